@@ -5,7 +5,6 @@
 pub mod container;
 pub mod doctor;
 pub mod evict;
-pub mod history;
 mod host_memory;
 mod journal;
 pub mod logs;

@@ -2,13 +2,13 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
+use baton_harness::client;
 use baton_views::event::{Event, History};
 use baton_views::line::{is_of_interest, words};
 use baton_workbench::output::Meanwhile;
 use clap::Args;
 
 use super::CliError;
-use super::history::all;
 use super::place::Place;
 
 /// How often it is asked for more.
@@ -50,7 +50,7 @@ pub fn run(Logs { place, follow, last, all: everything }: Logs) -> Result<(), Cl
     };
     let mut next = 0;
     loop {
-        next = all(&socket, next, &mut print)?;
+        next = client::history(&socket, next, &mut print)?;
         printed.went()?;
         if !follow {
             return Ok(());

@@ -77,9 +77,12 @@ enum Command {
     /// A program that `baton doctor` runs.
     #[command(hide = true)]
     Trial(doctor::trial::Trial),
-    /// Run example programs that do not fit the GPU together, alone and sharing it, and compare what they compute.
+    /// Show in twenty seconds what sharing the GPU gives, with example programs, measured here and now.
+    ///
+    /// Two programs that rest now and then, and that do not fit the GPU together, run one after the other and at the same time; a
+    /// server answers requests beside a training with Baton and without. Each has to compute what it computes alone.
     Demo {
-        /// Print one JSON object instead of a table.
+        /// Print one JSON object instead of text.
         #[arg(long)]
         json: bool,
         /// The driver to run on: `auto` (the GPU if there is one), `gpu`, `sim` (simulated), or a file.

@@ -23,7 +23,7 @@ use baton_coordinator::endpoint::{self, Folder};
 use baton_harness::client::{self, Offer};
 use baton_harness::driver::name;
 use baton_harness::install::Install;
-use baton_workbench::output::remark;
+use baton_workbench::output::{quoted, remark};
 use clap::Args;
 
 use super::program::{Kind, Root};
@@ -216,16 +216,6 @@ fn simulated(words: &[OsString], program: usize) -> String {
     said.push("--".to_owned());
     said.extend(program.iter().map(|word| quoted(word)));
     said.join(" ")
-}
-
-/// A word as a shell reads it.
-fn quoted(word: &OsStr) -> String {
-    let word = word.to_string_lossy();
-    let is_plain = |c: char| c.is_alphanumeric() || "-_./:=,+@%".contains(c);
-    if !word.is_empty() && word.chars().all(is_plain) {
-        return word.into_owned();
-    }
-    format!("'{}'", word.replace('\'', r"'\''"))
 }
 
 /// How the program is to be scheduled, by options and by what its environment says: whatever cannot be is refused here.

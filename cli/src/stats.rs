@@ -3,13 +3,13 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use baton_harness::client;
 use baton_views::summary::{Part, Summary, Took};
 use baton_views::timeline::Timeline;
 use baton_views::words::{bytes, duration};
 use clap::Args;
 
 use super::CliError;
-use super::history::see;
 use super::place::Place;
 use baton_workbench::output::print;
 use baton_workbench::table::{plain_table, trimmed};
@@ -31,7 +31,7 @@ pub struct Stats {
 /// When no coordinator answers.
 pub fn run(Stats { place, last }: Stats) -> Result<(), CliError> {
     let mut timeline = Timeline::default();
-    see(&place.find()?, &mut timeline)?;
+    client::see(&place.find()?, &mut timeline)?;
     Ok(print(&text(&Summary::of(&timeline, u64::try_from(last.as_nanos()).unwrap_or(u64::MAX))))?)
 }
 

@@ -11,6 +11,7 @@ use baton_contract::messages::{Admission, DriverKind, FromCoordinator, Message a
 use baton_contract::wire::GpuNumber;
 use baton_contract::{link, socket_path};
 use baton_views::event::History;
+use baton_views::timeline::Timeline;
 
 /// A coordinator that says nothing for so long hangs.
 pub const PATIENCE: Duration = Duration::from_secs(10);
@@ -112,6 +113,31 @@ pub fn status(path: &Path) -> Result<Vec<u8>, NoAnswer> {
 pub fn events(path: &Path, next: u64) -> Result<History, NoAnswer> {
     let text = ask(path, &Opening::Events { next })?;
     serde_json::from_slice(&text).map_err(|error| no_answer(path, format!("the answer cannot be read: {error}")))
+}
+
+/// Hears all that has happened from the event of this number on. Says what to ask for next.
+///
+/// # Errors
+///
+/// As for [`status()`].
+pub fn history(path: &Path, mut next: u64, mut hear: impl FnMut(&History)) -> Result<u64, NoAnswer> {
+    loop {
+        let history = events(path, next)?;
+        hear(&history);
+        next = history.next;
+        if !history.more {
+            return Ok(next);
+        }
+    }
+}
+
+/// Has a timeline see all that has happened since it was last told.
+///
+/// # Errors
+///
+/// As for [`status()`].
+pub fn see(path: &Path, timeline: &mut Timeline) -> Result<(), NoAnswer> {
+    history(path, timeline.next(), |history| timeline.see(history)).map(drop)
 }
 
 /// Asks something that is answered at once, and hears the text that is the answer.

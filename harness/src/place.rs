@@ -54,6 +54,15 @@ impl<'a> Ground<'a> {
         Ok(Place { ground: self, folder: tempfile::tempdir_in(&self.scratch)?.keep() })
     }
 
+    /// The file of an example program.
+    ///
+    /// # Errors
+    ///
+    /// When it was not built.
+    pub fn example(&self, program: &str) -> Result<PathBuf, Error> {
+        Ok(self.install.example(program)?)
+    }
+
     /// How the simulated driver is set.
     pub fn model(&self) -> BTreeMap<String, String> {
         let set = |(name, ours): &Setting| ((*name).to_owned(), std::env::var(name).unwrap_or((*ours).to_owned()));

@@ -1,15 +1,19 @@
 //! `baton demo` and `baton bench`: example programs that share a GPU, and what comes of it.
 //!
-//! - [`demo`]: runs programs that do not fit the GPU together, alone and sharing it, and compares results.
+//! - [`demo`]: shows in half a minute what sharing a GPU gives.
 //! - [`bench`](mod@bench): measures what it costs programs to share a GPU.
 //! - [`table`]: how both, and other commands, show rows; [`output`]: how all print, and write files.
+//! - `asked`: a server that answers lines. `working`: a program that works without end. `known`: what they computed before.
 
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
+mod asked;
 pub mod bench;
 pub mod demo;
+mod known;
 pub mod output;
 pub mod table;
+mod working;
 
 use baton_harness::Error;
 use baton_harness::stop::Stop;

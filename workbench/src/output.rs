@@ -1,7 +1,7 @@
 //! What commands print, and the files that they write: it arrives whole, or whoever asked hears that it did not.
 
 use std::cell::Cell;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt::Arguments;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, ErrorKind, Write};
@@ -33,6 +33,16 @@ pub fn print_with(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::R
 /// Says something on standard error, if that takes it: there is nowhere else to say that it did not.
 pub fn remark(text: Arguments<'_>) {
     let _ = io::stderr().write_fmt(format_args!("{text}\n"));
+}
+
+/// A word as a shell reads it.
+pub fn quoted(word: &OsStr) -> String {
+    let word = word.to_string_lossy();
+    let is_plain = |c: char| c.is_alphanumeric() || "-_./:=,+@%".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return word.into_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
 }
 
 /// Prints piece by piece beside work that goes on all the same, and keeps what failed first.

@@ -27,7 +27,6 @@ use ratatui::layout::Rect;
 use rustix::process::{Signal, kill_current_process_group};
 
 use super::CliError;
-use super::history::see;
 use super::named::{have_done_patiently, read};
 use super::place::Place;
 use model::{Action, Effect, Key, Model};
@@ -82,7 +81,7 @@ fn once(model: &Model) -> String {
 
 fn look(socket: &Path, model: &mut Model) -> Result<(), CliError> {
     let snapshot = read(&client::status(socket)?)?;
-    see(socket, &mut model.timeline)?;
+    client::see(socket, &mut model.timeline)?;
     model.see(snapshot);
     Ok(())
 }

@@ -20,7 +20,7 @@ use baton_harness::status::{Phases, Status, Switch};
 use baton_harness::stop::Stop;
 use serde::Serialize;
 
-use super::asked::{Answer, Asked};
+use crate::asked::{Answer, Asked};
 use crate::told;
 
 const SERVER: &str = "server";

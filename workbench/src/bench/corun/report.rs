@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::super::asked::Answer;
+use crate::asked::Answer;
 
 /// What was measured in one run.
 #[derive(Debug, Serialize)]
@@ -102,7 +102,7 @@ pub struct Times {
 }
 
 impl Times {
-    pub(super) fn of(answers: &[Answer]) -> Self {
+    pub(crate) fn of(answers: &[Answer]) -> Self {
         let requests_ms: Vec<f64> = answers.iter().map(|answer| answer.took.as_secs_f64() * 1e3).collect();
         let mut sorted = requests_ms.clone();
         sorted.sort_by(f64::total_cmp);

@@ -1,17 +1,17 @@
 //! How it is measured.
 
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::time::Duration;
 
 use baton_contract::class::Class;
 use baton_harness::Error;
 use baton_harness::place::Ground;
 
-use super::super::asked::{Answer, Asked};
-use super::super::working::Working;
 use super::report::{BatchAlone, Cell, Ratios, Report, ServedAlone, Times};
 use super::{Options, Program, Sizes, Way};
+use crate::asked::{Answer, Asked};
+use crate::known::Known;
+use crate::working::Working;
 
 /// Requests one after the other before those that count: they say how long one takes.
 const PACE: u32 = 11;
@@ -25,8 +25,7 @@ pub(super) struct Run<'a> {
     options: &'a Options,
     sizes: &'a Sizes,
     say: &'a dyn Fn(&str),
-    /// What a program has computed at first, by its name and the number of the answer or the piece of work.
-    known: BTreeMap<(&'static str, u64), String>,
+    known: Known,
     report: Report,
 }
 
@@ -44,7 +43,7 @@ impl<'a> Run<'a> {
             batch: Vec::new(),
             cells: Vec::new(),
         };
-        Self { ground, options, sizes, say, known: BTreeMap::new(), report }
+        Self { ground, options, sizes, say, known: Known::default(), report }
     }
 
     /// What was found.
@@ -78,7 +77,7 @@ impl<'a> Run<'a> {
             std::thread::sleep(window);
             stop.check()
         })?;
-        self.report.outputs_match &= self.agrees(program, work.computed());
+        self.report.outputs_match &= self.known.agrees(program.name, work.computed());
         (self.say)(&format!("{name} alone: {rate:.1} a second\n"));
         match self.report.batch.iter_mut().find(|batch| batch.name == name) {
             Some(batch) => batch.alone.push(rate),
@@ -101,7 +100,7 @@ impl<'a> Run<'a> {
         let mut work = Working::start(batch.name, &mut command(batch)?, stop)?;
         let first = self.first(&mut served)?;
         let (rate, (times, same_answers)) = work.rate(stop, || self.requests(server, first, served))?;
-        let same_work = self.agrees(batch, work.computed());
+        let same_work = self.known.agrees(batch.name, work.computed());
         (self.say)(&format!("{} beside {}, {}: {times}; {rate:.1} a second\n", server.name, batch.name, way.name));
         self.report.cells.push(Cell {
             served: server.name.to_owned(),
@@ -126,24 +125,10 @@ impl<'a> Run<'a> {
     fn requests(&mut self, program: &Program, first: Vec<Answer>, mut server: Asked) -> Result<(Times, bool), Error> {
         let Options { requests, load, seed, .. } = *self.options;
         let mean = self.report.pace(program.name).unwrap_or_default().div_f64(load);
-        let counted = server.ask_many(requests, mean, seed, self.ground.stop)?;
+        let counted = server.ask_many(requests, mean, seed, self.ground.stop, || ())?;
         server.end(self.ground.stop)?;
         let times = Times::of(&counted);
         let digests = first.into_iter().chain(counted).map(|answer| answer.digest);
-        Ok((times, self.agrees(program, (0..).zip(digests))))
-    }
-
-    /// Whether a program has computed what it computed at first, as far as that is known.
-    fn agrees(&mut self, program: &Program, computed: impl IntoIterator<Item = (u64, String)>) -> bool {
-        let mut same = true;
-        for (number, found) in computed {
-            match self.known.entry((program.name, number)) {
-                Entry::Vacant(place) => {
-                    place.insert(found);
-                }
-                Entry::Occupied(known) => same &= *known.get() == found,
-            }
-        }
-        same
+        Ok((times, self.known.agrees(program.name, (0..).zip(digests))))
     }
 }

@@ -10,9 +10,9 @@ use baton_harness::stop::Stop;
 use baton_harness::{Error, LIMIT};
 
 /// What it had computed after so many pieces of work.
-pub(super) type Computed = BTreeMap<u64, String>;
+pub(crate) type Computed = BTreeMap<u64, String>;
 
-pub(super) struct Working {
+pub(crate) struct Working {
     program: Program,
     at: Point,
     computed: Computed,
@@ -27,7 +27,7 @@ struct Point {
 
 impl Working {
     /// Starts it, and waits until it has done some work.
-    pub(super) fn start(what: &str, command: &mut Command, stop: &Stop) -> Result<Self, Error> {
+    pub(crate) fn start(what: &str, command: &mut Command, stop: &Stop) -> Result<Self, Error> {
         let program = Program::start(what, command)?;
         let at = Point { when: Instant::now(), number: 0 };
         let mut working = Self { program, at, computed: Computed::new() };
@@ -39,7 +39,7 @@ impl Working {
 
     /// Pieces of work a second, from now on until `meanwhile` is over: from the last line that came before that to the
     /// first one that comes after it.
-    pub(super) fn rate<T>(
+    pub(crate) fn rate<T>(
         &mut self,
         stop: &Stop,
         meanwhile: impl FnOnce() -> Result<T, Error>,
@@ -52,7 +52,7 @@ impl Working {
     }
 
     /// What it has computed so far.
-    pub(super) fn computed(self) -> Computed {
+    pub(crate) fn computed(self) -> Computed {
         self.computed
     }
 

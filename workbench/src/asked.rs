@@ -9,41 +9,42 @@ use baton_harness::{Error, LIMIT};
 
 /// An answer, as the program gives it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Answer {
-    pub(super) took: Duration,
-    pub(super) digest: String,
+pub(crate) struct Answer {
+    pub(crate) took: Duration,
+    pub(crate) digest: String,
 }
 
-pub(super) struct Asked(Program);
+pub(crate) struct Asked(Program);
 
 impl Asked {
     /// Starts it, and waits until it serves.
-    pub(super) fn start(what: &str, command: &mut Command, stop: &Stop) -> Result<Self, Error> {
+    pub(crate) fn start(what: &str, command: &mut Command, stop: &Stop) -> Result<Self, Error> {
         let mut server = Program::start_told(what, command)?;
         let line = server.line(LIMIT, stop)?.text;
         if line.starts_with("serving ") { Ok(Self(server)) } else { Err(server.failed("not ready")) }
     }
 
     /// One request.
-    pub(super) fn ask(&mut self, stop: &Stop) -> Result<Answer, Error> {
+    pub(crate) fn ask(&mut self, stop: &Stop) -> Result<Answer, Error> {
         self.say("request");
         self.answer(stop)
     }
 
-    /// Requests that arrive at random, every `mean` on average.
-    pub(super) fn ask_many(
+    /// Requests that arrive at random, every `mean` on average. `each` is done after each answer.
+    pub(crate) fn ask_many(
         &mut self,
         count: u32,
         mean: Duration,
         seed: u32,
         stop: &Stop,
+        mut each: impl FnMut(),
     ) -> Result<Vec<Answer>, Error> {
         self.say(&format!("requests {count} {} {seed}", mean.as_micros()));
-        (0..count).map(|_| self.answer(stop)).collect()
+        (0..count).map(|_| self.answer(stop).inspect(|_| each())).collect()
     }
 
     /// Ends its input, and waits for its end, which must be a good one.
-    pub(super) fn end(mut self, stop: &Stop) -> Result<(), Error> {
+    pub(crate) fn end(mut self, stop: &Stop) -> Result<(), Error> {
         self.0.say_no_more();
         let line = self.0.line(LIMIT, stop)?.text;
         if line.starts_with("result ") && line.ends_with(" ok") { Ok(()) } else { Err(self.0.failed("no good end")) }
@@ -85,7 +86,7 @@ mod tests {
         let mut server = server(script, &stop).expect("it serves");
         let answer = |micros, digest: &str| Answer { took: Duration::from_micros(micros), digest: digest.to_owned() };
         assert_eq!(server.ask(&stop).expect("an answer"), answer(1500, "request"));
-        let many = server.ask_many(2, Duration::from_millis(3), 7, &stop).expect("answers");
+        let many = server.ask_many(2, Duration::from_millis(3), 7, &stop, || ()).expect("answers");
         assert_eq!(many, [answer(2, "requests-3000-7"), answer(1, "x")]);
         server.end(&stop).expect("a good end");
     }
