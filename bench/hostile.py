@@ -24,7 +24,7 @@ Each is one of `--parts`, and `--repeat` says how often all of this is done. A g
 compared with the mean of those just before and after it. The training's speed is compared with
 that alone where the guest only attacks, and with that beside `fair` where it has the GPU in turns;
 the table has both. All memory that guests may have (`--guest-arena` each, and two of them:
-`--guest-tenants 2`) fits the arena beside the others': else all take turns, and wait for copies.
+`--guest-programs 2`) fits the arena beside the others': else all take turns, and wait for copies.
 
 Only root can be two users. `--baton` is a folder with `baton`, `libbaton.so`, `serve_mlp`,
 `train_mlp` (of `examples/`) and `hostile` (`cargo build --release -p baton-tests --bin hostile`).
@@ -236,7 +236,7 @@ class Scene:
 
     def __init__(self, arguments, driver, sizes, folder):
         self.arguments, self.driver, self.sizes, self.folder = arguments, driver, sizes, folder
-        more = ["--allow-uid", str(GUEST), "--guest-tenants", str(GUEST_TENANTS)]
+        more = ["--allow-uid", str(GUEST), "--guest-programs", str(GUEST_TENANTS)]
         more += ["--guest-arena", sizes["guest_arena"]]
         more += arguments.serve.split()
         self.serving = Coordinator(driver, sizes["arena"], sizes["host_pool"], more=more)

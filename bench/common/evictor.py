@@ -15,7 +15,7 @@ from common.coordinator import NoCoordinator
 REFUSALS = {
     "in use again": "in use",
     "has left": "left",
-    "no tenant called": "absent",
+    "no program called": "absent",
     "no room": "no room",
     "does not answer": "unresponsive",
     "not evicted in": "hung",

@@ -203,7 +203,7 @@ class FakeCoordinator:
 
 class Evicting(unittest.TestCase):
     def test_a_tenant_is_evicted_again_and_again_and_refusals_are_counted(self):
-        coordinator = FakeCoordinator(["a: there is no tenant called a", "a is in use again"])
+        coordinator = FakeCoordinator(["a: there is no program called a", "a is in use again"])
         with Evictor(coordinator, "a", 0.001, seed=1) as evictor:
             while evictor.done < 5:
                 pass

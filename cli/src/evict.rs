@@ -1,11 +1,11 @@
-//! `baton evict` and `baton prefetch`: a program's memory goes to the host, or comes back.
+//! `baton evict` and `baton prefetch`: memory of programs goes to the host, or comes back.
 
 use baton_contract::memory::size;
 use baton_contract::messages::Opening;
-use baton_workbench::output::print;
+use clap::Args;
 
 use super::CliError;
-use super::named::{Named, Several, have_done_patiently};
+use super::named::{Several, Timeout, Waited, have_done, have_done_patiently, state};
 use super::progress::{Way, of_memory};
 
 /// Waits until what the programs have in flight has ended and all their memory is on the host, for one after the other.
@@ -13,30 +13,57 @@ use super::progress::{Way, of_memory};
 /// # Errors
 ///
 /// As [`Several::each`]. It cannot be done where there is no room on the host, or the program is in use again.
-pub fn run(programs: Several) -> Result<bool, CliError> {
+pub fn run(Waited { programs, patience }: Waited) -> Result<bool, CliError> {
     programs.each("evict", |socket, name| {
+        let name = name.to_owned();
+        let Some(end) = patience.end() else {
+            have_done(socket, &Opening::SendAway { name: name.clone() })?;
+            return Ok(format!("evicting {name}"));
+        };
         let waits = "waiting until the program's work has ended; `baton suspend` takes it off the GPU before";
-        // For as long as it takes: the program may be working.
-        let mut shown = of_memory(socket, name, Way::Out, waits);
-        have_done_patiently(socket, &Opening::Evict { name: name.to_owned() }, &mut shown)?;
+        let mut shown = of_memory(socket, &name, Way::Out, waits);
+        let done = have_done_patiently(socket, &Opening::Evict { name: name.clone() }, Some(end), &mut shown)?;
+        drop(shown);
+        if done.is_none() {
+            let state = state(socket, &name)?.unwrap_or_else(|| "at work".to_owned());
+            return Err(CliError::Told(format!(
+                "{name} is still {state} after {}; its memory leaves only when its work has ended: wait longer (--timeout), or \
+                 `baton suspend` it first",
+                patience.words()
+            )));
+        }
         Ok(format!("evicted {name}"))
     })
 }
 
-/// Waits until the program's memory has come to the GPU, as far as nobody has to make way for it.
+/// `baton prefetch`. Whoever does not wait for it takes it back.
+#[derive(Clone, Debug, Args)]
+pub struct Prefetch {
+    #[command(flatten)]
+    programs: Several,
+    #[command(flatten)]
+    time: Timeout,
+}
+
+/// Waits until memory of the programs has come to the GPU, as far as nobody has to make way for it, for one after the other.
 ///
 /// # Errors
 ///
-/// When no coordinator answers, or there is no such program, or no room on the GPU for all of its memory.
-pub fn prefetch(named: Named) -> Result<(), CliError> {
-    let (socket, name) = named.find()?;
-    let waits = "waiting until those have their memory who are at work";
-    let mut shown = of_memory(&socket, &name, Way::In, waits);
-    let request = Opening::Prefetch { name: name.clone() };
-    let bytes = have_done_patiently(&socket, &request, &mut shown)?["bytes"].as_u64().unwrap_or(0);
-    drop(shown);
-    Ok(print(&match bytes {
-        0 => format!("all memory of {name} is on the GPU already\n"),
-        bytes => format!("{} of {name} came to the GPU\n", size(bytes)),
-    })?)
+/// As [`Several::each`]. It cannot be done where there is no room on the GPU for all of a program's memory.
+pub fn prefetch(Prefetch { programs, time }: Prefetch) -> Result<bool, CliError> {
+    programs.each("prefetch", |socket, name| {
+        let request = Opening::Prefetch { name: name.to_owned() };
+        let waits = "waiting until those have their memory who are at work";
+        let mut shown = of_memory(socket, name, Way::In, waits);
+        let done = have_done_patiently(socket, &request, Some(time.end()), &mut shown)?;
+        drop(shown);
+        match done.map(|done| done["bytes"].as_u64().unwrap_or(0)) {
+            None => Err(CliError::Told(format!(
+                "memory of {name} is still on its way after {}; `baton why {name}` says what it waits for",
+                time.timeout
+            ))),
+            Some(0) => Ok(format!("all memory of {name} is on the GPU already")),
+            Some(bytes) => Ok(format!("{} of {name} came to the GPU", size(bytes))),
+        }
+    })
 }

@@ -48,17 +48,17 @@ enum Command {
     ///
     /// The trace is for https://ui.perfetto.dev, which reads it in your browser and sends it nowhere.
     Trace(trace::Trace),
-    /// Move a program's memory to the host, as soon as its work in flight has ended.
-    Evict(named::Several),
-    /// Bring memory of an idle program back to the GPU before it needs it, as far as there is free room.
-    Prefetch(named::Named),
+    /// Move memory of programs to the host, as soon as their work in flight has ended.
+    Evict(named::Waited),
+    /// Bring memory of idle programs back to the GPU before they need it, as far as there is free room.
+    Prefetch(evict::Prefetch),
     /// Change how a program is scheduled while it runs: its class, weight, or target.
     Set(set::Set),
-    /// Take a program off the GPU, in the middle of its work, and keep it off until `baton resume`.
+    /// Take programs off the GPU, in the middle of their work, and keep them off until `baton resume`.
     #[command(alias = "pause")]
-    Suspend(set::Suspend),
-    /// Let a suspended program go on.
-    Resume(named::Several),
+    Suspend(named::Waited),
+    /// Let suspended programs go on.
+    Resume(named::Waited),
     /// Shared GPUs as devices for containers, by the Container Device Interface (CDI).
     #[command(subcommand)]
     Cdi(cdi::Cdi),
@@ -138,7 +138,7 @@ fn main() -> ExitCode {
         Command::Stats(arguments) => ("stats", stats::run(arguments).map(|()| true)),
         Command::Logs(arguments) => ("logs", logs::run(arguments).map(|()| true)),
         Command::Why(arguments) => ("why", why::run(arguments).map(|()| true)),
-        Command::Prefetch(arguments) => ("prefetch", evict::prefetch(arguments).map(|()| true)),
+        Command::Prefetch(arguments) => ("prefetch", evict::prefetch(arguments)),
         Command::Stop(arguments) => ("stop", stop::run(arguments).map(|()| true)),
         Command::Cdi(cdi) => ("cdi", cdi::run(&cdi).map(|()| true)),
         Command::K8s(kubernetes) => ("k8s", kubernetes::run(kubernetes).map(|()| true)),

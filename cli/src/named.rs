@@ -1,6 +1,7 @@
 //! Commands about programs, which they name.
 
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use baton_contract::messages::{MAX_NAME, Opening};
 use baton_harness::client;
@@ -12,6 +13,7 @@ use serde_json::Value;
 
 use super::CliError;
 use super::place::Place;
+use super::units::Period;
 
 /// Which program is meant.
 #[derive(Clone, Debug, Args)]
@@ -45,6 +47,17 @@ pub struct Several {
     names: Vec<String>,
 }
 
+/// Which programs are meant, and for how long it is waited until it is done.
+#[derive(Clone, Debug, Args)]
+pub struct Waited {
+    /// The programs.
+    #[command(flatten)]
+    pub programs: Several,
+    /// The time.
+    #[command(flatten)]
+    pub patience: Patience,
+}
+
 impl Several {
     /// Does something about each, by socket and name, and prints what was done. One that it cannot be done about is told and keeps
     /// the others from nothing: then this is false.
@@ -70,6 +83,60 @@ impl Several {
         }
         printed.went()?;
         Ok(is_all)
+    }
+}
+
+/// For how long a command waits.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct Timeout {
+    /// How long to wait, for each, until it is done. Then the command says why it is not, with exit code 1.
+    #[arg(long, value_name = "TIME", default_value = "10s")]
+    pub timeout: Period,
+}
+
+impl Timeout {
+    /// Until when, from now on.
+    pub fn end(&self) -> Instant {
+        // What is longer than clocks go is for ever: about as long as they go.
+        let far = || Instant::now() + Duration::from_secs(u64::from(u32::MAX));
+        Instant::now().checked_add(self.timeout.0).unwrap_or_else(far)
+    }
+}
+
+/// For how long a command waits, if it does.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct Patience {
+    /// For how long.
+    #[command(flatten)]
+    pub time: Timeout,
+    /// Ask for it and do not wait.
+    #[arg(long, conflicts_with = "timeout")]
+    no_wait: bool,
+}
+
+impl Patience {
+    /// Until when, from now on; none: it is not waited.
+    pub fn end(&self) -> Option<Instant> {
+        (!self.no_wait).then(|| self.time.end())
+    }
+
+    /// How long, in words.
+    pub fn words(&self) -> String {
+        self.time.timeout.to_string()
+    }
+}
+
+/// How a program stands, in a word. None if the coordinator does not tell this user how programs stand.
+///
+/// # Errors
+///
+/// When it is not there any more.
+pub fn state(socket: &Path, name: &str) -> Result<Option<String>, CliError> {
+    let Ok(text) = client::status(socket) else { return Ok(None) };
+    let snapshot: Snapshot = read(&text)?;
+    match snapshot.tenants.into_iter().find(|tenant| tenant.name == name) {
+        Some(tenant) => Ok(Some(tenant.state)),
+        None => Err(CliError::Told(format!("{name} has left"))),
     }
 }
 
@@ -113,14 +180,29 @@ fn done(text: &[u8]) -> Result<Value, CliError> {
 ///
 /// When no coordinator answers, there is no such program, or it cannot be done.
 pub fn have_done(socket: &Path, request: &Opening) -> Result<(), CliError> {
-    done(&client::ask(socket, request)?).map(drop)
+    have_done_at_once(socket, request).map(drop)
 }
 
-/// The same where it may take long, and something else is done again and again meanwhile.
+/// The same, with what came of it.
 ///
 /// # Errors
 ///
 /// As for [`have_done`].
-pub fn have_done_patiently(socket: &Path, request: &Opening, meanwhile: &mut dyn FnMut()) -> Result<Value, CliError> {
-    done(&client::ask_patiently(socket, request, meanwhile)?)
+pub fn have_done_at_once(socket: &Path, request: &Opening) -> Result<Value, CliError> {
+    done(&client::ask(socket, request)?)
+}
+
+/// The same where it may take long, and something else is done again and again meanwhile; none if it is not done at `end`, and then it is
+/// given up.
+///
+/// # Errors
+///
+/// As for [`have_done`].
+pub fn have_done_patiently(
+    socket: &Path,
+    request: &Opening,
+    end: Option<Instant>,
+    meanwhile: &mut dyn FnMut(),
+) -> Result<Option<Value>, CliError> {
+    client::ask_patiently(socket, request, end, meanwhile)?.map(|text| done(&text)).transpose()
 }

@@ -5,15 +5,13 @@ use std::time::{Duration, Instant};
 
 use baton_contract::messages::Opening;
 use baton_contract::scheduling::Change;
-use baton_harness::client;
-use baton_views::snapshot::Snapshot;
+use baton_workbench::output::print;
 use clap::Args;
 
 use super::CliError;
-use super::named::{Named, Several, have_done, read};
-use super::units::Period;
+use super::named::{Named, Patience, Waited, have_done, state};
 
-/// How often it is asked whether a program is suspended.
+/// How often it is asked how a program stands.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// `baton set`.
@@ -71,67 +69,63 @@ pub fn set(arguments: Set) -> Result<(), CliError> {
     };
     let change = arguments.changes.into_iter().fold(Change::default(), both);
     let (socket, name) = arguments.named.find()?;
-    have_done(&socket, &Opening::Set { name, change })
+    have_done(&socket, &Opening::Set { name: name.clone(), change })?;
+    Ok(print(&format!("changed {name}\n"))?)
 }
 
-/// `baton suspend`.
-#[derive(Clone, Debug, Args)]
-pub struct Suspend {
-    #[command(flatten)]
-    programs: Several,
-    /// How long to wait, for each, until its work is off the GPU.
-    #[arg(long, value_name = "TIME", default_value = "10s")]
-    timeout: Period,
-    /// Do not wait for that.
-    #[arg(long, conflicts_with = "timeout")]
-    no_wait: bool,
-}
-
-/// Keeps programs off the GPU until they are resumed.
+/// Keeps programs off the GPU until they are resumed, and waits until their work is off it.
 ///
 /// # Errors
 ///
-/// As [`Several::each`].
-pub fn suspend(Suspend { programs, timeout, no_wait }: Suspend) -> Result<bool, CliError> {
+/// As [`super::named::Several::each`].
+pub fn suspend(Waited { programs, patience }: Waited) -> Result<bool, CliError> {
     programs.each("suspend", |socket, name| {
         ask(socket, name, true)?;
-        let is_off = !no_wait && until_off(socket, name, timeout)?;
+        let still = |state: &str| {
+            format!(
+                "{name} is still {state} after {}; it is suspended as soon as its work can be taken off the GPU",
+                patience.words()
+            )
+        };
+        let is_off = until(socket, name, &patience, |state| state == "suspended", still)?;
         Ok(format!("{} {name}", if is_off { "suspended" } else { "suspending" }))
     })
 }
 
-/// Waits until a program's work is off the GPU; false if the coordinator does not tell this user how programs stand.
-fn until_off(socket: &Path, name: &str, timeout: Period) -> Result<bool, CliError> {
-    let end = Instant::now() + timeout.0;
-    loop {
-        let Ok(text) = client::status(socket) else { return Ok(false) };
-        let snapshot: Snapshot = read(&text)?;
-        let Some(tenant) = snapshot.tenants.into_iter().find(|tenant| tenant.name == name) else {
-            return Err(CliError::Told(format!("{name} has left")));
-        };
-        if tenant.state == "suspended" {
-            return Ok(true);
-        }
-        if Instant::now() >= end {
-            return Err(CliError::Told(format!(
-                "{name} is still {} after {timeout}; it is suspended as soon as its work can be taken off the GPU",
-                tenant.state
-            )));
-        }
-        std::thread::sleep(LOOK);
-    }
-}
-
-/// Lets suspended programs go on.
+/// Lets suspended programs go on, and waits until they do.
 ///
 /// # Errors
 ///
-/// As [`suspend`].
-pub fn resume(programs: Several) -> Result<bool, CliError> {
+/// As [`super::named::Several::each`].
+pub fn resume(Waited { programs, patience }: Waited) -> Result<bool, CliError> {
     programs.each("resume", |socket, name| {
         ask(socket, name, false)?;
-        Ok(format!("resumed {name}"))
+        let still = |state: &str| {
+            format!("{name} is still {state} after {}; `baton why {name}` says what it waits for", patience.words())
+        };
+        let goes_on = until(socket, name, &patience, |state| state != "suspended", still)?;
+        Ok(format!("{} {name}", if goes_on { "resumed" } else { "resuming" }))
     })
+}
+
+/// Waits until a program stands as wanted; false if that is not to be waited for, or the coordinator does not tell this user how programs
+/// stand. `still`: what to say if it never does.
+fn until(
+    socket: &Path,
+    name: &str,
+    patience: &Patience,
+    wanted: impl Fn(&str) -> bool,
+    still: impl Fn(&str) -> String,
+) -> Result<bool, CliError> {
+    let Some(end) = patience.end() else { return Ok(false) };
+    loop {
+        match state(socket, name)? {
+            None => return Ok(false),
+            Some(state) if wanted(&state) => return Ok(true),
+            Some(state) if Instant::now() >= end => return Err(CliError::Told(still(&state))),
+            Some(_) => std::thread::sleep(LOOK),
+        }
+    }
 }
 
 fn ask(socket: &Path, name: &str, suspended: bool) -> Result<(), CliError> {

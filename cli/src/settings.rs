@@ -69,8 +69,8 @@ pub struct Settings {
     #[serde(alias = "no-pause")]
     pub no_preempt: Option<bool>,
     /// As many programs as may share the GPU at once; those that come then wait, in order. [default: 256]
-    #[arg(long, value_name = "N", env = "BATON_SERVE_MAX_TENANTS")]
-    pub max_tenants: Option<usize>,
+    #[arg(long, value_name = "N", env = "BATON_SERVE_MAX_PROGRAMS")]
+    pub max_programs: Option<usize>,
     /// The coordinator's socket. [default: in the user's runtime folder, named by the GPU]
     #[arg(long, value_name = "PATH", env = "BATON_SERVE_SOCKET")]
     pub socket: Option<PathBuf>,
@@ -93,9 +93,9 @@ pub struct Settings {
     /// [default: 25% of the GPU's]
     #[arg(long, value_name = "25%|4GiB", env = "BATON_SERVE_GUEST_LEASES")]
     pub guest_leases: Option<Amount>,
-    /// As many programs of such a user as may share the GPU at once. [default: a quarter of --max-tenants]
-    #[arg(long, value_name = "N", env = "BATON_SERVE_GUEST_TENANTS")]
-    pub guest_tenants: Option<usize>,
+    /// As many programs of such a user as may share the GPU at once. [default: a quarter of --max-programs]
+    #[arg(long, value_name = "N", env = "BATON_SERVE_GUEST_PROGRAMS")]
+    pub guest_programs: Option<usize>,
     /// The best class of another user's program. [default: normal]
     #[arg(long, value_name = "latency|normal|batch", env = "BATON_SERVE_GUEST_CLASS")]
     pub guest_class: Option<BestClass>,
@@ -294,7 +294,7 @@ impl From<LogLevel> for log::LevelFilter {
 }
 
 /// The settings that can change while a coordinator serves; the others it was made by.
-const TUNABLE: [&str; 6] = ["burst", "latency-slack", "log-level", "max-tenants", "max-wait", "quantum"];
+const TUNABLE: [&str; 6] = ["burst", "latency-slack", "log-level", "max-programs", "max-wait", "quantum"];
 
 /// What is different in other settings, a few words each.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -342,7 +342,7 @@ impl Settings {
             burst: period(Duration::from_micros(200)),
             latency_slack: Some(Percent(5.0)),
             no_preempt: Some(false),
-            max_tenants: Some(256),
+            max_programs: Some(256),
             force: Some(false),
             log_level: Some(LogLevel::default()),
             isolation: Some(Isolation::default()),
@@ -364,7 +364,7 @@ impl Settings {
             guest_arena: Some(Amount::Percent(100.0)),
             guest_host_pool: Some(Amount::Percent(50.0)),
             guest_leases: Some(Amount::Percent(25.0)),
-            guest_tenants: None,
+            guest_programs: None,
             guest_class: Some(BestClass::default()),
             guest_weight: Some(1),
             trace: None,
@@ -428,7 +428,7 @@ impl Settings {
             max_wait: self.max_wait.expect(set).0,
             burst: self.burst.expect(set).0,
             latency_slack: self.latency_slack.expect(set).0 / 100.0,
-            max_tenants: self.max_tenants.expect(set),
+            max_tenants: self.max_programs.expect(set),
         }
     }
 
@@ -483,7 +483,7 @@ impl Settings {
             (self.allow_uid.is_none(), "allow-uid", "none but you and root"),
             (self.on_stuck.is_none(), "on-stuck", "wait for your own, kill those of other users"),
             (self.allow_group.is_none(), "allow-group", "no group"),
-            (self.guest_tenants.is_none(), "guest-tenants", "max-tenants / 4"),
+            (self.guest_programs.is_none(), "guest-programs", "max-programs / 4"),
             (self.trace.is_none(), "trace", "no file"),
             (self.http.is_none(), "http", "no page"),
             (self.http_token_file.is_none(), "http-token-file", "a new token each time"),
@@ -522,8 +522,8 @@ impl Settings {
             }
             _ => Ok(()),
         };
-        number("max-tenants", self.max_tenants, MOST_TENANTS)?;
-        number("guest-tenants", self.guest_tenants, MOST_TENANTS)?;
+        number("max-programs", self.max_programs, MOST_TENANTS)?;
+        number("guest-programs", self.guest_programs, MOST_TENANTS)?;
         number("guest-weight", self.guest_weight.map(|weight| weight as usize), MAX_WEIGHT as usize)
     }
 
@@ -555,7 +555,7 @@ impl Settings {
             arena: self.guest_arena.expect(set).of(arena),
             host_pool: self.guest_host_pool.expect(set).of(host_pool),
             leases: self.guest_leases.expect(set).of(gpu),
-            tenants: self.guest_tenants,
+            tenants: self.guest_programs,
             class: self.guest_class.expect(set).into(),
             weight: self.guest_weight.expect(set),
         }
@@ -660,17 +660,17 @@ mod tests {
     #[test]
     fn of_other_settings_some_hold_at_once_and_the_others_are_named() {
         let old = of_line(&["--arena=1GiB", "--http=127.0.0.1:7878", "--quantum=5ms"]).or(Settings::usual());
-        let new = of_line(&["--arena=2GiB", "--quantum=7ms", "--max-tenants=9", "--trace=t"]).or(Settings::usual());
+        let new = of_line(&["--arena=2GiB", "--quantum=7ms", "--max-programs=9", "--trace=t"]).or(Settings::usual());
         let words = |words: &[&str]| words.iter().map(ToString::to_string).collect::<Vec<_>>();
         assert_eq!(
             old.changes(&new),
             Changes {
-                now: words(&["max-tenants 9 (was 256)", "quantum 7ms (was 5ms)"]),
+                now: words(&["max-programs 9 (was 256)", "quantum 7ms (was 5ms)"]),
                 later: words(&["arena 2GiB (was 1GiB)", "http not set (was 127.0.0.1:7878)", "trace t (was not set)"]),
             }
         );
         let tuned = old.tuned(&new);
-        assert_eq!((tuned.arena, tuned.max_tenants), (old.arena, Some(9)));
+        assert_eq!((tuned.arena, tuned.max_programs), (old.arena, Some(9)));
         assert_eq!(tuned.changes(&new).now, words(&[]));
         assert_eq!(tuned.changes(&new).later, old.changes(&new).later, "they are named until they hold");
         let usual = Settings::usual().table();
@@ -709,7 +709,7 @@ mod tests {
             (["--quantum=0ms"], "quantum cannot be 0s"),
             (["--max-wait=2days"], "max-wait cannot be 2days"),
             (["--burst=2h"], "burst cannot be 2h"),
-            (["--max-tenants=0"], "max-tenants cannot be 0"),
+            (["--max-programs=0"], "max-programs cannot be 0"),
         ] {
             let error = of_line(&words).check().expect_err(said).to_string();
             assert!(error.contains(said), "{error}");

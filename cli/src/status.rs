@@ -141,10 +141,10 @@ fn table(status: &Value) -> String {
     let list = |name: &str| status[name].as_array().map(Vec::as_slice).unwrap_or_default();
     let (tenants, newcomers) = (list("tenants"), list("newcomers"));
     if tenants.is_empty() {
-        let _ = writeln!(out, "no tenants");
+        let _ = writeln!(out, "no programs");
     } else {
         let mut table = plain_table(&[
-            "tenant",
+            "program",
             ">pid",
             "class",
             ">weight",
@@ -180,7 +180,7 @@ fn table(status: &Value) -> String {
             let waited = newcomer["waited_seconds"].as_f64().unwrap_or(0.0);
             table.add_row([text(&newcomer["name"]), number(&newcomer["pid"]), format!("{waited:.0} s")]);
         }
-        let _ = writeln!(out, "\n{}\nno more than {most} share the GPU at once (--max-tenants)", trimmed(&table));
+        let _ = writeln!(out, "\n{}\nno more than {most} share the GPU at once (--max-programs)", trimmed(&table));
     }
     for one in tenants.iter().chain(newcomers) {
         let met: Vec<Met> = Deserialize::deserialize(&one["quotas"]).unwrap_or_default();

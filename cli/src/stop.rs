@@ -1,13 +1,16 @@
 //! `baton stop`: ends a coordinator.
 
-use baton_harness::client;
-use baton_workbench::output::Meanwhile;
+use baton_contract::messages::Opening;
+use baton_harness::client::{self, Awaited};
+use baton_workbench::output::{Meanwhile, print};
 use clap::Args;
 use serde_json::Value;
 
 use super::CliError;
+use super::named::{Patience, have_done_at_once, read};
 use super::place::Place;
 use super::progress::of_waiting;
+use std::path::Path;
 
 /// `baton stop`.
 #[derive(Clone, Debug, Args)]
@@ -15,28 +18,63 @@ pub struct Stop {
     #[command(flatten)]
     place: Place,
     /// End at once. It is said first which programs fail by that: those with memory on the host.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "no_wait")]
     now: bool,
+    /// Let programs join again, whoever has asked for the end.
+    #[arg(long, conflicts_with_all = ["now", "no_wait", "timeout"])]
+    cancel: bool,
+    #[command(flatten)]
+    patience: Patience,
 }
 
-/// Waits until the coordinator has ended.
+/// Waits until the coordinator has ended. What was asked for holds also if that takes longer.
 ///
 /// # Errors
 ///
-/// When no coordinator answers.
-pub fn run(Stop { place, now }: Stop) -> Result<(), CliError> {
+/// When no coordinator answers, or it has not ended in time.
+pub fn run(Stop { place, now, cancel, patience }: Stop) -> Result<(), CliError> {
     let socket = place.find()?;
-    let mut shown = of_waiting("waiting for the last program to leave; `baton stop --now` ends at once");
+    if cancel {
+        let was_closed = have_done_at_once(&socket, &Opening::Close { closed: false })?["was_closed"] == true;
+        let said = if was_closed { "programs may join again" } else { "nobody had asked for the end" };
+        return Ok(print(&format!("{said}\n"))?);
+    }
     let printed = Meanwhile::default();
-    let told = |text: &[u8]| {
-        let answer: Value = serde_json::from_slice(text).unwrap_or_default();
-        let said = if now { said_now(&answer) } else { said(&answer) };
+    let told = |answer: &Value| {
+        let said = if now { said_now(answer) } else { said(answer) };
         if let Some(said) = said {
             printed.print(&(said + "\n"));
         }
     };
-    client::stop(&socket, now, told, &mut shown)?;
+    let Some(end) = patience.end() else {
+        told(&have_done_at_once(&socket, &Opening::Close { closed: true })?);
+        return Ok(printed.went()?);
+    };
+    let mut shown = of_waiting("waiting for the last program to leave; `baton stop --now` ends at once");
+    let told = |text: &[u8]| told(&read(text).unwrap_or_default());
+    let came = client::stop(&socket, now, Some(end), told, &mut shown)?;
+    drop(shown);
+    match came {
+        Awaited::Ended => printed.print("the coordinator has ended\n"),
+        Awaited::Cancelled => {
+            return Err(CliError::Told("somebody has cancelled it; programs may join again".to_owned()));
+        }
+        Awaited::Late => return Err(CliError::Told(late(&socket, now, &patience)?)),
+    }
     Ok(printed.went()?)
+}
+
+/// What to say when the coordinator has not ended in time. It still does, also when nobody waits for it any more.
+fn late(socket: &Path, now: bool, patience: &Patience) -> Result<String, CliError> {
+    let after = patience.words();
+    if now {
+        return Ok(format!("the coordinator is still ending after {after}"));
+    }
+    let here = names(&have_done_at_once(socket, &Opening::Close { closed: true })?, &["fails", "goes_on"]);
+    Ok(format!(
+        "after {after} the coordinator still has programs: {here}; it ends after them, `baton stop --now` ends it at once, and \
+         `baton stop --cancel` lets programs join again"
+    ))
 }
 
 fn names(answer: &Value, lists: &[&str]) -> String {

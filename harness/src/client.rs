@@ -147,36 +147,71 @@ pub fn see(path: &Path, timeline: &mut Timeline) -> Result<(), NoAnswer> {
 /// As for [`status()`].
 pub fn ask(path: &Path, question: &Opening) -> Result<Vec<u8>, NoAnswer> {
     let socket = asked(path, question, PATIENCE)?;
-    text(path, &socket, None)
+    let hangs = || no_answer(path, "the coordinator does not answer; is it stopped? `kill` it if it hangs");
+    text_until(path, &socket, Some(Instant::now()), &mut || ())?.ok_or_else(hangs)
 }
 
-/// The same where it may take long: meanwhile something else is done again and again.
+/// The same where it may take long: meanwhile something else is done again and again. None if there is no answer until `end`; then the
+/// coordinator learns that nobody waits any more.
 ///
 /// # Errors
 ///
 /// As for [`status()`].
-pub fn ask_patiently(path: &Path, question: &Opening, meanwhile: &mut dyn FnMut()) -> Result<Vec<u8>, NoAnswer> {
+pub fn ask_patiently(
+    path: &Path,
+    question: &Opening,
+    end: Option<Instant>,
+    meanwhile: &mut dyn FnMut(),
+) -> Result<Option<Vec<u8>>, NoAnswer> {
     let socket = asked(path, question, LOOK)?;
-    text(path, &socket, Some(meanwhile))
+    text_until(path, &socket, end, meanwhile)
+}
+
+/// What came of waiting for a coordinator's end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Awaited {
+    /// It has ended, in whatever way.
+    Ended,
+    /// It does not end: somebody has taken that back.
+    Cancelled,
+    /// It has yet to end.
+    Late,
 }
 
 /// Has a coordinator end: now, or when its last program has left. It first says who is there, as the JSON text that `told` gets;
-/// then it is waited for its end.
+/// then it is waited for its end, until `end`.
 ///
 /// # Errors
 ///
 /// As for [`status()`].
-pub fn stop(path: &Path, now: bool, told: impl FnOnce(&[u8]), meanwhile: &mut dyn FnMut()) -> Result<(), NoAnswer> {
+pub fn stop(
+    path: &Path,
+    now: bool,
+    end: Option<Instant>,
+    told: impl FnOnce(&[u8]),
+    meanwhile: &mut dyn FnMut(),
+) -> Result<Awaited, NoAnswer> {
     let socket = asked(path, &Opening::Stop { now }, LOOK)?;
-    told(&text(path, &socket, Some(&mut *meanwhile))?);
+    match text_until(path, &socket, end, meanwhile)? {
+        Some(text) => told(&text),
+        None => return Ok(Awaited::Late),
+    }
     loop {
         match link::receive(socket.as_fd(), false) {
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => meanwhile(),
-            // It has ended, in whatever way.
-            Ok(None) | Err(_) => return Ok(()),
-            Ok(Some(_)) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                if is_over(end) {
+                    return Ok(Awaited::Late);
+                }
+                meanwhile();
+            }
+            Ok(None) | Err(_) => return Ok(Awaited::Ended),
+            Ok(Some(_)) => return Ok(Awaited::Cancelled),
         }
     }
+}
+
+fn is_over(end: Option<Instant>) -> bool {
+    end.is_some_and(|end| Instant::now() >= end)
 }
 
 /// Connects and says what is asked; who waits for the answer looks up after so long.
@@ -193,27 +228,32 @@ fn asked(path: &Path, question: &Opening, patience: Duration) -> Result<OwnedFd,
     Ok(socket)
 }
 
-/// Hears the text that is an answer, in whatever pieces.
-fn text(path: &Path, socket: &OwnedFd, mut meanwhile: Option<&mut dyn FnMut()>) -> Result<Vec<u8>, NoAnswer> {
+/// Hears the text that is an answer, in whatever pieces; none if it is not there at `end`, nor after the socket's patience.
+fn text_until(
+    path: &Path,
+    socket: &OwnedFd,
+    end: Option<Instant>,
+    meanwhile: &mut dyn FnMut(),
+) -> Result<Option<Vec<u8>>, NoAnswer> {
     let told = |what: String| no_answer(path, what);
     let mut text = Vec::new();
     loop {
-        let received = match (link::receive(socket.as_fd(), false), &mut meanwhile) {
-            (Err(error), Some(meanwhile)) if error.kind() == io::ErrorKind::WouldBlock => {
+        let received = match link::receive(socket.as_fd(), false) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                if is_over(end) {
+                    return Ok(None);
+                }
                 meanwhile();
                 continue;
             }
-            (Err(error), None) if error.kind() == io::ErrorKind::WouldBlock => {
-                return Err(told("the coordinator does not answer; is it stopped? `kill` it if it hangs".to_owned()));
-            }
-            (received, _) => received.map_err(|error| told(error.to_string()))?,
+            received => received.map_err(|error| told(error.to_string()))?,
         };
         let received = received.ok_or_else(|| told("the coordinator ended the connection".to_owned()))?;
         match FromCoordinator::decode(&received.message) {
             Ok((_, FromCoordinator::Admission(Admission::Text { piece, more }))) => {
                 text.extend(piece);
                 if !more {
-                    return Ok(text);
+                    return Ok(Some(text));
                 }
             }
             Ok((_, FromCoordinator::Admission(Admission::Refused { text, .. }))) => return Err(told(text)),

@@ -133,6 +133,18 @@ declare::messages! {
                 /// The tenant's name.
                 name: String [MAX_NAME],
             },
+            /// The only message of a tool: as [`Opening::Stop`] with `now` unset, also when whoever asked has gone; or no longer, whoever
+            /// asked. Answered by [`Admission::Text`].
+            9 => Close {
+                /// Whether new tenants are no longer taken.
+                closed: bool,
+            },
+            /// The only message of a tool: as [`Opening::Evict`], also when whoever asked has gone. Answered by [`Admission::Text`] at
+            /// once.
+            10 => SendAway {
+                /// The tenant's name.
+                name: String [MAX_NAME],
+            },
         }
         /// How it fares with its turns.
         Turn(TurnReport) {

@@ -85,7 +85,7 @@ impl std::fmt::Display for Spread {
 }
 
 fn serving() -> Serving {
-    Serving::arena("64MiB").option("--mode", "exclusive").option("--max-tenants", "1100").option("--quantum", "100ms")
+    Serving::arena("64MiB").option("--mode", "exclusive").option("--max-programs", "1100").option("--quantum", "100ms")
 }
 
 /// Gives the GPU back of itself, as a program with nothing to do does.

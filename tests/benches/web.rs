@@ -57,7 +57,7 @@ fn raise_descriptor_limit() {
 }
 
 fn serving() -> Serving {
-    let serving = Serving::arena("256MiB").option("--mode", "exclusive").option("--max-tenants", "1100");
+    let serving = Serving::arena("256MiB").option("--mode", "exclusive").option("--max-programs", "1100");
     serving.unpoisoned().option("--http", "127.0.0.1:0").flag("--http-control").option("--quantum", "20ms")
 }
 

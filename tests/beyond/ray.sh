@@ -64,7 +64,7 @@ models() {
         grep --line-buffered -v '^(raylet)' | tee "$work/models"
 }
 said() { grep -Eq "$1" "$work/models" || fail "the example does not say: $1"; }
-nobody() { [[ $(baton status) == *'no tenants'* ]]; }
+nobody() { [[ $(baton status) == *'no programs'* ]]; }
 
 say "20 models of 14 MiB on 64 MiB, and one is killed"
 models --kill 7

@@ -40,7 +40,7 @@ done
 install -m 644 packaging/systemd/baton-on-demand@.socket "$root/usr/lib/systemd/user/"
 settings() { printf 'driver = "sim"\narena = "64MiB"\nhost-pool = "128MiB"\n%s\n' "$1" >"$root/etc/baton/serve.toml"; }
 mkdir "$root/etc/baton"
-settings 'max-tenants = 1'
+settings 'max-programs = 1'
 sed '0,/^# arena.*/s//arena = "64MiB"\nhost-pool = "128MiB"\ndriver = "sim"/' packaging/systemd/node.toml >"$root/etc/baton/node.toml"
 chroot "$root" useradd --create-home --home-dir /srv/worker worker
 install -D -o 1000 -g 1000 -m 644 "$root/etc/baton/serve.toml" "$root/srv/worker/.config/baton/serve.toml"
@@ -104,7 +104,7 @@ say "SIGHUP with a program running"
 table one 300 >"$work/one" & one=$!
 until_true has_tenants 1
 before=$(main_pid)
-settings $'max-tenants = 3\nheadroom = "2MiB"'
+settings $'max-programs = 3\nheadroom = "2MiB"'
 inside systemctl reload baton@worker
 [[ $(main_pid) == "$before" ]] || fail "it was started anew"
 table two 3 >"$work/two"
@@ -141,7 +141,7 @@ if inside mountpoint -q /sys/fs/cgroup/memory; then
 else
     echo "not tried: there is no memory controller here"
 fi
-settings 'max-tenants = 1'
+settings 'max-programs = 1'
 
 say "a user's own manager"
 user() { inside systemctl --user -M worker@ "$@"; }

@@ -296,13 +296,14 @@ impl Coordinator {
         // Asked from here: tests do this by the thousand, and a process for each takes longer than what it asks for.
         let request = Opening::Evict { name: name.to_owned() };
         let end = Instant::now() + SOON;
-        let answer = client::ask_patiently(&self.place.socket(), &request, &mut || {
+        let answer = client::ask_patiently(&self.place.socket(), &request, None, &mut || {
             assert!(Instant::now() < end, "evicting {name} never ends{}", self.place.story());
         });
         let answer = answer.unwrap_or_else(|error| panic!("evicting {name}: {error}\n{}", self.log()));
+        let answer = answer.expect("there is no other end");
         let answer: Value = serde_json::from_slice(&answer).expect("JSON");
         let error = answer["error"].as_str();
-        let expected = ["in use again", "has left", "no tenant called"];
+        let expected = ["in use again", "has left", "no program called"];
         if let Some(error) = error.filter(|error| !expected.iter().any(|reason| error.contains(reason))) {
             panic!("evicting {name}: {error}{}", self.place.story());
         }

@@ -281,7 +281,10 @@ pub fn say_first(socket: &Path, random: &mut Random, hello: &[u8], odd: &[OwnedF
     if random.below(6) == 0 {
         bytes.truncate(1 + random.below(bytes.len()));
     }
-    if matches!(FromTenant::decode(&bytes), Ok((_, FromTenant::Opening(Opening::Stop { .. } | Opening::Set { .. })))) {
+    if matches!(
+        FromTenant::decode(&bytes),
+        Ok((_, FromTenant::Opening(Opening::Stop { .. } | Opening::Close { .. } | Opening::Set { .. })))
+    ) {
         return;
     }
     let socket = bare_tenant::connection(socket);

@@ -392,7 +392,7 @@ fn a_guest_gets_no_more_than_its_part_of_the_tenants_and_the_owner_comes_in_at_o
     if !is_root() {
         return;
     }
-    let coordinator = Coordinator::of(with_guests(Serving::arena("64MiB").option("--max-tenants", "8")));
+    let coordinator = Coordinator::of(with_guests(Serving::arena("64MiB").option("--max-programs", "8")));
     let hello = greeting(&coordinator, "guest").encode(GpuNumber::ANY);
     let socket = coordinator.place.socket();
     // Those who have been let in and those who wait, each with all that came.

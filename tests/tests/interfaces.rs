@@ -11,7 +11,7 @@ use serde_json::Value;
 
 /// A coordinator that has something to tell of every list.
 fn busy() -> (Coordinator, Vec<Running>) {
-    let coordinator = Serving::arena("64MiB").option("--max-tenants", "2").start();
+    let coordinator = Serving::arena("64MiB").option("--max-programs", "2").start();
     coordinator.until_ready();
     let mut gone = hold::joined(&coordinator, "gone", "batch", "8", None);
     assert!(gone.ask("quit", LIMIT).ends_with(" ok"));

@@ -195,7 +195,7 @@ fn an_optional_program_runs_without_a_coordinator_that_cannot_be_started() {
 
 #[test]
 fn those_beyond_the_limit_wait_in_order_and_status_shows_them() {
-    let coordinator = Serving::arena("64MiB").option("--max-tenants", "1").start();
+    let coordinator = Serving::arena("64MiB").option("--max-programs", "1").start();
     let start = |name: &str| coordinator.join(name, &program("hold"), &["--megabytes", "24"]);
     let mut first = start("first");
     assert!(first.line(LIMIT).starts_with("ready "));
@@ -209,9 +209,12 @@ fn those_beyond_the_limit_wait_in_order_and_status_shows_them() {
     }
     let mut asked = coordinator.place.baton(&["status", "--socket"]);
     let shown = outcome(asked.arg(coordinator.place.socket())).succeeded().out;
-    assert!(shown.contains("waiting to join") && shown.contains("third") && shown.contains("--max-tenants"), "{shown}");
+    assert!(
+        shown.contains("waiting to join") && shown.contains("third") && shown.contains("--max-programs"),
+        "{shown}"
+    );
     for running in &waiting {
-        while !running.err().contains("--max-tenants") {
+        while !running.err().contains("--max-programs") {
             std::thread::sleep(Duration::from_millis(20));
         }
     }

@@ -90,7 +90,7 @@ fn at_once(form: Form) {
     let (count, tenants, pool) = form.of((60, "8", "64MiB"), (1000, "256", "4GiB"));
     let prepared = Serving::arena("64MiB").prepare();
     let start =
-        |_| Running::start(run_with_pool(&prepared, pool, &["--max-tenants", tenants]).arg(vector_add()), false, None);
+        |_| Running::start(run_with_pool(&prepared, pool, &["--max-programs", tenants]).arg(vector_add()), false, None);
     let running: Vec<Running> = (0..count).map(start).collect();
     for running in running {
         let ran = running.finish(LIMIT).succeeded();

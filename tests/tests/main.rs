@@ -66,6 +66,7 @@ mod trace; // plain
 mod traces; // timed
 mod troubleshooting; // plain
 mod tutorial; // timed
+mod waiting; // timed
 mod why; // timed
 mod zeros; // timed
 

@@ -125,14 +125,18 @@ fn nobody_makes_way_for_memory_that_is_prefetched() {
         assert_eq!(running.ask("touch", LIMIT), want[1]);
         assert_eq!(running.ask("quit", LIMIT), want[2]);
     }
-    assert!(baton(&coordinator, &["prefetch", "nobody"]).err.contains("no tenant called nobody"));
+    assert!(baton(&coordinator, &["prefetch", "nobody"]).err.contains("no program called nobody"));
 }
 
 #[test]
 fn a_coordinator_that_is_stopped_ends_after_the_last_program() {
     let mut coordinator = Serving::arena("64MiB").start();
     let mut one = hold::joined(&coordinator, "one", "batch", "24", None);
-    let mut stop = Running::start(&mut command(&coordinator, &["stop"]), false, Some(coordinator.place.clone()));
+    let mut stop = Running::start(
+        &mut command(&coordinator, &["stop", "--timeout", "5m"]),
+        false,
+        Some(coordinator.place.clone()),
+    );
     assert_eq!(stop.line(LIMIT), "no new programs share the GPU; the coordinator ends after one");
     let mut late = coordinator.place.joining("late", &program("hold"), &["--megabytes", "8"]);
     let late = Running::start(late.env("BATON_REQUIRE", "1"), false, None).finish(LIMIT);
@@ -151,7 +155,11 @@ fn a_coordinator_that_is_stopped_ends_after_the_last_program() {
 fn a_program_that_comes_while_a_coordinator_is_stopped_gets_a_new_one() {
     let mut coordinator = Serving::arena("64MiB").start();
     let mut one = hold::joined(&coordinator, "one", "batch", "24", None);
-    let mut stop = Running::start(&mut command(&coordinator, &["stop"]), false, Some(coordinator.place.clone()));
+    let mut stop = Running::start(
+        &mut command(&coordinator, &["stop", "--timeout", "5m"]),
+        false,
+        Some(coordinator.place.clone()),
+    );
     stop.line(LIMIT);
     let mut next = coordinator.place.baton(&["run", "--driver", "sim", "--arena", "64MiB", "--host-pool", "64MiB"]);
     next.arg("--socket").arg(coordinator.place.socket()).arg("--").arg(program("hold")).args(["--megabytes", "8"]);
@@ -178,7 +186,7 @@ fn a_coordinator_that_is_stopped_now_says_whom_that_fails() {
     let stopped = baton(&coordinator, &["stop", "--now"]).succeeded();
     assert_eq!(
         stopped.out,
-        "these fail, because memory of theirs is on the host: away\nthese go on by themselves: here\n"
+        "these fail, because memory of theirs is on the host: away\nthese go on by themselves: here\nthe coordinator has ended\n"
     );
     assert_eq!(coordinator.end(libc::SIGCONT).code(), Some(0), "{}", coordinator.log());
     assert!(here.ask("touch", LIMIT).contains("touched"));

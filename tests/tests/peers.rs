@@ -282,7 +282,7 @@ fn a_path_in_the_way_of_a_socket_is_left_as_it_is() {
 
 #[test]
 fn a_name_turns_nothing_round_and_controls_no_terminal_wherever_it_is_shown() {
-    let coordinator = Serving::arena("64MiB").option("--max-tenants", "1").start();
+    let coordinator = Serving::arena("64MiB").option("--max-programs", "1").start();
     let hello = |name: &str| greeting(&coordinator, name).encode(GpuNumber::ANY);
     let _inside = BareTenant::greet(&coordinator, &hello("in \u{202e}gpj\u{1b}[2J"));
     let waiting = connected(&coordinator);
@@ -301,7 +301,7 @@ fn settings_and_tokens_that_somebody_else_may_have_written_are_refused() {
     let prepared = Serving::arena("64MiB").prepare();
     let folder = prepared.place.folder();
     let (config, token) = (folder.join("serve.toml"), folder.join("token"));
-    std::fs::write(&config, "max-tenants = 7\n").expect("a file");
+    std::fs::write(&config, "max-programs = 7\n").expect("a file");
     std::fs::write(&token, "a-token-of-some-length\n").expect("a file");
     let permit =
         |path: &Path, mode: u32| std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).expect("ours");
@@ -319,7 +319,7 @@ fn settings_and_tokens_that_somebody_else_may_have_written_are_refused() {
     is_refused(&mut with_config(), &["serve.toml", "666", "chmod o-w"]);
     permit(&config, 0o664);
     let printed = outcome(with_config().arg("--print-config")).succeeded().out;
-    assert!(printed.contains("max-tenants = 7"), "a group may: {printed}");
+    assert!(printed.contains("max-programs = 7"), "a group may: {printed}");
     if is_root() {
         permit(&token, 0o600);
         for path in [&config, &token] {
@@ -356,7 +356,7 @@ fn a_stop_that_is_interrupted_keeps_nobody_out_any_more_and_fills_no_log() {
     let coordinator = Serving::arena("64MiB").start();
     let mut running = coordinator.join("tenant", &program("hold"), &["--megabytes", "24"]);
     assert!(running.line(LIMIT).starts_with("ready "));
-    let mut stop = coordinator.place.baton(&["stop", "--socket"]);
+    let mut stop = coordinator.place.baton(&["stop", "--timeout", "5m", "--socket"]);
     let mut stop = Running::start(stop.arg(coordinator.place.socket()), false, None);
     while !coordinator.log().contains("as was asked for") {
         std::thread::sleep(Duration::from_millis(5));

@@ -187,7 +187,7 @@ fn a_guest_has_so_many_tenants_and_the_next_waits_for_one_of_them() {
     if !is_root() {
         return;
     }
-    let coordinator = with_guests(&[("--guest-tenants", "1")]);
+    let coordinator = with_guests(&[("--guest-programs", "1")]);
     let mut first = guest(&coordinator, GUEST, "first", "hold", &["--megabytes", "4"]);
     let mut command = joining(coordinator.prepared(), GUEST, "second", &program("hold"), &["--megabytes", "4"]);
     let mut second = Running::start(&mut command, true, Some(coordinator.place.clone()));
@@ -196,7 +196,7 @@ fn a_guest_has_so_many_tenants_and_the_next_waits_for_one_of_them() {
     assert_eq!(quotas(&status["newcomers"][0]), ["tenants"]);
     for words in [&["status"][..], &["why", "second"]] {
         let said = said(&coordinator, words);
-        assert!(said.contains("no more than 1 programs of its user") && said.contains("--guest-tenants"), "{said}");
+        assert!(said.contains("no more than 1 programs of its user") && said.contains("--guest-programs"), "{said}");
     }
     let other = guest(&coordinator, OTHER, "other", "hold", &["--megabytes", "4"]);
     assert!(first.ask("quit", LIMIT).ends_with(" ok"));

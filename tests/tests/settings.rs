@@ -90,19 +90,19 @@ fn reloaded(coordinator: &Coordinator, settings: &str, file: &Path, says: &str) 
 fn settings_are_read_again_without_losing_a_program() {
     let prepared = Serving::arena("64MiB").prepare();
     let file = prepared.place.folder().join("baton.toml");
-    std::fs::write(&file, "max-tenants = 1\n").expect("a writable folder");
+    std::fs::write(&file, "max-programs = 1\n").expect("a writable folder");
     let coordinator = Serving::arena("64MiB").option("--config", &file.display().to_string()).start();
     let mut first = hold(&coordinator, "first");
     let mut second = coordinator.join("second", &program("hold"), &["--megabytes", "8"]);
     coordinator.until("it waits to join", |status| status["newcomers"].as_array().map(Vec::len) == Some(1));
 
-    let broken = "max-tenants = \"many\"\n";
+    let broken = "max-programs = \"many\"\n";
     reloaded(&coordinator, broken, &file, "the settings stay as they are: ");
-    let more = "max-tenants = 2\nheadroom = \"2MiB\"\narena = \"32MiB\"\n";
+    let more = "max-programs = 2\nheadroom = \"2MiB\"\narena = \"32MiB\"\n";
     reloaded(&coordinator, more, &file, "after a restart: headroom 2MiB (was 3%)");
-    assert!(coordinator.log().contains("from now on: max-tenants 2 (was 1)"), "{}", coordinator.log());
+    assert!(coordinator.log().contains("from now on: max-programs 2 (was 1)"), "{}", coordinator.log());
     assert!(second.line(LIMIT).starts_with("ready "), "there is room for it now");
-    reloaded(&coordinator, "max-tenants = 2\nlog-level = \"warn\"\n", &file, "from now on: log-level warn (was info)");
+    reloaded(&coordinator, "max-programs = 2\nlog-level = \"warn\"\n", &file, "from now on: log-level warn (was info)");
 
     assert_eq!(coordinator.status()["arena"]["configured_bytes"], 64 << 20, "the command line goes first");
     for running in [&mut first, &mut second] {

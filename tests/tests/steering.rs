@@ -102,7 +102,7 @@ fn what_makes_no_sense_is_refused_and_changes_nothing() {
     let coordinator = Serving::arena("128MiB").start();
     let mut slow = hold::joined(&coordinator, "slow", "batch", "24", None);
     for (words, why) in [
-        (&["nobody", "weight=2"][..], "no tenant called nobody"),
+        (&["nobody", "weight=2"][..], "no program called nobody"),
         (&["slow", "slo=20ms"], "for programs of class latency"),
         (&["slow", "weight=0"], "from 1 to 1000"),
         (&["slow", "class=latency", "weight=2"], "for programs of class normal or batch"),
@@ -112,7 +112,7 @@ fn what_makes_no_sense_is_refused_and_changes_nothing() {
         let said = steer(&coordinator, "set", words).expect_err("it makes no sense");
         assert!(said.contains(why), "{words:?}: {said}");
     }
-    assert!(steer(&coordinator, "pause", &["nobody"]).expect_err("nobody").contains("no tenant called nobody"));
+    assert!(steer(&coordinator, "pause", &["nobody"]).expect_err("nobody").contains("no program called nobody"));
     let status = coordinator.status();
     assert_eq!((&tenant(&status, "slow")["class"], &tenant(&status, "slow")["weight"]), (&json!("batch"), &json!(1)));
     assert!(slow.ask("quit", LIMIT).ends_with(" ok"));

@@ -320,7 +320,7 @@ fn whoever_waits_for_room_on_the_host_is_told_that_the_pool_is_not_ready() {
 
 #[test]
 fn one_that_waits_to_join_is_told_its_place() {
-    let coordinator = Serving::arena("64MiB").option("--max-tenants", "1").start();
+    let coordinator = Serving::arena("64MiB").option("--max-programs", "1").start();
     let mut first = hold::joined(&coordinator, "first", "batch", "8", None);
     let mut late = coordinator.join("late", &baton_tests::coordinator::program("hold"), &["--megabytes", "8"]);
     let status = coordinator.until("late waits", |status| status["newcomers"][0]["name"] == "late");

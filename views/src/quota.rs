@@ -68,7 +68,7 @@ impl fmt::Display for Met {
                  for {asked} more"
             ),
             Quota::Tenants => {
-                write!(f, "no more than {most} programs of its user share the GPU at once (--guest-tenants)")
+                write!(f, "no more than {most} programs of its user share the GPU at once (--guest-programs)")
             }
             Quota::Class => {
                 write!(f, "it asked for class {asked}, and another user's program is {most} at best (--guest-class)")

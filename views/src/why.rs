@@ -143,7 +143,7 @@ fn of_newcomer(snapshot: &Snapshot, at: usize, newcomer: &Newcomer) -> String {
         Some(met) => format!("{name} has waited to join for {waited}: {met}.\nIt joins when one of those has ended."),
         None => format!(
             "{name} has waited to join for {waited}: no more than {} may share the GPU at once. {ahead}\n\
-             It joins when one has ended; `baton serve --max-tenants` allows more.",
+             It joins when one has ended; `baton serve --max-programs` allows more.",
             snapshot.max_tenants
         ),
     }

@@ -37,7 +37,7 @@ pub const METRICS: [Metric; 18] = [
     Metric::gauge("gpu_memory", Some("bytes"), "gpu, line", "All of the GPU's memory, by line of the ledger"),
     Metric::gauge("host_pool", Some("bytes"), "gpu, state", "Host memory for what is evicted: used, free, unprepared"),
     Metric::gauge("tenants", None, "gpu, state", "Programs that share the GPU, by how they stand"),
-    Metric::gauge("newcomers", None, "gpu", "Programs that wait until there are fewer tenants"),
+    Metric::gauge("newcomers", None, "gpu", "Programs that wait until fewer share the GPU"),
     Metric::counter("tenants_departed", None, "gpu", "Programs that have left"),
     Metric::gauge(
         "tenant_memory",

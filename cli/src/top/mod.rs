@@ -180,7 +180,7 @@ fn act(socket: PathBuf, action: Action, name: String, done: Sender<String>) {
         Action::Prefetch => Opening::Prefetch { name },
     };
     std::thread::spawn(move || {
-        let said = match have_done_patiently(&socket, &request, &mut || ()) {
+        let said = match have_done_patiently(&socket, &request, None, &mut || ()) {
             Ok(_) => format!("{what}: done"),
             Err(error) => format!("{what}: {error}"),
         };

@@ -36,6 +36,8 @@ impl Server {
             Opening::Evict { name } => self.evict_on_request(peer, &name),
             Opening::Prefetch { name } => self.prefetch_on_request(peer, &name),
             Opening::Stop { now } => self.stop_on_request(peer, now),
+            Opening::Close { closed } => self.close_on_request(peer, closed),
+            Opening::SendAway { name } => self.send_away_on_request(peer, &name),
         }
         self.settle();
     }

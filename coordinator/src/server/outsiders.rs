@@ -140,7 +140,7 @@ impl Outsiders {
         }
         let numbers: Vec<Option<i32>> = tenants.iter().map(|(_, tenant)| tenant.connection.process.pid()).collect();
         if numbers.contains(&None) {
-            return Err("some tenants are of another PID namespace and cannot be told from others".to_owned());
+            return Err("some programs are of another PID namespace and cannot be told from others".to_owned());
         }
         let is_one = |sighting: &&Sighting| {
             let pid = sighting.holder.pid as i32;

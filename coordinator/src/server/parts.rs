@@ -64,7 +64,7 @@ impl Server {
                 )),
             };
         }
-        found.ok_or_else(|| format!("there is no tenant called {}; `baton status` lists them", name.escape_default()))
+        found.ok_or_else(|| format!("there is no program called {}; `baton status` lists them", name.escape_default()))
     }
 
     /// A tenant that nobody else waits for is to leave the GPU all the same, with all that it runs with.

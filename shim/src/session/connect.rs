@@ -162,7 +162,7 @@ fn greet(path: &Path, chosen: Chosen, hello: &Opening, uuid: [u8; 16]) -> Result
             }
             match ahead {
                 Some(ahead) => waiting.say(&format_args!(
-                    "as many programs share the GPU as may (`baton serve --max-tenants`), and {ahead} wait before this one"
+                    "as many programs share the GPU as may (`baton serve --max-programs`), and {ahead} wait before this one"
                 )),
                 None if asked.elapsed() < PATIENCE => waiting.say(&format_args!("the coordinator at {at} does not answer yet")),
                 None => {

@@ -18,7 +18,8 @@ pub(in crate::server) struct Evictions {
 
 struct Eviction {
     tenant: TenantId,
-    peer: Peer,
+    /// Who waits for it; none: it is done also if nobody does.
+    peer: Option<Peer>,
     /// The tenant's last grant when that was asked for: with another one, it is in use again.
     grant: u64,
     stage: Stage,
@@ -40,8 +41,8 @@ enum Next {
     Over(Result<(), &'static str>),
 }
 
-const IN_USE: Next = Next::Over(Err("the tenant is in use again; `baton suspend` it first"));
-const HAS_LEFT: Next = Next::Over(Err("the tenant has left"));
+const IN_USE: Next = Next::Over(Err("the program is in use again; `baton suspend` it first"));
+const HAS_LEFT: Next = Next::Over(Err("the program has left"));
 
 impl Evictions {
     /// A tenant's work did not end in time: it is asked again.
@@ -60,26 +61,42 @@ impl Server {
     /// Moves all of a tenant's memory to the host, when it is idle.
     pub(in crate::server) fn evict_on_request(&mut self, mut peer: Peer, name: &str) {
         match self.called(name, &peer) {
-            Ok(_) if self.evictions.waiting.len() >= MOST => {
+            Ok(_) if self.evictions.waiting.iter().filter(|eviction| eviction.peer.is_some()).count() >= MOST => {
                 say(&mut peer, Err(format!("{MOST} evictions wait already; try again when one is over")));
             }
             Ok(tenant) => {
                 let grant = self.tenants.get(tenant).map_or(0, |tenant| tenant.turn.number());
-                self.evictions.waiting.push(Eviction { tenant, peer, grant, stage: Stage::Asked });
+                self.evictions.waiting.push(Eviction { tenant, peer: Some(peer), grant, stage: Stage::Asked });
             }
             Err(error) => say(&mut peer, Err(error)),
         }
     }
 
+    /// The same, for whoever does not wait.
+    pub(in crate::server) fn send_away_on_request(&mut self, mut peer: Peer, name: &str) {
+        let tenant = self.called(name, &peer);
+        if let Ok(tenant) = tenant {
+            let grant = self.tenants.get(tenant).map_or(0, |tenant| tenant.turn.number());
+            // One for each is enough, and no more than there are tenants.
+            self.evictions.waiting.retain(|eviction| eviction.tenant != tenant || eviction.peer.is_some());
+            self.evictions.waiting.push(Eviction { tenant, peer: None, grant, stage: Stage::Asked });
+        }
+        say(&mut peer, tenant.map(drop));
+    }
+
     pub(in crate::server) fn serve_evictions(&mut self) {
-        for mut eviction in std::mem::take(&mut self.evictions.waiting) {
-            if !eviction.peer.is_open() {
+        for eviction in std::mem::take(&mut self.evictions.waiting) {
+            if eviction.peer.as_ref().is_some_and(|peer| !peer.is_open()) {
                 // Nobody waits for it any more.
                 continue;
             }
             match self.next_of(&eviction) {
                 Next::Wait(stage) => self.evictions.waiting.push(Eviction { stage, ..eviction }),
-                Next::Over(done) => say(&mut eviction.peer, done.map_err(str::to_owned)),
+                Next::Over(done) => {
+                    if let Some(mut peer) = eviction.peer {
+                        say(&mut peer, done.map_err(str::to_owned));
+                    }
+                }
             }
         }
     }
@@ -96,7 +113,7 @@ impl Server {
         }
         if !tenant.is_movable() || tenant.memory.is_late() {
             // Nobody knows what it still does: its memory stays as it is.
-            return Next::Over(Err("the tenant does not answer"));
+            return Next::Over(Err("the program does not answer"));
         }
         let comes_in = self.memory().brings_in(id);
         if state == State::Arriving || state == State::Running && comes_in {

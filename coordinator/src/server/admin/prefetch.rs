@@ -62,17 +62,17 @@ impl Server {
     fn fetched(&mut self, prefetch: &Prefetch) -> Option<Result<u64, String>> {
         let id = prefetch.tenant;
         let Some(tenant) = self.tenants.get(id).filter(|tenant| tenant.connection.is_open()) else {
-            return Some(Err("the tenant has left".to_owned()));
+            return Some(Err("the program has left".to_owned()));
         };
         if !tenant.is_movable() || tenant.memory.is_late() {
-            return Some(Err("the tenant does not answer".to_owned()));
+            return Some(Err("the program does not answer".to_owned()));
         }
         let counts = tenant.extents().counts();
         if counts.missing == 0 {
             return Some(Ok(prefetch.missing));
         }
         if self.arbiter.is_united(id) {
-            return Some(Err("the tenant shares memory with others, with whom it comes in".to_owned()));
+            return Some(Err("the program shares memory with others, with whom it comes in".to_owned()));
         }
         match self.arbiter.state(id) {
             State::Idle | State::Waiting => {}

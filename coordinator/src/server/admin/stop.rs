@@ -21,6 +21,26 @@ impl Server {
         }
     }
 
+    /// Ends after the last tenant, whoever waits for that; or lets tenants come again.
+    pub(in crate::server) fn close_on_request(&mut self, mut peer: Peer, closed: bool) {
+        if closed {
+            let (fails, goes_on) = self.if_ended_now();
+            super::send(&mut peer, &json!({ "fails": fails, "goes_on": goes_on }));
+            log::info!("ends after the last program, as was asked for (`baton stop`)");
+            self.send_newcomers_away();
+            self.lobby.stays_closed();
+        } else {
+            let was_closed = self.lobby.is_closed();
+            for mut waits in self.lobby.open() {
+                super::send(&mut waits, &json!({ "cancelled": true }));
+            }
+            super::send(&mut peer, &json!({ "was_closed": was_closed }));
+            if was_closed {
+                log::info!("programs may join again, as was asked for (`baton stop --cancel`)");
+            }
+        }
+    }
+
     /// Ends if that was asked for and nobody is here any more.
     pub(in crate::server) fn end_if_asked(&mut self) {
         if self.lobby.is_closed() && self.tenants.is_empty() {

@@ -68,6 +68,8 @@ pub(super) struct Lobby {
     last: u32,
     /// Nobody becomes a tenant any more, as long as somebody waits for the end.
     is_closed: bool,
+    /// Also if nobody does.
+    stays_closed: bool,
 }
 
 impl Lobby {
@@ -79,6 +81,7 @@ impl Lobby {
             kept_out: Debts::default(),
             last: 0,
             is_closed: false,
+            stays_closed: false,
         }
     }
 
@@ -173,7 +176,7 @@ impl Lobby {
         };
         let stranger = self.strangers.remove(at)?;
         let mut peer = stranger.peer;
-        if stranger.stage == Stage::Ending && self.is_closed && !self.strangers.is_end_awaited() {
+        if stranger.stage == Stage::Ending && self.is_closed && !self.stays_closed && !self.strangers.is_end_awaited() {
             log::info!("programs may join again: whoever asked for the end (`baton stop`) has gone");
             self.is_closed = false;
         }
@@ -209,6 +212,17 @@ impl Lobby {
     /// From here on nobody becomes a tenant.
     pub(super) fn close(&mut self) {
         self.is_closed = true;
+    }
+
+    /// That holds also when whoever asked has gone.
+    pub(super) fn stays_closed(&mut self) {
+        self.stays_closed = true;
+    }
+
+    /// Tenants are taken again. Gives those who wait for the end in vain.
+    pub(super) fn open(&mut self) -> Vec<Peer> {
+        (self.is_closed, self.stays_closed) = (false, false);
+        self.strangers.who_await_the_end()
     }
 
     /// Why nobody becomes a tenant, if that is so.
@@ -290,8 +304,8 @@ impl Lobby {
 fn is_for_guests(opening: &Opening) -> bool {
     match opening {
         Opening::Hello { .. } | Opening::Expect => true,
-        Opening::Set { .. } | Opening::Evict { .. } | Opening::Prefetch { .. } => true,
-        Opening::Status | Opening::Events { .. } | Opening::Stop { .. } => false,
+        Opening::Set { .. } | Opening::Evict { .. } | Opening::SendAway { .. } | Opening::Prefetch { .. } => true,
+        Opening::Status | Opening::Events { .. } | Opening::Stop { .. } | Opening::Close { .. } => false,
     }
 }
 

@@ -180,6 +180,13 @@ impl Strangers {
         self.all.values().any(|stranger| stranger.stage == Stage::Ending)
     }
 
+    /// They become something else, or go.
+    pub(super) fn who_await_the_end(&mut self) -> Vec<Peer> {
+        let ending = self.all.iter().filter(|(_, stranger)| stranger.stage == Stage::Ending);
+        let numbers: Vec<u32> = ending.map(|(number, _)| *number).collect();
+        numbers.into_iter().filter_map(|number| self.remove(number)).map(|stranger| stranger.peer).collect()
+    }
+
     /// Takes in who waits, beside so many others. If there are many, the rest has to wait for a moment.
     pub(super) fn accept(&mut self, endpoint: &Endpoint, others: usize) {
         for _ in 0..AT_ONCE {
