@@ -71,6 +71,9 @@ enum Command {
     Doctor(doctor::Doctor),
     /// Print what a shell needs to complete `baton` commands: `baton completions bash`.
     Completions(shell::Completions),
+    /// The names of programs, which shells offer.
+    #[command(hide = true)]
+    Names(shell::Names),
     /// Write the manual's pages into a folder.
     #[command(hide = true)]
     Man(shell::Man),
@@ -150,6 +153,7 @@ fn main() -> ExitCode {
         Command::Completions(arguments) => {
             ("completions", shell::completions(Arguments::command(), &arguments).map(|()| true))
         }
+        Command::Names(arguments) => ("names", shell::names(arguments).map(|()| true)),
         Command::Man(arguments) => ("man", shell::man(Arguments::command(), &arguments).map(|()| true)),
         Command::Doctor(arguments) => ("doctor", doctor::run(&arguments)),
         Command::Trial(arguments) => ("trial", doctor::trial::play(&arguments).map(|()| true)),

@@ -17,6 +17,7 @@ use baton_workbench::output::{print_with, remark, write_file};
 use clap::Args;
 
 use super::CliError;
+use super::named::read;
 use super::place::Place;
 use super::units::Period;
 
@@ -108,6 +109,7 @@ fn look_back(path: &Path, period: Duration) -> Result<Recording, CliError> {
     }
     timeline.lost = 0;
     timeline.forget_before(start);
+    timeline.know(&read(&client::status(path)?)?);
     Ok(Recording { timeline, time: start..end, gpu, started_unix_ms })
 }
 
@@ -118,6 +120,7 @@ fn record(path: &Path, period: Duration) -> Result<Recording, CliError> {
     let start = timeline.now;
     timeline.lost = 0;
     timeline.forget_before(start);
+    timeline.know(&read(&client::status(path)?)?);
     remark(format_args!("baton trace: recording; Ctrl-C ends it, and writes what there is"));
     let began = Instant::now();
     while !stop.is_raised() && began.elapsed() < period {

@@ -253,3 +253,33 @@ fn control_over_a_page_that_there_is_not_is_refused() {
     let outcome = Serving::arena("64MiB").flag("--http-control").prepare().serve_in_vain();
     assert!(outcome.err.contains("--http-control") && outcome.err.contains("--http "), "{outcome:?}");
 }
+
+#[test]
+fn shells_offer_the_names_of_programs() {
+    let coordinator = Serving::arena("64MiB").start();
+    let mut one = hold::joined(&coordinator, "train-one", "normal", "8", None);
+    let offered = |words: &str| {
+        let script = format!(
+            r#"eval "$("$0" completions bash)"; COMP_WORDS=("$0" {words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))
+               _baton_with_names "$0" "${{COMP_WORDS[COMP_CWORD]}}" "${{COMP_WORDS[COMP_CWORD-1]}}"; printf '%s\n' "${{COMPREPLY[@]}}""#
+        );
+        let baton = coordinator.place.baton(&[]);
+        let mut shell = with_environment_of(Command::new("bash"), &baton);
+        shell.env("BATON_SOCKET", coordinator.place.socket());
+        let output = ended(shell.arg("-c").arg(script).arg(baton.get_program()).stderr(Stdio::piped()));
+        assert!(output.status.success() && output.stderr.is_empty(), "{words}: {output:?}");
+        String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    for words in ["evict tr", "suspend tr", "why tr", "resume one tr", "set tr"] {
+        assert_eq!(offered(words), ["train-one"], "{words}");
+    }
+    assert!(!offered("evict --timeout tr").contains(&"train-one".to_owned()));
+    assert!(offered("st").contains(&"status".to_owned()));
+    for shell in ["zsh", "fish"] {
+        let script = ended(&mut coordinator.place.baton(&["completions", shell])).stdout;
+        let script = String::from_utf8_lossy(&script).into_owned();
+        let each = if shell == "zsh" { ":_baton_names" } else { "(baton names" };
+        assert!(script.matches(each).count() == 6, "{shell}: {}", script.matches(each).count());
+    }
+    assert!(one.ask("quit", LIMIT).ends_with(" ok"));
+}

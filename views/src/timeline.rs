@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
 use crate::event::{Event, History};
+use crate::snapshot::Snapshot;
 
 #[cfg(test)]
 mod tests;
@@ -446,6 +447,15 @@ impl Timeline {
             program.evicting.forget_before(ns);
         }
         self.programs.retain(|_, program| program.ended.is_none_or(|at| at >= ns));
+    }
+
+    /// Things stand so now: says of programs what was forgotten of how they joined.
+    pub fn know(&mut self, snapshot: &Snapshot) {
+        for tenant in &snapshot.tenants {
+            if let Some(program) = self.programs.get_mut(&tenant.id) {
+                program.class.get_or_insert_with(|| tenant.class.clone());
+            }
+        }
     }
 
     /// Which part of a stretch of time each program had the GPU, by number: from 0 to 1.

@@ -10,8 +10,8 @@ const STEPS = 7;
 /** How programs can stand that do not run, by their number in a code. */
 const RESTS = ["", "", "--waiting", "--arriving", "--preempted", "--preempted", "--suspended"];
 const COLOURS = 8;
-/** One for each colour. */
-const MOST_LANES = COLOURS;
+/** Two for each colour: the second one's is striped. */
+const MOST_LANES = 2 * COLOURS;
 
 export class Ribbon {
   constructor(canvas) {
@@ -60,12 +60,15 @@ export class Ribbon {
     for (const id of ids) {
       if (this.colours.has(id)) continue;
       const taken = new Set(this.colours.values());
-      this.colours.set(id, [...Array(COLOURS).keys()].find((colour) => !taken.has(colour)));
+      this.colours.set(id, [...Array(MOST_LANES).keys()].find((colour) => !taken.has(colour)));
     }
   }
 
-  colour(id) {
-    return this.colours.get(id);
+  /** What a program is painted with. */
+  colour(id, ink, paint) {
+    const number = this.colours.get(id);
+    const colour = ink(`--c${number % COLOURS}`);
+    return number < COLOURS ? colour : striped(colour, ink("--card"), paint);
   }
 
   draw() {
@@ -100,7 +103,8 @@ export class Ribbon {
     label("GPU", top + tall / 2, ink("--ink"));
     const ids = new Set(shown.map(([id]) => id));
     const others = [...this.lanes].filter(([id]) => !ids.has(id));
-    const stacked = [...shown.map(([id, { codes }]) => [ink(`--c${this.colour(id)}`), codes]), ...others.map(([, { codes }]) => [ink("--suspended"), codes])];
+    const colours = new Map(shown.map(([id]) => [id, this.colour(id, ink, paint)]));
+    const stacked = [...shown.map(([id, { codes }]) => [colours.get(id), codes]), ...others.map(([, { codes }]) => [ink("--suspended"), codes])];
     for (let at = 0; at < COLUMNS; at++) {
       let sum = 0;
       for (const [, codes] of stacked) sum += codes[at] >> 3;
@@ -117,7 +121,7 @@ export class Ribbon {
 
     shown.forEach(([id, { name, codes }], row) => {
       const y = top + tall + gap + row * (lane + 4);
-      const colour = ink(`--c${this.colour(id)}`);
+      const colour = colours.get(id);
       paint.fillStyle = ink("--faint");
       paint.fillRect(left, y, width - left, lane);
       for (let at = 0; at < COLUMNS; at++) {
@@ -154,6 +158,23 @@ export class Ribbon {
     const parts = shown.filter(([, lane]) => lane.ran).sort(([, a], [, b]) => b.ran - a.ran).map(([, lane]) => `${lane.name} ${part(lane)}`);
     this.canvas.setAttribute("aria-label", `In the last minute the GPU was used by ${parts.join(", ") || "nobody"}.`);
   }
+}
+
+/** A colour with stripes over it. */
+function striped(colour, stripes, paint) {
+  const tile = Object.assign(document.createElement("canvas"), { width: 6, height: 6 });
+  const brush = tile.getContext("2d");
+  brush.fillStyle = colour;
+  brush.fillRect(0, 0, 6, 6);
+  brush.strokeStyle = stripes;
+  brush.lineWidth = 1.5;
+  brush.beginPath();
+  for (const at of [-3, 3]) {
+    brush.moveTo(at, 6);
+    brush.lineTo(at + 6, 0);
+  }
+  brush.stroke();
+  return paint.createPattern(tile, "repeat");
 }
 
 function cut(paint, text, width) {

@@ -149,7 +149,13 @@ export class Programs {
       there.toggle = make("button", { type: "button" });
       const evict = make("button", { type: "button", "aria-label": `Evict ${row.name}` }, "Evict");
       there.pick = make("select", { "aria-label": `Class of ${row.name}` }, ...["latency", "normal", "batch"].map((name) => make("option", {}, name)));
-      there.toggle.addEventListener("click", () => this.act({ do: there.suspended ? "resume" : "suspend", name: row.name }, there.toggle));
+      there.toggle.addEventListener("click", () => {
+        // Who goes on takes nothing from anybody; who is taken off the GPU does.
+        if (!there.suspended && !there.asked) return this.ask(there, row, true);
+        this.act({ do: there.suspended ? "resume" : "suspend", name: row.name }, there.toggle);
+        this.ask(there, row, false);
+      });
+      there.toggle.addEventListener("blur", () => this.ask(there, row, false));
       evict.addEventListener("click", () => this.act({ do: "evict", name: row.name }, evict));
       there.pick.addEventListener("change", () => this.act({ do: "class", name: row.name, class: there.pick.value }, there.pick));
       const acts = make("div", { class: "acts" }, there.pick, there.toggle, evict);
@@ -158,15 +164,27 @@ export class Programs {
     return there;
   }
 
+  /** Whether a second click suspends it: asked where the click was, until something else is done. */
+  ask(there, row, asked) {
+    there.asked = asked;
+    this.name(there, row);
+  }
+
+  name(there, row) {
+    const word = there.suspended ? "Resume" : there.asked ? "Sure?" : "Suspend";
+    if (there.word === word) return;
+    there.word = word;
+    say(there.toggle, word);
+    there.toggle.setAttribute("aria-label", there.asked && !there.suspended ? `Suspend ${row.name}? Again to do it` : `${word} ${row.name}`);
+  }
+
   write(there, row) {
     HEADS.forEach(([, text], at) => at && say(there.texts[at], text(row)));
     const { dataset } = there.texts[STATE];
     if (dataset.state !== row.state) dataset.state = row.state;
     if (!there.toggle) return;
     there.suspended = row.suspended;
-    const word = row.suspended ? "Resume" : "Suspend";
-    say(there.toggle, word);
-    if (there.word !== word) there.toggle.setAttribute("aria-label", `${(there.word = word)} ${row.name}`);
+    this.name(there, row);
     if (there.pick !== document.activeElement && there.pick.value !== row.class) there.pick.value = row.class;
   }
 }

@@ -35,7 +35,7 @@ const HELP: &[&str] = &[
     "The first line of letters is who had the GPU in the last minute, now at the right end. Each",
     "program has a letter, which stands in front of its line in the table too; - is nobody.",
     "GPU, waits and switches are those of the last minute, as in `baton stats --last 60s`.",
-    "`baton why NAME` says what a program waits for.",
+    "`baton why NAME` says what a program waits for. A wider terminal shows more columns.",
 ];
 
 /// Draws all of it. Without `color`, letters alone tell programs apart.
@@ -258,6 +258,10 @@ fn table(model: &Model, color: bool, buffer: &mut Buffer) {
     let (rows, selected) = (model.rows(), model.selected_row());
     // The selected one is always to be seen.
     let first = (selected + 1).saturating_sub(room.max(1));
+    if rows.len() > room {
+        let line = format!("{room} of {} programs have room; up and down show the others, / chooses", rows.len());
+        text(buffer, ABOVE - 2, &line, Style::new());
+    }
     for (row, (at, shown)) in rows.iter().enumerate().skip(first).take(room).enumerate() {
         let is_selected = at == selected && model.selected.is_some();
         let style = if is_selected { Style::new().add_modifier(Modifier::REVERSED) } else { Style::new() };

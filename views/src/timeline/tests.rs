@@ -23,6 +23,19 @@ fn states(timeline: &Timeline, id: u32) -> Vec<(u64, Option<u64>, State)> {
 }
 
 #[test]
+fn the_class_of_one_that_joined_before_is_what_the_status_says() {
+    let mut timeline = Timeline::default();
+    timeline.see(&told(&[("asked", 1, 10), ("granted", 1, 12)]));
+    assert_eq!(timeline.programs[&1].class, None);
+    let tenant = |class: &str| crate::snapshot::Tenant { id: 1, class: class.to_owned(), ..Default::default() };
+    timeline.know(&Snapshot { tenants: vec![tenant("batch")], ..Snapshot::default() });
+    assert_eq!(timeline.programs[&1].class.as_deref(), Some("batch"));
+    // What is known stays: it may have been another then.
+    timeline.know(&Snapshot { tenants: vec![tenant("latency")], ..Snapshot::default() });
+    assert_eq!(timeline.programs[&1].class.as_deref(), Some("batch"));
+}
+
+#[test]
 fn two_programs_take_turns() {
     let mut timeline = Timeline::default();
     timeline.see(&told(&[

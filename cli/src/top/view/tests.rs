@@ -65,6 +65,18 @@ fn lines(buffer: &Buffer) -> Vec<String> {
 }
 
 #[test]
+fn programs_that_have_no_room_are_told() {
+    let mut model = model();
+    let many = (1..=20).map(|id| tenant(id, &format!("program-{id}"), "idle", 1, 0)).collect();
+    model.see(Snapshot { tenants: many, ..model.snapshot.clone() });
+    let shown = lines(&drawn(&model, 80, 24, false));
+    assert!(shown[5].starts_with("16 of 20 programs have room;"), "{shown:#?}");
+    assert_eq!(shown.iter().filter(|line| line.contains(" program-")).count(), 16, "{shown:#?}");
+    let shown = lines(&drawn(&model, 80, 28, false));
+    assert_eq!((shown[5].as_str(), shown[26].contains(" program-20")), ("", true), "{shown:#?}");
+}
+
+#[test]
 fn the_ribbon_shows_who_had_the_gpu_and_the_bars_whose_memory_is_where() {
     let lines = lines(&drawn(&model(), 71, 12, false));
     assert!(lines[0].starts_with("serve has the GPU   2 programs   Simulated GPU 512 MiB   up 100 s"), "{lines:#?}");
