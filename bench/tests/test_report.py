@@ -118,6 +118,17 @@ class Document(unittest.TestCase):
         table = report.in_short(report.read(report.HERE / "results"))
         self.assertIn(f"\n{table}\n", (report.HERE.parent / "README.md").read_text())
 
+    def test_other_pages_have_the_same_figures(self):
+        runs = report.read(report.HERE / "results")["corun"]
+        (_, beside), (_, kept) = report.corun_short(runs)
+        # "0.18 to 0.47 of its speed alone", "… (time slices 15 to 127 ×, MPS 14 to 522 ×)"
+        ranges = [kept.split(" of ")[0], *(word.split(" ×")[0] for word in beside.split("slices ")[1:])]
+        pages = {"comparison.md": ranges, "limits.md": ranges[:1]}
+        for page, wanted in pages.items():
+            text = " ".join((report.HERE.parent / "docs" / page).read_text().split())
+            for one in wanted:
+                self.assertTrue(one in text, f"{page} does not have {one}, as bench/results has")
+
     def test_there_is_one_file_a_kind(self):
         for path in (report.HERE / "results").glob("*.json"):
             result = json.loads(path.read_text())

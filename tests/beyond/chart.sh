@@ -36,7 +36,7 @@ END
 mkdir "$work/rendered"
 "$work/venv/bin/python" "$work/render.py" packaging/helm "$work/rendered"
 for version in 1.28 1.37; do
-    "$work/venv/bin/kubernetes-validate" --strict -k "$version" "$work"/rendered/*.yaml examples/kubernetes/two-deployments.yaml
+    "$work/venv/bin/kubernetes-validate" --strict -k "$version" "$work"/rendered/*.yaml examples/kubernetes/{two-deployments,try}.yaml
 done
 # What the chart has in its ConfigMap is what baton and bash read.
 "$work/venv/bin/python" - "$work/rendered/usual-daemonset.yaml" "$work" <<'END'

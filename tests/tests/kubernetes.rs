@@ -322,3 +322,41 @@ fn metrics_name_the_pods_of_programs_that_go_by_their_devices_names() {
     };
     assert!(named.iter().all(is_so), "{named:#?}");
 }
+
+#[test]
+fn the_document_says_what_the_chart_asks_of_a_cluster_and_how_to_see_whether_it_works() {
+    let read = |path: &str| std::fs::read_to_string(baton_tests::root().join(path)).expect("the repository's own file");
+    let (document, values) = (read("docs/kubernetes.md"), read("packaging/helm/values.yaml"));
+    let chart = read("packaging/helm/templates/daemonset.yaml");
+    // What the chart has, in its own words.
+    for wanted in ["hostPID", "hostPath", "IPC_LOCK", "KILL", "runtimeClassName", "system-node-critical"] {
+        assert!(chart.contains(wanted) || values.contains(wanted), "the chart no longer has {wanted}");
+        assert!(document.contains(wanted), "docs/kubernetes.md does not tell of {wanted}");
+    }
+    let value = |name: &str| {
+        let line = values.lines().find(|line| line.trim_start().starts_with(&format!("{name}: ")));
+        line.and_then(|line| line.split_once(": "))
+            .map(|(_, value)| value.trim_matches('"').to_owned())
+            .expect("there is one")
+    };
+    let names = ["files", "sockets", "kubelet", "host-pool", "domain"].map(value);
+    for name in names.iter().map(String::as_str).chain(["nvidia.com/gpu.present=true", "baton.dev/normal"]) {
+        assert!(document.contains(name), "docs/kubernetes.md does not name {name}");
+    }
+    // A reader goes from an image to a pod, and back to where it began.
+    for step in [
+        "docker push ",
+        "--create-namespace",
+        "kubectl create -f -",
+        "rollout status",
+        "examples/kubernetes/try.yaml",
+        "kubectl logs baton-try",
+        "helm uninstall",
+    ] {
+        assert!(document.contains(step), "docs/kubernetes.md does not say `{step}`");
+    }
+    let pod = read("examples/kubernetes/try.yaml");
+    assert!(pod.contains("image: IMAGE") && document.contains("sed \"s|IMAGE|"), "{pod}");
+    let packaged = read("packaging/build");
+    assert!(pod.contains("/usr/lib/baton/train_mlp") && packaged.contains("large_table serve_mlp train_mlp"), "{pod}");
+}
