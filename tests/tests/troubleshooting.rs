@@ -50,6 +50,7 @@ const NO_MESSAGES: &[(&str, &str, &str)] = &[
     ("cli/src/settings.rs", "none but you and root", "a remark in what --print-config prints"),
     ("cli/src/settings.rs", "wait for your own, kill those of other users", "a remark in what --print-config prints"),
     ("cli/src/ps.rs", "", "a table's headings"),
+    ("cli/src/shell.rs", "", "what shells read"),
     ("cli/src/stats.rs", "", "a table that was asked for"),
     ("cli/src/status.rs", "arena …", "a line that was asked for"),
     ("cli/src/status.rs", "host pool …", "a line that was asked for"),
