@@ -59,3 +59,26 @@ fn what_was_zero_gets_room_in_the_host_pool_when_it_is_not() {
     assert!(other.ask("quit", LIMIT).ends_with(" ok"));
     coordinator.until_empty();
 }
+
+#[test]
+fn frames_that_held_zeros_are_as_good_as_overwritten_ones_for_whoever_comes_next() {
+    let want = [hold::alone("8", &["touch"]), hold::alone("8", &["touch"])];
+    let coordinator = Serving::arena("64MiB").unpoisoned().start();
+    let clean = |status: &serde_json::Value| status["arena"]["clean_bytes"].as_u64().expect("a number");
+    let mut one = hold::joined(&coordinator, "one", "normal", "8", None);
+    // Never written: zeros.
+    assert_eq!(one.ask("alloc 32", LIMIT), "allocated");
+    assert_eq!(one.ask("touch", LIMIT), want[0][0]);
+    coordinator.evict("one");
+    // Besides these 2 MiB are kept ready.
+    let status = coordinator.status();
+    assert!((30 * MIB..=36 * MIB).contains(&clean(&status)), "{status:#}");
+    // They hold nothing of it: others find zeros there, and what it held comes back.
+    let mut other = hold::joined(&coordinator, "other", "normal", "8", None);
+    assert_eq!(other.ask("alloc 40", LIMIT), "allocated");
+    assert_eq!(other.ask("touch", LIMIT), want[1][0]);
+    assert_eq!(other.ask("free", LIMIT), "freed");
+    assert_eq!(one.ask("quit", LIMIT), want[0][1]);
+    assert_eq!(other.ask("quit", LIMIT), want[1][1]);
+    coordinator.until_empty();
+}

@@ -1,7 +1,7 @@
 //! The arena's books: which frames there are, and who has them. Pure: makes and moves nothing itself.
 //!
-//! A **frame** is a physical piece of GPU memory of one [`SizeClass`]. A free frame is *clean* if it was
-//! overwritten since a tenant had it, otherwise *dirty*. A dirty one may be *kept*: what it holds is an extent's contents, and
+//! A **frame** is a physical piece of GPU memory of one [`SizeClass`]. A free frame is *clean* if it was overwritten since a tenant
+//! had it, or was found to hold zeros, otherwise *dirty*. A dirty one may be *kept*: what it holds is an extent's contents, and
 //! until somebody else needs it, the extent can have it back as it is. All frames together are never larger than the
 //! capacity, which can shrink: contexts and code live beside the arena. When a class runs out, free
 //! frames of other classes are exchanged for it ([`Arena::surplus`]): memory of the device is not
@@ -254,6 +254,11 @@ impl Arena {
     /// A frame that its tenant no longer has.
     pub fn give_back(&mut self, id: FrameId) {
         self.change(id, Use::Dirty);
+    }
+
+    /// The same of one that is known to hold zeros.
+    pub fn give_back_zeros(&mut self, id: FrameId) {
+        self.change(id, Use::Clean);
     }
 
     /// The next dirty frame to be overwritten, one of this class that this owner may have, or any; it is nobody's until

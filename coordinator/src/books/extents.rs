@@ -345,8 +345,8 @@ impl Extents {
     }
 
     /// A part of leaving is done; when all are, the frame is free. `held`: others still have it mapped. Says which frame, and
-    /// whether it has all of the contents.
-    pub fn left(&mut self, id: ExtentId, half: Half, held: bool) -> Option<(FrameId, bool)> {
+    /// what that holds.
+    pub fn left(&mut self, id: ExtentId, half: Half, held: bool) -> Option<(FrameId, Holds)> {
         self.change(id, |extent| {
             let ExtentState::Leaving { frame, copied, unmapped, whole } = &mut extent.state else { return None };
             match half {
@@ -357,11 +357,17 @@ impl Extents {
             if let Some(backing) = extent.backing.as_mut().filter(|_| *copied) {
                 backing.current = true;
             }
-            let free = (*copied && *unmapped && !held).then_some((*frame, *whole));
-            if free.is_some() {
-                extent.state = ExtentState::Host;
+            if !*copied || !*unmapped || held {
+                return None;
             }
-            free
+            let (frame, whole) = (*frame, *whole);
+            extent.state = ExtentState::Host;
+            let holds = match &extent.contents {
+                _ if !whole => Holds::Nothing,
+                Some(contents) if contents.pages.iter().all(|page| page.zero) => Holds::Zeros,
+                _ => Holds::Contents,
+            };
+            Some((frame, holds))
         })?
     }
 

@@ -87,6 +87,25 @@ fn zeros_are_not_copied_in() {
 }
 
 #[test]
+fn a_frame_that_a_scan_has_found_to_be_zero_is_left_as_one_of_zeros() {
+    let zero = || Page { digest: [0, 0], zero: true };
+    let left = |pages: Vec<Page>, is_seen: bool| {
+        let mut extents = Extents::default();
+        let id = extents.add(0, CLASS, FrameId(1));
+        if is_seen {
+            extents.scanned(id, pages, Some(Vec::new()));
+        }
+        extents.leave(id, Some(Vec::new()), true);
+        extents.left(id, Half::Unmapped, false)
+    };
+    let all = || (0..4).map(|_| zero()).collect::<Vec<_>>();
+    assert_eq!(left(all(), true), Some((FrameId(1), Holds::Zeros)));
+    assert_eq!(left(all(), false), Some((FrameId(1), Holds::Contents)), "nobody has looked");
+    let but_one = [zero(), zero(), page(3), zero()].to_vec();
+    assert_eq!(left(but_one, true), Some((FrameId(1), Holds::Contents)));
+}
+
+#[test]
 fn what_is_spare_is_not_in_the_pool_and_comes_back_as_zeros() {
     let mut extents = Extents::default();
     let id = extents.add(0, CLASS, FrameId(1));
@@ -97,7 +116,7 @@ fn what_is_spare_is_not_in_the_pool_and_comes_back_as_zeros() {
     assert_eq!(copied(extents.get(id).expect("it is there"), true), Some(rest.clone()));
     extents.leave(id, Some(vec![Run { at: 0, bytes: CLASS.bytes() }]), false);
     assert_eq!(extents.left(id, Half::Copied, false), None);
-    assert_eq!(extents.left(id, Half::Unmapped, false), Some((FrameId(1), true)));
+    assert_eq!(extents.left(id, Half::Unmapped, false), Some((FrameId(1), Holds::Contents)));
     let arrival = extents.get(id).expect("it is there").arrival();
     let spare: Vec<_> = std::iter::once(PAGE..2 * PAGE).collect();
     assert_eq!((arrival.copied, &arrival.zeros), (rest, &spare));
@@ -231,10 +250,11 @@ proptest! {
                 Step::Left(half) => {
                     let free = extents.left(id, half, false);
                     lent -= usize::from(free.is_some());
-                    if let Some((frame, whole)) = free {
+                    if let Some((frame, holds)) = free {
                         prop_assert_eq!(Some(frame), had);
+                        let whole = holds != Holds::Nothing;
                         prop_assert!(!whole || complete.get(&frame) == Some(&id), "all that it held is there");
-                        if whole {
+                        if holds == Holds::Contents {
                             extents.kept(id, frame, keepsake);
                         }
                     }
@@ -326,7 +346,7 @@ fn a_frame_is_free_when_the_last_who_shares_it_has_unmapped_it() {
     let mut extents = Extents::default();
     let id = left(&mut extents);
     assert_eq!(extents.left(id, Half::Unmapped, true), None, "another one has it mapped");
-    assert_eq!(extents.left(id, Half::LetGo, false), Some((FrameId(1), true)));
+    assert_eq!(extents.left(id, Half::LetGo, false), Some((FrameId(1), Holds::Contents)));
 }
 
 #[test]
@@ -358,7 +378,7 @@ fn one_that_is_adopted_is_where_it_was() {
         let spare = own.adopt(id, (at, Place::Away), entry, held);
         assert_eq!(spare, (!held).then_some(FrameId(1)));
         if held {
-            assert_eq!(own.left(id, Half::LetGo, false), Some((FrameId(1), true)));
+            assert_eq!(own.left(id, Half::LetGo, false), Some((FrameId(1), Holds::Contents)));
         }
         assert_eq!(state(&own, id), Some(ExtentState::Host));
         assert_eq!(own.counts().away, if held { 2 } else { 1 } * CLASS.bytes());

@@ -10,7 +10,7 @@ use baton_contract::messages::{ExtentId, MAX_LISTED, MemoryCommand};
 use super::Access;
 use super::frames::SCRUB_BYTES;
 use super::transfer::Group;
-use crate::books::extents::{Copies, Extent, ExtentState, Half};
+use crate::books::extents::{Copies, Extent, ExtentState, Half, Holds};
 use crate::books::pool::Run;
 use crate::books::sizes::{PerClass, bytes_of, subtract};
 use crate::device::mover::Lane;
@@ -310,13 +310,17 @@ impl Access<'_> {
             // It may have been freed meanwhile.
             self.memory.release_orphan(id, extent);
         }
-        if let Some((frame, whole)) = free {
-            if !whole {
-                self.memory.release(frame);
-            } else if let Some(keepsake) = self.memory.keep(frame)
-                && let Some(mut extents) = self.tenants.extents(id)
-            {
-                extents.kept(extent, frame, keepsake);
+        if let Some((frame, holds)) = free {
+            match holds {
+                Holds::Nothing => self.memory.release(frame),
+                Holds::Zeros => self.memory.release_zeros(frame),
+                Holds::Contents => {
+                    if let Some(keepsake) = self.memory.keep(frame)
+                        && let Some(mut extents) = self.tenants.extents(id)
+                    {
+                        extents.kept(extent, frame, keepsake);
+                    }
+                }
             }
             self.can_be_recut(id);
             if self.memory.rules.poison.is_some() {

@@ -207,11 +207,25 @@ impl Memory {
 
     /// A frame whose contents its tenant may want back. None if that cannot be.
     pub(super) fn keep(&mut self, frame: FrameId) -> Option<Keepsake> {
-        let can_be = self.rules.keep && !self.scanning.contains_key(&frame) && !self.reachable.contains(&frame);
+        let can_be = self.rules.keep && !self.is_in_use(frame);
         if !can_be {
             self.release(frame);
         }
         can_be.then(|| self.arena.keep(frame))
+    }
+
+    /// A frame that its tenant has left, and a scan has found to hold zeros only: the next one need not write them again.
+    pub(super) fn release_zeros(&mut self, frame: FrameId) {
+        // Clean ones are poisoned.
+        if self.rules.poison.is_some() || self.is_in_use(frame) {
+            return self.release(frame);
+        }
+        self.arena.give_back_zeros(frame);
+    }
+
+    /// Whether others may still look at a frame, or write to it.
+    fn is_in_use(&self, frame: FrameId) -> bool {
+        self.scanning.contains_key(&frame) || self.reachable.contains(&frame)
     }
 
     /// A frame is nobody's any more.
