@@ -174,21 +174,12 @@ fn done(text: &[u8]) -> Result<Value, CliError> {
     }
 }
 
-/// Asks for something to be done about a program, which is done at once.
+/// Asks for something to be done, which is done at once, and gives what came of it.
 ///
 /// # Errors
 ///
 /// When no coordinator answers, there is no such program, or it cannot be done.
-pub fn have_done(socket: &Path, request: &Opening) -> Result<(), CliError> {
-    have_done_at_once(socket, request).map(drop)
-}
-
-/// The same, with what came of it.
-///
-/// # Errors
-///
-/// As for [`have_done`].
-pub fn have_done_at_once(socket: &Path, request: &Opening) -> Result<Value, CliError> {
+pub fn have_done(socket: &Path, request: &Opening) -> Result<Value, CliError> {
     done(&client::ask(socket, request)?)
 }
 

@@ -130,7 +130,7 @@ fn until(
 
 fn ask(socket: &Path, name: &str, suspended: bool) -> Result<(), CliError> {
     let change = Change { suspended: Some(suspended), ..Change::default() };
-    have_done(socket, &Opening::Set { name: name.to_owned(), change })
+    have_done(socket, &Opening::Set { name: name.to_owned(), change }).map(drop)
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! `baton stop`: ends a coordinator.
 
+use std::path::Path;
+
 use baton_contract::messages::Opening;
 use baton_harness::client::{self, Awaited};
 use baton_workbench::output::{Meanwhile, print};
@@ -7,10 +9,9 @@ use clap::Args;
 use serde_json::Value;
 
 use super::CliError;
-use super::named::{Patience, have_done_at_once, read};
+use super::named::{Patience, have_done, read};
 use super::place::Place;
 use super::progress::of_waiting;
-use std::path::Path;
 
 /// `baton stop`.
 #[derive(Clone, Debug, Args)]
@@ -35,7 +36,7 @@ pub struct Stop {
 pub fn run(Stop { place, now, cancel, patience }: Stop) -> Result<(), CliError> {
     let socket = place.find()?;
     if cancel {
-        let was_closed = have_done_at_once(&socket, &Opening::Close { closed: false })?["was_closed"] == true;
+        let was_closed = have_done(&socket, &Opening::Close { closed: false })?["was_closed"] == true;
         let said = if was_closed { "programs may join again" } else { "nobody had asked for the end" };
         return Ok(print(&format!("{said}\n"))?);
     }
@@ -47,8 +48,8 @@ pub fn run(Stop { place, now, cancel, patience }: Stop) -> Result<(), CliError> 
         }
     };
     let Some(end) = patience.end() else {
-        told(&have_done_at_once(&socket, &Opening::Close { closed: true })?);
-        return Ok(printed.went()?);
+        let answer = have_done(&socket, &Opening::Close { closed: true })?;
+        return Ok(print(&(said(&answer).unwrap_or_else(|| "the coordinator ends now".to_owned()) + "\n"))?);
     };
     let mut shown = of_waiting("waiting for the last program to leave; `baton stop --now` ends at once");
     let told = |text: &[u8]| told(&read(text).unwrap_or_default());
@@ -70,7 +71,7 @@ fn late(socket: &Path, now: bool, patience: &Patience) -> Result<String, CliErro
     if now {
         return Ok(format!("the coordinator is still ending after {after}"));
     }
-    let here = names(&have_done_at_once(socket, &Opening::Close { closed: true })?, &["fails", "goes_on"]);
+    let here = names(&have_done(socket, &Opening::Close { closed: true })?, &["fails", "goes_on"]);
     Ok(format!(
         "after {after} the coordinator still has programs: {here}; it ends after them, `baton stop --now` ends it at once, and \
          `baton stop --cancel` lets programs join again"

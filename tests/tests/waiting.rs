@@ -107,6 +107,14 @@ fn an_end_that_was_asked_for_stands_until_somebody_cancels_it() {
 }
 
 #[test]
+fn an_end_with_nobody_there_comes_at_once() {
+    let mut coordinator = Serving::arena("64MiB").start();
+    let said = told(&coordinator, &["stop", "--no-wait"]);
+    assert_eq!(said, (Some(0), "the coordinator ends now\n".to_owned(), String::new()));
+    assert_eq!(coordinator.end(libc::SIGCONT).code(), Some(0), "{}", coordinator.log());
+}
+
+#[test]
 fn a_command_that_is_interrupted_ends_as_by_the_signal() {
     let coordinator = Serving::arena("64MiB").start();
     let mut busy = endless(&coordinator, "busy");
