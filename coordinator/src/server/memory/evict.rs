@@ -183,14 +183,14 @@ impl Access<'_> {
     fn send_out(&mut self, id: TenantId, extents: &[ExtentId], except: TenantId) -> usize {
         if !self.memory.rules.hash {
             // Nothing waits for that, but what its memory points to has to be known when it comes again.
-            self.scan(id);
+            self.scan(id, extents);
         }
         let mut group = Group::default();
         let mut count = 0;
         for extent in extents {
             match self.start_leaving(id, *extent, except, &mut group) {
                 Leaves::Now => {}
-                Leaves::Soon => self.scan(id),
+                Leaves::Soon => self.scan(id, extents),
                 Leaves::NoRoom => break,
             }
             count += 1;

@@ -350,7 +350,7 @@ impl Access<'_> {
         if tenant.extents().counts().unread > 0 {
             // Part of it stayed when it was last here, and was used since the last look.
             if tenant.memory.scan.is_none() {
-                self.scan(id);
+                self.scan(id, &[]);
             }
             return;
         }
