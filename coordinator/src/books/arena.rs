@@ -18,6 +18,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use baton_contract::memory::SizeClass;
 
+use super::sizes::PerClass;
+
 /// Of the smallest class, so much is kept ready: allocations of up to 2 MiB are the most frequent.
 const READY_BYTES: u64 = 16 << 20;
 /// What is kept ready is at most so small a part of the arena.
@@ -316,6 +318,19 @@ impl Arena {
         self.frame(id).held > 0
     }
 
+    /// The free frames that somebody has mapped whose they are no more: how many of each class this owner may have, and what all of
+    /// them take, in bytes.
+    pub fn free_but_held(&self, owner: Owner) -> (PerClass, u64) {
+        let (mut counts, mut bytes) = (PerClass::default(), 0);
+        let lists = [&self.clean, &self.dirty, &self.kept].into_iter().flatten();
+        for (of, id) in lists.flatten().filter(|(_, id)| self.is_held(*id)) {
+            let class = self.class(*id);
+            counts[class.index()] += usize::from(*of == owner);
+            bytes += class.bytes();
+        }
+        (counts, bytes)
+    }
+
     /// Lends this very frame, if it is free.
     pub fn take_this(&mut self, id: FrameId) -> bool {
         let is_free = matches!(self.frame(id).now, Use::Clean | Use::Dirty | Use::Kept(_));
@@ -464,6 +479,8 @@ mod tests {
         arena.hold(held);
         assert_eq!(arena.surplus(Some(CLASSES[0])), Some((other, CLASSES[0])));
         assert_eq!((arena.remove_free(), arena.remove_free_of(CLASSES[0])), (None, None));
+        assert_eq!(arena.free_but_held(OWNER), ([1, 0, 0, 0, 0, 0], CLASSES[0].bytes()));
+        assert_eq!(arena.free_but_held(Owner(2)), ([0; 6], CLASSES[0].bytes()));
         // Those who may have it get it all the same.
         assert_eq!(arena.take(CLASSES[0], false, OWNER), Some(held));
         arena.give_back(held);

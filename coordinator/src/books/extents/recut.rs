@@ -1,5 +1,5 @@
 //! Memory on the host has no frames, so that it can be cut into extents anew: neighbours become one, because mapping costs by the
-//! handle, and what the tenant has freed meanwhile is no more.
+//! handle, and what the tenant has freed meanwhile is no more. Or they become what there are frames for.
 
 use std::ops::Range;
 
@@ -9,6 +9,7 @@ use baton_contract::messages::{ExtentId, MAX_RECUT};
 use super::extent::{Backing, Contents, Extent, ExtentState, PAGE, Page};
 use super::{Extents, Run};
 use crate::books::arena::{FrameId, Keepsake};
+use crate::books::sizes::Stock;
 
 /// So much is cut at a time at most, in bytes.
 const MOST: u64 = 512 << 20;
@@ -36,15 +37,48 @@ struct Known {
     pages: bool,
 }
 
+/// Extents that lie side by side, and how they are to be cut: which of their pages are used, and the pieces that these become.
+struct Plan {
+    gone: Vec<ExtentId>,
+    used: Vec<bool>,
+    cuts: Vec<(Range<usize>, SizeClass)>,
+}
+
 impl Extents {
     /// Cuts what is on the host into as few extents as possible, none larger than `largest`, without what is spare. Those that are
     /// larger already stay as they are if all of them is used. No run of the pool crosses from one `slab` into the next.
     pub fn recut(&mut self, largest: SizeClass, slab: u64) -> Vec<Recut> {
+        let neighbours = self.neighbours(|extent| extent.class <= largest || !extent.spare.is_empty());
+        let plans =
+            neighbours.into_iter().map(|gone| self.plan(gone, |bytes| SizeClass::cut(bytes, largest).collect()));
+        let is_worth_it = |plan: &Plan| plan.cuts.len() < plan.gone.len() || plan.used.contains(&false);
+        let plans: Vec<Plan> = plans.filter(is_worth_it).collect();
+        plans.into_iter().map(|plan| self.cut(plan, slab)).collect()
+    }
+
+    /// Cuts of what is on the host as much into pieces of the stock as has to be; what is cut with that becomes as few extents as
+    /// possible, none larger than `largest`. Nothing is cut if that is not enough.
+    pub fn fit(&mut self, stock: Stock, largest: SizeClass, slab: u64) -> Vec<Recut> {
+        let neighbours = self.neighbours(|_| true);
+        let plans = stock.tries().find_map(|mut stock| {
+            let mut plans = Vec::new();
+            for gone in &neighbours {
+                let before = stock;
+                let plan = self.plan(gone.clone(), |bytes| stock.cut(bytes, largest));
+                plans.extend((stock != before).then_some(plan));
+            }
+            stock.is_enough().then_some(plans)
+        });
+        plans.unwrap_or_default().into_iter().map(|plan| self.cut(plan, slab)).collect()
+    }
+
+    /// Extents on the host that lie side by side, of those that are wanted.
+    fn neighbours(&self, is_wanted: impl Fn(&Extent) -> bool) -> Vec<Vec<ExtentId>> {
         let mut neighbours: Vec<Vec<ExtentId>> = Vec::new();
         let mut last: Option<(u64, u64, Known)> = None;
         for id in self.by_address.values() {
             let extent = &self.all[id];
-            let Some(known) = extent.can_be_cut(largest) else {
+            let Some(known) = extent.can_be_cut().filter(|_| is_wanted(extent)) else {
                 last = None;
                 continue;
             };
@@ -62,26 +96,27 @@ impl Extents {
                 }
             }
         }
-        neighbours.into_iter().filter_map(|ids| self.cut(ids, largest, slab)).collect()
+        neighbours
     }
 
-    fn cut(&mut self, gone: Vec<ExtentId>, largest: SizeClass, slab: u64) -> Option<Recut> {
-        let old = || gone.iter().map(|id| &self.all[id]);
-        let start = old().next()?.at;
-        let used: Vec<bool> = old().flat_map(|extent| (0..extent.pages()).map(|page| !extent.is_spare(page))).collect();
+    fn plan(&self, gone: Vec<ExtentId>, mut cut: impl FnMut(u64) -> Vec<SizeClass>) -> Plan {
+        let old = gone.iter().map(|id| &self.all[id]);
+        let used: Vec<bool> = old.flat_map(|extent| (0..extent.pages()).map(|page| !extent.is_spare(page))).collect();
         let mut cuts: Vec<(Range<usize>, SizeClass)> = Vec::new();
         for part in super::extent::parts(used.iter().copied()) {
             let mut at = (part.start / PAGE) as usize;
-            for class in SizeClass::cut(part.end - part.start, largest) {
+            for class in cut(part.end - part.start) {
                 let end = at + (class.bytes() / PAGE) as usize;
                 cuts.push((at..end, class));
                 at = end;
             }
         }
-        if cuts.len() >= gone.len() && used.iter().all(|used| *used) {
-            return None;
-        }
+        Plan { gone, used, cuts }
+    }
+
+    fn cut(&mut self, Plan { gone, used, cuts }: Plan, slab: u64) -> Recut {
         let old: Vec<(ExtentId, Extent)> = gone.iter().filter_map(|id| Some((*id, self.take_out(*id)?))).collect();
+        let start = old.first().map_or(0, |(_, extent)| extent.at);
         let whole = Whole::of(&old, slab);
         let freed = whole.runs_of(used.iter().map(|used| !used));
         let let_go = old.iter().filter_map(|(_, extent)| extent.kept).collect();
@@ -93,17 +128,16 @@ impl Extents {
             let id = self.enter(whole.extent(&old, &parts, at, class, pages));
             recut.now.push((id, at, class, made_of));
         }
-        Some(recut)
+        recut
     }
 }
 
 impl Extent {
-    /// Whether it is on the host with its contents, and how much is known of them.
-    fn can_be_cut(&self, largest: SizeClass) -> Option<Known> {
+    /// How much is known of its contents, if it is on the host with them and can be cut.
+    fn can_be_cut(&self) -> Option<Known> {
         let backing = self.backing.as_ref().filter(|backing| backing.current)?;
-        let fits = self.class <= largest || !self.spare.is_empty();
         let is_away = self.state == ExtentState::Host && !self.immovable && !self.shared && self.left_behind.is_none();
-        (is_away && fits).then_some(Known {
+        is_away.then_some(Known {
             room: !backing.runs.is_empty(),
             contents: self.contents.is_some(),
             pages: !backing.pages.is_empty(),

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use super::extent::{OFTEN_DIRTY, parts};
 use super::*;
 use crate::books::arena::Arena;
+use crate::books::sizes::{Stock, bytes_of, count};
 
 const CLASS: SizeClass = SizeClass::ALL[1];
 
@@ -138,6 +139,8 @@ enum Step {
         spare: bool,
     },
     Recut(usize),
+    /// Into so many pieces of each of two sizes, so many bytes of it at least.
+    Fit([usize; 2], u64),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -160,6 +163,7 @@ fn step() -> impl Strategy<Value = Step> {
         Just(Step::MayChange),
         (0u64..24, 1u64..12, any::<bool>()).prop_map(|(page, pages, spare)| Step::Spare { page, pages, spare }),
         (1usize..4).prop_map(Step::Recut),
+        ([0usize..20, 0usize..6], 1u64..40).prop_map(|(pieces, pages)| Step::Fit(pieces, pages * PAGE)),
     ]
 }
 
@@ -292,6 +296,17 @@ proptest! {
                     }
                     prop_assert_eq!(extents.counts().spare, spare - freed, "what was spare of it is no more");
                     prop_assert!(freed > 0 || extents.len() <= count);
+                }
+                Step::Fit([small, large], lacking) => {
+                    let (before, spare) = (on_host(&extents), extents.counts().spare);
+                    let stock = Stock::new([small, large, 0, 0, 0, 0], lacking);
+                    let recuts = extents.fit(stock, SizeClass::ALL[3], SLAB);
+                    prop_assert_eq!(on_host(&extents), before, "what is used is where it was");
+                    let freed: u64 = recuts.iter().flat_map(|recut| &recut.freed).map(|run| run.bytes).sum();
+                    prop_assert_eq!(extents.counts().spare, spare - freed);
+                    let now = count(recuts.iter().flat_map(|recut| &recut.now).map(|(_, _, class, _)| *class));
+                    let taken = bytes_of(&[now[0].min(small), now[1].min(large), 0, 0, 0, 0]);
+                    prop_assert!(recuts.is_empty() || taken >= lacking, "{} of {}", taken, lacking);
                 }
             }
             for (id, extent) in extents.iter().filter(|(_, extent)| !extent.state().is_resident()) {

@@ -224,7 +224,11 @@ impl Access<'_> {
             self.evict(missing, id);
             if !self.is_anything_coming() && !self.part_corunners() {
                 let bytes = got.iter().map(|(class, _)| class.bytes()).sum::<u64>() + bytes_of(&missing);
+                waiting.extend(got.iter().map(|(class, _)| *class));
                 got.into_iter().for_each(|(_, frame)| self.memory.arena.give_back(frame));
+                if let Some(sizes) = self.sizes_at_hand(id, waiting.into_iter()) {
+                    return self.serve_allocation(id, at, sizes.into(), Vec::new(), asked);
+                }
                 if self.can_compact(id) {
                     self.happened(MemoryEvent::SpareInTheWay(id));
                     self.tenants.answer(id, &Answer::TryAgain, &[]);

@@ -66,13 +66,20 @@ impl Access<'_> {
     /// there are not so many, as many bytes. Says how many bytes are still missing then.
     pub(super) fn evict(&mut self, mut missing: PerClass, except: TenantId) -> u64 {
         // Of who does not answer, nothing can be expected.
-        let leaving: Vec<TenantId> = self.tenants.index().leaving().collect();
-        for tenant in leaving.into_iter().filter_map(|id| self.tenants.get(id)) {
+        let (leaving, owner): (Vec<TenantId>, _) = (self.tenants.index().leaving().collect(), self.owner_of(except));
+        for (id, tenant) in leaving.into_iter().filter_map(|id| Some((id, self.tenants.get(id)?))) {
             if !tenant.is_movable() || tenant.memory.is_late() {
                 continue;
             }
             for (class, count) in SizeClass::ALL.into_iter().zip(tenant.extents().counts().leaving) {
-                subtract(&mut missing, class, count);
+                match tenant.memory.is_taken() {
+                    false => subtract(&mut missing, class, count),
+                    true if self.owner_of(id) == owner => {
+                        let missing = &mut missing[class.index()];
+                        *missing = missing.saturating_sub(count);
+                    }
+                    true => {}
+                }
             }
         }
         if bytes_of(&missing) == 0 {
@@ -85,7 +92,6 @@ impl Access<'_> {
             return 0;
         }
         // Frames of the wrong size, or of another owner, do as well, but have to be exchanged for others first.
-        let owner = self.owner_of(except);
         for same_class in [true, false] {
             let mut last = None;
             while bytes_of(&missing) > 0
@@ -146,7 +152,7 @@ impl Access<'_> {
     }
 
     /// Whether nobody else has it, and no copy of it is being made.
-    fn is_let_go(&self, id: TenantId, extent: ExtentId) -> bool {
+    pub(super) fn is_let_go(&self, id: TenantId, extent: ExtentId) -> bool {
         let is_taken = |tenant: &Tenant| tenant.memory.is_taken() && self.memory.sharing.is_shared((id, extent));
         // What a tenant shares that does not answer stays: others have it too.
         self.is_let_go_by_others(id, extent)
@@ -158,7 +164,11 @@ impl Access<'_> {
         // What is used last goes first: what stays can be used at once when the tenant runs again. Before all else goes what holds zeros:
         // it is not copied, neither out nor in.
         let tenant = &self.tenants[victim];
-        let can_go = |id: ExtentId, extent: &Extent| extent.is_evictable() && self.is_let_go(victim, id);
+        let does_as_it_is = victim == except || same_class && self.owner_of(victim) == self.owner_of(except);
+        let can_go = |id: ExtentId, extent: &Extent| {
+            let does = does_as_it_is || self.can_be_exchanged(tenant, extent);
+            does && extent.is_evictable() && self.is_let_go(victim, id)
+        };
         let resident = |(id, extent): (ExtentId, &Extent)| can_go(id, extent).then_some((id, extent.class()));
         let mut order: Vec<(ExtentId, SizeClass)> = tenant.extents().iter().filter_map(resident).collect();
         tenant.memory.history.order(&mut order, |(id, _)| *id);

@@ -9,6 +9,7 @@
 //! | `evict` | memory that leaves |
 //! | `swap_in` | how a tenant comes in: order, groups, running meanwhile |
 //! | `consolidate` | memory that becomes one piece, because other processes are to have it |
+//! | `fit` | memory is cut into the sizes at hand |
 //! | `recut` | memory on the host is cut into as few extents as possible |
 //! | `prefetch` | what is done before anybody asks |
 //! | `scan` | what memory holds: what has changed, what is zero, what points where |
@@ -30,6 +31,7 @@ mod consolidate;
 mod delivery;
 mod departed;
 mod evict;
+mod fit;
 mod frames;
 mod immovable;
 mod obstacle;

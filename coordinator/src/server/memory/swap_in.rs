@@ -106,10 +106,18 @@ impl Access<'_> {
         let groups = now.filter(|(before, _)| *before == id).map(|(_, groups)| groups);
         if groups.is_none() {
             self.recut(id);
+            // What is kept for it comes as it is.
+            for (extent, _) in self.order_of(id) {
+                self.reserve_kept(id, extent);
+            }
+            self.fit(id);
         }
         // Planned anew also for what was still on its way out when that was done first.
         let groups = groups.filter(|groups| !groups.is_empty()).unwrap_or_else(|| self.groups_of(id));
-        let (left, lacking) = self.start_groups(id, groups);
+        let (mut left, mut lacking) = self.start_groups(id, groups);
+        if !self.is_anything_coming() && self.fit(id) {
+            (left, lacking) = self.start_groups(id, self.groups_of(id));
+        }
         if !self.is_anything_coming() && !self.awaits_delivery(id) && !self.part_corunners() {
             return self.give_up_arrival(id);
         }
@@ -164,6 +172,14 @@ impl Access<'_> {
         // Before any frame is looked for: else one extent would take what is kept for the next.
         for extent in groups.iter().flatten() {
             self.reserve_kept(id, *extent);
+        }
+        // One that is clean would be given up for another size, and made and overwritten again for want of it, for ever.
+        for extent in groups.iter().flatten().filter(|_| clean) {
+            let entry = self.tenants.get(id).and_then(|tenant| tenant.extents().get(*extent));
+            let class = entry.filter(|entry| entry.state() == ExtentState::Host).map(Extent::class);
+            if let Some(frame) = class.and_then(|class| self.memory.arena.take(class, clean, owner)) {
+                self.reserve(id, *extent, frame, Holds::Nothing);
+            }
         }
         for extents in groups {
             let mut waiting = Vec::new();
