@@ -69,56 +69,66 @@ pub struct AtHand {
 }
 
 impl AtHand {
-    /// What has to be taken as it is by one who needs so much. None if it can be had as it is cut.
-    pub fn stock_for(&self, needed: &PerClass) -> Option<Stock> {
+    /// How many pieces of each class of what one needs are to be had as they are, for all else to be had in whatever sizes. If it has to
+    /// be cut anew for that: what it can be cut into.
+    pub fn share(&self, needed: &PerClass) -> Result<PerClass, Stock> {
         let lacking = bytes_of(needed).saturating_sub(self.any);
-        let mut fitting = *needed;
-        fitting.iter_mut().zip(self.as_it_is).for_each(|(needed, has)| *needed = has.min(*needed));
-        (lacking > bytes_of(&fitting)).then(|| Stock::new(self.as_it_is, lacking))
+        let (mut share, mut left) = (PerClass::default(), lacking);
+        for class in SizeClass::ALL.into_iter().rev() {
+            let has = self.as_it_is[class.index()].min(needed[class.index()]);
+            let count = has.min(left.div_ceil(class.bytes()) as usize);
+            share[class.index()] = count;
+            left = left.saturating_sub(class.bytes() * count as u64);
+        }
+        if left == 0 { Ok(share) } else { Err(Stock::new(self.as_it_is, lacking)) }
     }
 }
 
-/// Pieces to be taken as they are, until so many bytes are.
+/// Pieces to be had as they are, until so many bytes are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stock {
     pieces: PerClass,
+    taken: PerClass,
     lacking: u64,
 }
 
 impl Stock {
     /// So many pieces of each class, of which so many bytes are to be taken.
     pub fn new(pieces: PerClass, lacking: u64) -> Self {
-        Self { pieces, lacking }
+        Self { pieces, taken: PerClass::default(), lacking }
     }
 
-    /// Cuts so much into pieces of it as long as that is wanted, and the rest into pieces that are no larger than `largest`. These come
-    /// first: whoever looks for them first finds what can be had in any size, and leaves none of that to the others.
+    /// Cuts so much into pieces of it as long as that is wanted, the largest that fit first, and the rest into pieces that are no larger
+    /// than `largest`.
     pub fn cut(&mut self, bytes: u64, largest: SizeClass) -> Vec<SizeClass> {
-        let (mut taken, mut left) = (Vec::new(), bytes);
+        let (mut cut, mut left) = (Vec::new(), bytes);
         for class in SizeClass::ALL.into_iter().rev() {
-            let count = &mut self.pieces[class.index()];
-            while *count > 0 && left >= class.bytes() && self.lacking > 0 {
-                taken.push(class);
-                *count -= 1;
-                left -= class.bytes();
-                self.lacking = self.lacking.saturating_sub(class.bytes());
-            }
+            let most = (self.pieces[class.index()] as u64).min(left / class.bytes());
+            let count = most.min(self.lacking.div_ceil(class.bytes())) as usize;
+            cut.extend(std::iter::repeat_n(class, count));
+            self.pieces[class.index()] -= count;
+            self.taken[class.index()] += count;
+            let bytes = class.bytes() * count as u64;
+            left -= bytes;
+            self.lacking = self.lacking.saturating_sub(bytes);
         }
-        SizeClass::cut(left, largest).chain(taken).collect()
+        cut.extend(SizeClass::cut(left, largest));
+        cut
     }
 
-    /// Whether enough was taken.
-    pub fn is_enough(&self) -> bool {
-        self.lacking == 0
+    /// How many pieces of each class were taken, if that is enough.
+    pub fn enough(&self) -> Option<PerClass> {
+        (self.lacking == 0).then_some(self.taken)
     }
 
     /// What can be tried one after the other: all of it, then without the largest pieces, which may have left a rest.
     pub fn tries(self) -> impl Iterator<Item = Self> {
-        (1..=SizeClass::ALL.len()).rev().map(move |classes| {
-            let mut pieces = self.pieces;
-            pieces[classes..].fill(0);
-            Self { pieces, ..self }
-        })
+        (1..=SizeClass::ALL.len()).rev().map(move |classes| self.of_the_smallest(classes))
+    }
+
+    fn of_the_smallest(mut self, classes: usize) -> Self {
+        self.pieces[classes..].fill(0);
+        self
     }
 }
 
@@ -133,23 +143,21 @@ mod tests {
     #[test]
     fn what_can_be_had_as_it_is_cut_is_not_cut_anew() {
         let needed = count(SizeClass::cut(106 * MIB, SizeClass::ALL[3]));
-        let at_hand = |any, as_it_is| AtHand { any: any * MIB, as_it_is };
-        assert_eq!(at_hand(106, [0; 6]).stock_for(&needed), None, "in any size");
-        assert_eq!(at_hand(10, [0, 0, 0, 3, 0, 0]).stock_for(&needed), None, "in these sizes");
-        assert!(at_hand(10, [100, 0, 0, 2, 0, 0]).stock_for(&needed).is_some());
+        let share = |any, as_it_is| AtHand { any: any * MIB, as_it_is }.share(&needed);
+        assert_eq!(share(106, [0; 6]), Ok([0; 6]), "in any size");
+        assert_eq!(share(10, [0, 0, 0, 3, 0, 0]), Ok([0, 0, 0, 3, 0, 0]), "in these sizes");
+        assert_eq!(share(80, [9, 0, 0, 3, 0, 0]), Ok([0, 0, 0, 1, 0, 0]), "as much as has to be");
+        assert!(share(10, [100, 0, 0, 2, 0, 0]).is_err());
     }
 
     #[test]
     fn what_leaves_a_rest_is_tried_without_the_largest_pieces() {
-        let at_hand = AtHand { any: 0, as_it_is: [0, 0, 2, 1, 0, 0] };
-        let needed = count(SizeClass::cut(40 * MIB, SizeClass::ALL[1]));
-        let sizes = at_hand.stock_for(&needed).and_then(|stock| {
-            stock.tries().find_map(|mut stock| {
-                let sizes = stock.cut(40 * MIB, SizeClass::ALL[1]);
-                stock.is_enough().then_some(sizes)
-            })
+        let stock = Stock::new([0, 0, 2, 1, 0, 0], 40 * MIB);
+        let found = stock.tries().find_map(|mut stock| {
+            let sizes = stock.cut(40 * MIB, SizeClass::ALL[1]);
+            Some((sizes, stock.enough()?))
         });
-        assert_eq!(sizes, Some(vec![SizeClass::ALL[2]; 2]));
+        assert_eq!(found, Some((vec![SizeClass::ALL[2]; 2], [0, 0, 2, 0, 0, 0])));
     }
 
     proptest! {
@@ -162,13 +170,18 @@ mod tests {
         ) {
             let (bytes, any) = (pieces * SizeClass::ALL[0].bytes(), any * SizeClass::ALL[0].bytes());
             let needed = count(SizeClass::cut(bytes, largest));
-            let stock = AtHand { any, as_it_is }.stock_for(&needed);
-            for mut stock in stock.into_iter().flat_map(Stock::tries) {
-                let sizes = stock.cut(bytes, largest);
-                prop_assert_eq!(sizes.iter().map(|class| class.bytes()).sum::<u64>(), bytes);
-                let mut rest = count(sizes);
-                rest.iter_mut().zip(as_it_is).for_each(|(count, has)| *count -= has.min(*count));
-                prop_assert!(!stock.is_enough() || bytes_of(&rest) <= any, "{:?} are left", rest);
+            let has_room = |sizes: &PerClass, share: PerClass| {
+                let others: PerClass = std::array::from_fn(|class| sizes[class] - share[class]);
+                let is_there = share.iter().zip(as_it_is).all(|(share, has)| *share <= has);
+                is_there && bytes_of(&others) <= any
+            };
+            match (AtHand { any, as_it_is }).share(&needed) {
+                Ok(share) => prop_assert!(has_room(&needed, share)),
+                Err(stock) => for mut stock in stock.tries() {
+                    let sizes = count(stock.cut(bytes, largest));
+                    prop_assert_eq!(bytes_of(&sizes), bytes);
+                    prop_assert!(stock.enough().is_none_or(|share| has_room(&sizes, share)));
+                },
             }
         }
 

@@ -1,55 +1,95 @@
 //! Memory is cut into the sizes at hand. What one has mapped that does not answer can be had only as it is ([`super::take`]): if there is
 //! not enough else, what an allocation asks for, and what comes back from the host, is cut into such pieces.
+//!
+//! So many extents of each class are then to come **as they are**: they wait for such frames, and leave all else to the others.
+
+use std::collections::HashMap;
 
 use baton_contract::memory::SizeClass;
-use baton_contract::messages::MAX_LISTED;
+use baton_contract::messages::{ExtentId, MAX_LISTED};
 
 use super::Access;
 use crate::books::extents::{Extent, ExtentState};
-use crate::books::sizes::{AtHand, PerClass, Stock, bytes_of, count};
+use crate::books::sizes::{AtHand, PerClass, bytes_of, count};
 use crate::policy::arbiter::TenantId;
 use crate::server::tenants::tenant::Tenant;
 
+/// What came of cutting what a tenant lacks.
+pub(super) enum Fitted {
+    /// There is no need, or it cannot be done now, or is of no use.
+    Not,
+    /// So many extents of each class are to come as they are.
+    AsItIs(PerClass),
+    /// These are here, and have to leave before.
+    Leaves(Vec<ExtentId>),
+}
+
 impl Access<'_> {
-    /// Cuts what a tenant lacks into the sizes at hand, if it cannot have it as it is cut. Says whether something was cut.
-    pub(super) fn fit(&mut self, id: TenantId) -> bool {
-        let can_be = |tenant: &Tenant| {
-            let is_quiet = tenant.memory.scan.is_none() && tenant.extents().counts().leaving == PerClass::default();
-            is_quiet && tenant.connection.is_open() && !tenant.memory.is_taken()
+    /// Cuts what a tenant lacks into the sizes at hand, if it cannot have it as it is cut. If that is not enough and some of the rest
+    /// `may_leave`, that is cut too.
+    pub(super) fn fit(&mut self, id: TenantId, may_leave: bool) -> Fitted {
+        let is_quiet = |tenant: &Tenant| {
+            let is_still = tenant.memory.scan.is_none() && tenant.extents().counts().leaving == PerClass::default();
+            is_still && tenant.connection.is_open() && !tenant.memory.is_taken()
         };
-        let Some(tenant) = self.tenants.get(id).filter(|tenant| can_be(tenant)) else { return false };
-        if !self.is_off_the_gpu(id) || self.brings_in(id) {
-            return false;
+        // Else frames can be exchanged.
+        if !self.tenants.index().is_any_had_as_it_is(id) || !self.is_off_the_gpu(id) || self.brings_in(id) {
+            return Fitted::Not;
         }
+        let Some(tenant) = self.tenants.get(id).filter(|tenant| is_quiet(tenant)) else { return Fitted::Not };
         let away = tenant.extents().iter().filter(|(_, extent)| extent.state() == ExtentState::Host);
         let needed = count(away.map(|(_, extent)| extent.class()));
         let largest = self.largest_piece_of(tenant);
-        let Some(stock) = self.stock_for(id, &needed) else { return false };
-        let Some(mut own) = self.tenants.extents(id) else { return false };
-        let recuts = own.fit(stock, largest, self.memory.slabs.slab);
+        let stock = match self.at_hand(id).share(&needed) {
+            Ok(share) => return Fitted::AsItIs(share),
+            Err(stock) => stock,
+        };
+        let Some(fit) = tenant.extents().fit(stock, largest, |_, _| false) else {
+            let can_leave = |extent, entry: &Extent| self.is_let_go(id, extent) && self.can_be_exchanged(tenant, entry);
+            let fit = tenant.extents().fit(stock, largest, can_leave).filter(|_| may_leave && tenant.is_evictable());
+            let is_here = |extent: &ExtentId| tenant.extents().get(*extent).is_some_and(Extent::is_here);
+            return fit.map_or(Fitted::Not, |fit| Fitted::Leaves(fit.cuts().filter(is_here).collect()));
+        };
+        let Some(mut own) = self.tenants.extents(id) else { return Fitted::Not };
+        let (as_it_is, slab) = (fit.as_it_is, self.memory.slabs.slab);
+        let recuts = own.cut_to_fit(fit, slab, |bytes| self.memory.pool.take(bytes));
         drop(own);
+        let Some(recuts) = recuts else { return Fitted::Not };
         log::debug!("{id:?} is cut into the sizes at hand, at {} places", recuts.len());
-        let is_any = !recuts.is_empty();
         self.enter_recuts(id, recuts);
-        is_any
+        Fitted::AsItIs(as_it_is)
     }
 
-    /// The sizes in which so much can be had that a tenant asks for, if it cannot as it is cut.
-    pub(super) fn sizes_at_hand(&self, id: TenantId, cut: impl Iterator<Item = SizeClass>) -> Option<Vec<SizeClass>> {
-        let needed = count(cut);
+    /// Has extents of a tenant leave that comes in, so that they can be cut. Says whether some are on their way out.
+    pub(super) fn leaves_first(&mut self, id: TenantId, leaves: &mut HashMap<TenantId, Vec<ExtentId>>) -> bool {
+        let (Some(tenant), Some(left)) = (self.tenants.get(id), leaves.get_mut(&id)) else { return false };
+        left.retain(|extent| tenant.extents().get(*extent).is_some_and(|entry| entry.state() != ExtentState::Host));
+        if left.is_empty() {
+            return false;
+        }
+        self.make_leave(id, left.clone());
+        if !self.is_anything_coming() {
+            // There is no room for them.
+            left.clear();
+        }
+        !left.is_empty()
+    }
+
+    /// The sizes in which so much can be had that a tenant asks for, and how many of each as they are.
+    pub(super) fn sizes_at_hand(&mut self, id: TenantId, cut: &[SizeClass]) -> Option<(Vec<SizeClass>, PerClass)> {
+        if !self.tenants.index().is_any_had_as_it_is(id) {
+            return None;
+        }
+        let needed = count(cut.iter().copied());
+        let stock = match self.at_hand(id).share(&needed) {
+            Ok(share) => return Some((cut.to_vec(), share)),
+            Err(stock) => stock,
+        };
         let (bytes, largest) = (bytes_of(&needed), self.memory.arena.largest_class());
-        let stock = self.stock_for(id, &needed)?;
         stock.tries().find_map(|mut stock| {
             let sizes = stock.cut(bytes, largest);
-            (stock.is_enough() && sizes.len() <= MAX_LISTED).then_some(sizes)
+            Some((sizes, stock.enough()?)).filter(|(sizes, _)| sizes.len() <= MAX_LISTED)
         })
-    }
-
-    fn stock_for(&self, id: TenantId, needed: &PerClass) -> Option<Stock> {
-        // Else frames can be exchanged.
-        let keeps = |tenant: &Tenant| tenant.memory.is_taken() || tenant.extents().counts().left_behind > 0;
-        let any = self.tenants.iter().any(|(other, tenant)| other != id && keeps(tenant));
-        any.then(|| self.at_hand(id).stock_for(needed))?
     }
 
     /// What a tenant could have if it needs memory. Rather too little: of what others are about to do nothing is expected but that

@@ -90,7 +90,7 @@ impl Memory {
     /// How much memory a tenant has asked for and has yet to get.
     fn claimed_by(&self, id: TenantId) -> Option<u64> {
         self.claims.iter().find_map(|claim| match claim {
-            Claim::Allocate { tenant, left, .. } if *tenant == id => Some(left.iter().map(|class| class.bytes()).sum()),
+            Claim::Allocate(allocation) if claim.tenant() == id => Some(allocation.left()),
             Claim::Beside { tenant, .. } if *tenant == id => Some(0),
             _ => None,
         })
