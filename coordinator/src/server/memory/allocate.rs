@@ -268,9 +268,8 @@ impl Access<'_> {
         left.retain(|class| {
             let others = &mut others[class.index()];
             if *others == 0 {
-                if !self.memory.scrub_held(*class, owner) {
-                    missing_as_it_is[class.index()] += 1;
-                }
+                self.memory.scrub_held(*class, owner);
+                missing_as_it_is[class.index()] += 1;
                 return true;
             }
             *others -= 1;
@@ -292,9 +291,12 @@ impl Access<'_> {
         let cut: Vec<SizeClass> =
             allocation.left.iter().chain(allocation.got.iter().map(|(class, _)| class)).copied().collect();
         std::mem::take(&mut allocation.got).into_iter().for_each(|(_, frame)| self.memory.arena.give_back(frame));
-        let Some((sizes, as_it_is)) = self.sizes_at_hand(allocation.tenant, &cut) else { return false };
+        let found = self.sizes_at_hand(allocation.tenant, &cut);
+        // Who did not answer may do so by now, and then what it had can be exchanged.
+        let is_other = found.is_some() || allocation.as_it_is != PerClass::default();
+        let (sizes, as_it_is) = found.unwrap_or((cut, PerClass::default()));
         (allocation.left, allocation.as_it_is) = (sizes.into(), as_it_is);
-        true
+        is_other
     }
 
     /// All frames for an allocation are there.

@@ -288,9 +288,13 @@ impl Access<'_> {
         self.memory.events.push_back(event);
     }
 
+    fn is_anybody_corunning(&self) -> bool {
+        self.tenants.ids().any(|id| self.arbiter.is_corunner(id))
+    }
+
     /// If some run beside others, they are to leave. Says whether there are any.
     fn part_corunners(&mut self) -> bool {
-        let any = self.tenants.ids().any(|id| self.arbiter.is_corunner(id));
+        let any = self.is_anybody_corunning();
         if any {
             self.happened(MemoryEvent::CorunnersInTheWay);
         }

@@ -135,17 +135,18 @@ impl Access<'_> {
         for (is_planned, is_again) in [(!coming.left.is_empty(), false), (false, true)] {
             if !is_planned {
                 // Once something was to come, no more leaves a second time: else that could go on for ever.
-                let may_leave = !(self.is_anything_coming() || is_again && leaves.contains_key(&id));
-                match self.fit(id, may_leave) {
-                    Fitted::AsItIs(as_it_is) => coming.as_it_is = as_it_is,
+                let is_enough = is_again && leaves.contains_key(&id);
+                let may_leave = !(is_enough || self.is_anything_coming() || self.is_anybody_corunning());
+                coming.as_it_is = match self.fit(id, may_leave) {
+                    Fitted::AsItIs(as_it_is) => as_it_is,
+                    Fitted::Not => PerClass::default(),
                     Fitted::Leaves(extents) => {
                         leaves.insert(id, extents);
                         self.leaves_first(id, &mut leaves);
                         self.memory.swap_in = Some(SwapIn { unit, now: None, leaves });
                         return;
                     }
-                    Fitted::Not => {}
-                }
+                };
                 // Planned anew also for what was still on its way out when that was done first.
                 coming.left = self.groups_of(id);
             }
@@ -154,7 +155,7 @@ impl Access<'_> {
                 // What has not changed of one that does not answer has left at once.
                 lacking = self.start_groups(id, &mut coming);
             }
-            if self.is_anything_coming() {
+            if self.is_anything_coming() || self.awaits_delivery(id) {
                 break;
             }
         }
