@@ -57,7 +57,7 @@ fn both_end_well(coordinator: &Coordinator, (mut stopped, busy): (Running, Busy)
 fn a_program_comes_in_with_a_stopped_ones_memory_whatever_pieces_either_has() {
     const STOPPED: u64 = 320;
     const OTHER: u64 = 480;
-    for (its, others) in [(2, 106), (8, 2), (20, 8), (32, 2)] {
+    for (its, others) in [(2, 106), (8, 2), (20, 8), (32, 2), (32, 20)] {
         let case = format!("its pieces are of {its} MiB, the other's of {others}");
         let coordinator = serving();
         // It was there before: its memory is on the host by the time that it needs it.
