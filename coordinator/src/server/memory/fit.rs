@@ -36,6 +36,8 @@ impl Access<'_> {
         if !self.tenants.index().is_any_had_as_it_is(id) || !self.is_off_the_gpu(id) || self.brings_in(id) {
             return Fitted::Not;
         }
+        // Not for want of what comes anyway.
+        let may_leave = may_leave && !self.is_anything_coming() && !self.is_anybody_corunning();
         let Some(tenant) = self.tenants.get(id).filter(|tenant| is_quiet(tenant)) else { return Fitted::Not };
         let away = tenant.extents().iter().filter(|(_, extent)| extent.state() == ExtentState::Host);
         let needed = count(away.map(|(_, extent)| extent.class()));
@@ -46,7 +48,8 @@ impl Access<'_> {
         };
         let Some(fit) = tenant.extents().fit(stock, largest, |_, _| false) else {
             let can_leave = |extent, entry: &Extent| self.is_let_go(id, extent) && self.can_be_exchanged(tenant, entry);
-            let fit = tenant.extents().fit(stock, largest, can_leave).filter(|_| may_leave && tenant.is_evictable());
+            let may_leave = may_leave && tenant.is_evictable();
+            let fit = if may_leave { tenant.extents().fit(stock, largest, can_leave) } else { None };
             let is_here = |extent: &ExtentId| tenant.extents().get(*extent).is_some_and(Extent::is_here);
             return fit.map_or(Fitted::Not, |fit| Fitted::Leaves(fit.cuts().filter(is_here).collect()));
         };

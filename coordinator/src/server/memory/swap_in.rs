@@ -135,9 +135,7 @@ impl Access<'_> {
         for (is_planned, is_again) in [(!coming.left.is_empty(), false), (false, true)] {
             if !is_planned {
                 // Once something was to come, no more leaves a second time: else that could go on for ever.
-                let is_enough = is_again && leaves.contains_key(&id);
-                let may_leave = !(is_enough || self.is_anything_coming() || self.is_anybody_corunning());
-                coming.as_it_is = match self.fit(id, may_leave) {
+                coming.as_it_is = match self.fit(id, !(is_again && leaves.contains_key(&id))) {
                     Fitted::AsItIs(as_it_is) => as_it_is,
                     Fitted::Not => PerClass::default(),
                     Fitted::Leaves(extents) => {
