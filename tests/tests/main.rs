@@ -56,6 +56,7 @@ mod searched; // timed
 mod security; // plain
 mod settings; // timed
 mod sharing; // timed
+mod sizes; // timed
 mod steering; // timed
 mod stopped; // timed
 mod stopped_anywhere; // timed

@@ -24,7 +24,7 @@ enum Keeps {
     Pinned,
     /// Nothing, but a program of its own user's only could have it.
     ItsUsers,
-    /// Nothing, but only a program whose memory is in pieces of the same sizes could have it.
+    /// Nothing, but its pieces are larger than those into which what others need can be cut.
     ItsSizes,
 }
 
@@ -34,8 +34,8 @@ fn megabytes(keeps: Keeps) -> [&'static str; 2] {
         Keeps::All | Keeps::ItsUsers => ["40", "48"],
         // 24 MiB more are what others reach.
         Keeps::Pinned => ["16", "48"],
-        // In pieces of 2 MiB, and of 8.
-        Keeps::ItsSizes => ["320", "320"],
+        // In pieces of 32 MiB. Of the second one's, which are of 10, every other is left.
+        Keeps::ItsSizes => ["320", "480"],
     }
 }
 
@@ -68,10 +68,24 @@ fn options(keeps: Keeps, on_stuck: Option<&str>) -> Serving {
     }
 }
 
+/// The program that needs its memory.
+#[track_caller]
+fn other(coordinator: &Coordinator, keeps: Keeps) -> Running {
+    if keeps != Keeps::ItsSizes {
+        return hold::joined(coordinator, "other", "latency", megabytes(keeps)[1], None);
+    }
+    let words = ["--megabytes", megabytes(keeps)[1], "--piece", "10"];
+    let mut command = coordinator.place.joining("other", &program("hold"), &words);
+    command.env("BATON_CLASS", "latency");
+    let mut other = hold::ready(&mut command, Some(coordinator.place.clone()));
+    assert_eq!(other.ask("thin", LIMIT), "thinned");
+    other
+}
+
 /// The program that stops while it has the GPU, and more memory than leaves room for the other one.
 #[track_caller]
 fn holder(coordinator: &Coordinator, whose: Whose, keeps: Keeps) -> (Running, Busy) {
-    let (hold, piece) = (program("hold"), if keeps == Keeps::ItsSizes { "2" } else { "8" });
+    let (hold, piece) = (program("hold"), if keeps == Keeps::ItsSizes { "32" } else { "8" });
     let words = ["--megabytes", megabytes(keeps)[0], "--piece", piece];
     let mut command: Command = match whose {
         Whose::Own => coordinator.place.joining("stopped", &hold, &words),
@@ -102,7 +116,7 @@ fn why(coordinator: &Coordinator) -> String {
 #[track_caller]
 fn stopped(coordinator: &Coordinator, whose: Whose, keeps: Keeps, becomes: Becomes) {
     // It was there before: it has memory, which is on the host by the time that it needs it.
-    let mut other = hold::joined(coordinator, "other", "latency", megabytes(keeps)[1], None);
+    let mut other = other(coordinator, keeps);
     let case = format!("{whose:?}, {keeps:?}, {becomes:?}");
     let (mut holder, busy) = holder(coordinator, whose, keeps);
     let pid = holder.pid();
@@ -131,9 +145,9 @@ fn stopped(coordinator: &Coordinator, whose: Whose, keeps: Keeps, becomes: Becom
         assert!(coordinator.log().contains("] stopped does not answer"), "{case}: {}", coordinator.log());
         busy.is_enough();
         if keeps == Keeps::ItsSizes {
-            // As much as the other one has in such pieces, too.
+            // No more than it has in small pieces: a rest is cut into them.
             let status = coordinator.status();
-            assert!(tenant(&status, "stopped")["evicted_bytes"].as_u64() <= Some(8 << 20), "{status:#}");
+            assert!(tenant(&status, "stopped")["evicted_bytes"].as_u64() <= Some(12 << 20), "{status:#}");
         }
         // The simulated driver lets one go on for a moment, and stops it again.
         while !holder.has_answered() {
@@ -163,14 +177,14 @@ fn ones_own_program_whose_memory_others_reach_is_waited_for_and_named() {
 
 #[test]
 fn ones_own_program_that_is_in_the_way_is_killed_if_that_is_wanted() {
-    for keeps in [Keeps::All, Keeps::Pinned] {
+    for keeps in [Keeps::All, Keeps::Pinned, Keeps::ItsSizes] {
         let coordinator = options(keeps, Some("kill")).start();
         stopped(&coordinator, Whose::Own, keeps, Becomes::Killed);
     }
 }
 
 #[test]
-fn ones_own_program_whose_memory_is_of_other_sizes_is_waited_for_and_named() {
+fn ones_own_program_whose_pieces_are_too_large_for_others_is_waited_for_and_named() {
     let coordinator = options(Keeps::ItsSizes, None).start();
     stopped(&coordinator, Whose::Own, Keeps::ItsSizes, Becomes::WaitedFor);
 }

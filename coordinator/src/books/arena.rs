@@ -18,6 +18,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use baton_contract::memory::SizeClass;
 
+use super::sizes::PerClass;
+
 /// Of the smallest class, so much is kept ready: allocations of up to 2 MiB are the most frequent.
 const READY_BYTES: u64 = 16 << 20;
 /// What is kept ready is at most so small a part of the arena.
@@ -50,8 +52,15 @@ impl Owner {
     }
 }
 
-/// Free frames of a class, by their owners.
-type Frames = BTreeSet<(Owner, FrameId)>;
+/// Free frames of a class: those that are held first, then by their owners.
+type Frames = BTreeSet<(Hold, Owner, FrameId)>;
+
+/// Whether somebody has a frame mapped whose it is no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Hold {
+    Held,
+    No,
+}
 
 /// What a frame is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +86,12 @@ struct Frame {
     held: u32,
 }
 
+impl Frame {
+    fn hold(self) -> Hold {
+        if self.held > 0 { Hold::Held } else { Hold::No }
+    }
+}
+
 /// The books.
 #[derive(Debug)]
 pub struct Arena {
@@ -89,7 +104,7 @@ pub struct Arena {
     dirty: [Frames; SizeClass::ALL.len()],
     kept: [Frames; SizeClass::ALL.len()],
     last_kept: u64,
-    scrubbing: BTreeMap<(SizeClass, Owner), usize>,
+    scrubbing: BTreeMap<(SizeClass, Owner, Hold), usize>,
     bytes: Bytes,
 }
 
@@ -127,10 +142,23 @@ impl Bytes {
     }
 }
 
-/// A frame of a class that an owner may have: one of its own, or else one that nobody has had.
+/// A frame of a class that is so, and this owner's.
+fn first_of(list: &[Frames], class: SizeClass, hold: Hold, owner: Owner) -> Option<FrameId> {
+    let all = (hold, owner, FrameId(0))..=(hold, owner, FrameId(u32::MAX));
+    list[class.index()].range(all).next().map(|(_, _, id)| *id)
+}
+
+/// A frame of a class that an owner may have: one of its own, or else one that nobody has had. One that is held can be had by few, and
+/// cannot be exchanged: it goes first.
 fn first(list: &[Frames], class: SizeClass, owner: Owner) -> Option<FrameId> {
-    let of = |owner| list[class.index()].range((owner, FrameId(0))..=(owner, FrameId(u32::MAX))).next();
-    of(owner).or_else(|| of(Owner::NONE)).map(|(_, id)| *id)
+    let of = |(hold, owner)| first_of(list, class, hold, owner);
+    // Somebody has had what is held.
+    [(Hold::Held, owner), (Hold::No, owner), (Hold::No, Owner::NONE)].into_iter().find_map(of)
+}
+
+/// The first of a list that nobody holds.
+fn removable(list: &Frames) -> Option<FrameId> {
+    list.range((Hold::No, Owner::NONE, FrameId(0))..).next().map(|(_, _, id)| *id)
 }
 
 impl Arena {
@@ -266,7 +294,7 @@ impl Arena {
     pub fn scrub_next(&mut self, wanted: Option<(SizeClass, Owner)>) -> Option<FrameId> {
         let id = match wanted {
             Some((class, owner)) => first(&self.dirty, class, owner),
-            None => self.dirty.iter().rev().find_map(|dirty| Some(dirty.first()?.1)),
+            None => self.dirty.iter().rev().find_map(|dirty| Some(dirty.first()?.2)),
         }?;
         Some(self.begin_scrub(id))
     }
@@ -278,47 +306,74 @@ impl Arena {
     }
 
     fn begin_scrub(&mut self, id: FrameId) -> FrameId {
-        let Frame { class, owner, .. } = self.frame(id);
-        *self.scrubbing.entry((class, owner)).or_default() += 1;
         self.change(id, Use::Scrubbing);
         id
     }
 
     /// How many frames of a class are being overwritten that this owner may have.
     pub fn scrubbing(&self, class: SizeClass, owner: Owner) -> usize {
-        let of = |owner| self.scrubbing.get(&(class, owner)).copied().unwrap_or(0);
-        of(owner) + of(Owner::NONE)
+        let of = |owner, hold| self.scrubbing.get(&(class, owner, hold)).copied().unwrap_or(0);
+        of(owner, Hold::Held) + of(owner, Hold::No) + of(Owner::NONE, Hold::No)
+    }
+
+    /// How many of them somebody has mapped whose they are no more.
+    pub fn scrubbing_held(&self, class: SizeClass, owner: Owner) -> usize {
+        self.scrubbing.get(&(class, owner, Hold::Held)).copied().unwrap_or(0)
     }
 
     /// A frame was overwritten.
     pub fn scrubbed(&mut self, id: FrameId) {
-        let Frame { class, owner, .. } = self.frame(id);
-        if let Entry::Occupied(mut count) = self.scrubbing.entry((class, owner)) {
-            *count.get_mut() -= 1;
-            if *count.get() == 0 {
-                count.remove();
-            }
-        }
         self.change(id, Use::Clean);
     }
 
     /// One that has a frame mapped has it no longer, and keeps the mapping.
     pub fn hold(&mut self, id: FrameId) {
-        if let Some(frame) = &mut self.frames[id.0 as usize] {
-            frame.held += 1;
-        }
+        let frame = self.frame(id);
+        self.set(id, Frame { held: frame.held + 1, ..frame });
     }
 
     /// It has unmapped it.
     pub fn unhold(&mut self, id: FrameId) {
-        if let Some(frame) = &mut self.frames[id.0 as usize] {
-            frame.held -= 1;
-        }
+        let frame = self.frame(id);
+        self.set(id, Frame { held: frame.held - 1, ..frame });
     }
 
     /// Whether somebody has a frame mapped whose it is no more.
     pub fn is_held(&self, id: FrameId) -> bool {
         self.frame(id).held > 0
+    }
+
+    /// The free frames that somebody has mapped whose they are no more: how many of each class this owner may have, and what all of
+    /// them take, in bytes.
+    pub fn free_but_held(&self, owner: Owner) -> (PerClass, u64) {
+        let (mut counts, mut bytes) = (PerClass::default(), 0);
+        let mut add = |class: SizeClass, of: Owner, count: usize| {
+            counts[class.index()] += if of == owner { count } else { 0 };
+            bytes += class.bytes() * count as u64;
+        };
+        for list in [&self.clean, &self.dirty, &self.kept] {
+            for (class, list) in SizeClass::ALL.into_iter().zip(list) {
+                list.range(..(Hold::No, Owner::NONE, FrameId(0))).for_each(|(_, of, _)| add(class, *of, 1));
+            }
+        }
+        let held = self.scrubbing.iter().filter(|((.., hold), _)| *hold == Hold::Held);
+        held.for_each(|((class, of, _), count)| add(*class, *of, *count));
+        (counts, bytes)
+    }
+
+    /// Lends such a frame, with `clean` only a clean one.
+    pub fn take_held(&mut self, class: SizeClass, clean: bool, owner: Owner) -> Option<FrameId> {
+        let of = |list| first_of(list, class, Hold::Held, owner);
+        let id = if clean { of(&self.clean) } else { of(&self.dirty).or(of(&self.clean)).or(of(&self.kept)) }?;
+        self.change(id, Use::Lent);
+        Some(id)
+    }
+
+    /// The next of them to be overwritten, for an owner who needs a clean one.
+    pub fn scrub_held(&mut self, class: SizeClass, owner: Owner) -> Option<FrameId> {
+        let of = |list| first_of(list, class, Hold::Held, owner);
+        let id = of(&self.dirty).or(of(&self.kept))?;
+        Some(self.begin_scrub(id))
     }
 
     /// Lends this very frame, if it is free.
@@ -330,15 +385,10 @@ impl Arena {
         is_free
     }
 
-    /// The first of a list that nobody holds.
-    fn removable(&self, list: &Frames) -> Option<FrameId> {
-        list.iter().map(|(_, id)| *id).find(|id| !self.is_held(*id))
-    }
-
     /// A free frame that can be released to make room for others; the dirty ones, whose work is not done, first, and
     /// of each kind the large ones. Its number is free for another frame.
     pub fn remove_free(&mut self) -> Option<(FrameId, SizeClass)> {
-        let last = |lists: &[Frames]| lists.iter().rev().find_map(|list| self.removable(list));
+        let last = |lists: &[Frames]| lists.iter().rev().find_map(removable);
         let id = last(&self.dirty).or_else(|| last(&self.kept)).or_else(|| last(&self.clean))?;
         Some((id, self.remove(id)))
     }
@@ -356,7 +406,7 @@ impl Arena {
 
     /// How many of them are nobody's at all, and clean or soon to be.
     fn ready(&self, class: SizeClass) -> usize {
-        let scrubbing = self.scrubbing.range((class, Owner::NONE)..=(class, Owner(u64::MAX)));
+        let scrubbing = self.scrubbing.range((class, Owner::NONE, Hold::Held)..=(class, Owner(u64::MAX), Hold::No));
         self.clean[class.index()].len()
             + self.dirty[class.index()].len()
             + scrubbing.map(|(_, count)| count).sum::<usize>()
@@ -381,7 +431,7 @@ impl Arena {
 
     /// Takes a free frame of this class out of the books, a dirty one if there is one; its number is free for another.
     pub fn remove_free_of(&mut self, class: SizeClass) -> Option<FrameId> {
-        let of = |list: &[Frames]| self.removable(&list[class.index()]);
+        let of = |list: &[Frames]| removable(&list[class.index()]);
         let id = of(&self.dirty).or_else(|| of(&self.kept)).or_else(|| of(&self.clean))?;
         self.remove(id);
         Some(id)
@@ -431,22 +481,41 @@ impl Arena {
         Some(&mut lists[class.index()])
     }
 
-    fn unlist(&mut self, id: FrameId, Frame { class, owner, now, .. }: Frame) {
+    fn enlist(&mut self, id: FrameId, frame: Frame) {
+        let Frame { class, owner, now, .. } = frame;
         if let Some(list) = self.list(now, class) {
-            list.remove(&(owner, id));
+            list.insert((frame.hold(), owner, id));
+        } else if now == Use::Scrubbing {
+            *self.scrubbing.entry((class, owner, frame.hold())).or_default() += 1;
+        }
+    }
+
+    fn unlist(&mut self, id: FrameId, frame: Frame) {
+        let Frame { class, owner, now, .. } = frame;
+        if let Some(list) = self.list(now, class) {
+            list.remove(&(frame.hold(), owner, id));
+        } else if now == Use::Scrubbing
+            && let Entry::Occupied(mut count) = self.scrubbing.entry((class, owner, frame.hold()))
+        {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
         }
     }
 
     fn change(&mut self, id: FrameId, to: Use) {
         let frame = self.frame(id);
-        let Frame { class, owner, now, .. } = frame;
-        self.unlist(id, frame);
-        *self.bytes.of(now) -= class.bytes();
-        *self.bytes.of(to) += class.bytes();
-        if let Some(list) = self.list(to, class) {
-            list.insert((owner, id));
-        }
-        self.frames[id.0 as usize] = Some(Frame { now: to, ..frame });
+        *self.bytes.of(frame.now) -= frame.class.bytes();
+        *self.bytes.of(to) += frame.class.bytes();
+        self.set(id, Frame { now: to, ..frame });
+    }
+
+    /// What a frame is from now on; its class stays.
+    fn set(&mut self, id: FrameId, now: Frame) {
+        self.unlist(id, self.frame(id));
+        self.enlist(id, now);
+        self.frames[id.0 as usize] = Some(now);
     }
 }
 
@@ -469,6 +538,8 @@ mod tests {
         arena.hold(held);
         assert_eq!(arena.surplus(Some(CLASSES[0])), Some((other, CLASSES[0])));
         assert_eq!((arena.remove_free(), arena.remove_free_of(CLASSES[0])), (None, None));
+        assert_eq!(arena.free_but_held(OWNER), ([1, 0, 0, 0, 0, 0], CLASSES[0].bytes()));
+        assert_eq!(arena.free_but_held(Owner(2)), ([0; 6], CLASSES[0].bytes()));
         // Those who may have it get it all the same.
         assert_eq!(arena.take(CLASSES[0], false, OWNER), Some(held));
         arena.give_back(held);

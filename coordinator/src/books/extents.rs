@@ -22,6 +22,8 @@
 
 mod counts;
 mod extent;
+#[cfg(test)]
+mod fitting;
 mod recut;
 #[cfg(test)]
 mod tests;
@@ -37,7 +39,7 @@ use extent::{Backing, Contents};
 
 pub use counts::Counts;
 pub use extent::{Arrival, Copies, Delivery, Extent, ExtentState, Holds, PAGE, Page};
-pub use recut::Recut;
+pub use recut::{Fit, Recut};
 
 use super::sharing::Place;
 

@@ -10,6 +10,13 @@ pub fn bytes_of(counts: &PerClass) -> u64 {
     SizeClass::ALL.iter().map(|class| class.bytes() * counts[class.index()] as u64).sum()
 }
 
+/// How many of each class these are.
+pub fn count(classes: impl IntoIterator<Item = SizeClass>) -> PerClass {
+    let mut counts = PerClass::default();
+    classes.into_iter().for_each(|class| counts[class.index()] += 1);
+    counts
+}
+
 /// Small ones that make up at least so many bytes.
 pub fn at_least(bytes: u64) -> PerClass {
     let mut counts = PerClass::default();
@@ -52,13 +59,132 @@ fn subtract_bytes(missing: &mut PerClass, mut bytes: u64) -> bool {
     bytes < before
 }
 
+/// What there is for one who needs memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AtHand {
+    /// In whatever sizes, in bytes.
+    pub any: u64,
+    /// Beside that, only as it is: so many pieces of each class.
+    pub as_it_is: PerClass,
+}
+
+impl AtHand {
+    /// How many pieces of each class of what one needs are to be had as they are, for all else to be had in whatever sizes. If it has to
+    /// be cut anew for that: what it can be cut into.
+    pub fn share(&self, needed: &PerClass) -> Result<PerClass, Stock> {
+        let lacking = bytes_of(needed).saturating_sub(self.any);
+        let (mut share, mut left) = (PerClass::default(), lacking);
+        for class in SizeClass::ALL.into_iter().rev() {
+            let has = self.as_it_is[class.index()].min(needed[class.index()]);
+            let count = has.min(left.div_ceil(class.bytes()) as usize);
+            share[class.index()] = count;
+            left = left.saturating_sub(class.bytes() * count as u64);
+        }
+        if left == 0 { Ok(share) } else { Err(Stock::new(self.as_it_is, lacking)) }
+    }
+}
+
+/// Pieces to be had as they are, until so many bytes are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stock {
+    pieces: PerClass,
+    taken: PerClass,
+    lacking: u64,
+}
+
+impl Stock {
+    /// So many pieces of each class, of which so many bytes are to be taken.
+    pub fn new(pieces: PerClass, lacking: u64) -> Self {
+        Self { pieces, taken: PerClass::default(), lacking }
+    }
+
+    /// Cuts so much into pieces of it as long as that is wanted, the largest that fit first, and the rest into pieces that are no larger
+    /// than `largest`.
+    pub fn cut(&mut self, bytes: u64, largest: SizeClass) -> Vec<SizeClass> {
+        let (mut cut, mut left) = (Vec::new(), bytes);
+        for class in SizeClass::ALL.into_iter().rev() {
+            let most = (self.pieces[class.index()] as u64).min(left / class.bytes());
+            let count = most.min(self.lacking.div_ceil(class.bytes())) as usize;
+            cut.extend(std::iter::repeat_n(class, count));
+            self.pieces[class.index()] -= count;
+            self.taken[class.index()] += count;
+            let bytes = class.bytes() * count as u64;
+            left -= bytes;
+            self.lacking = self.lacking.saturating_sub(bytes);
+        }
+        cut.extend(SizeClass::cut(left, largest));
+        cut
+    }
+
+    /// How many pieces of each class were taken, if that is enough.
+    pub fn enough(&self) -> Option<PerClass> {
+        (self.lacking == 0).then_some(self.taken)
+    }
+
+    /// What can be tried one after the other: all of it, then without the largest pieces, which may have left a rest.
+    pub fn tries(self) -> impl Iterator<Item = Self> {
+        (1..=SizeClass::ALL.len()).rev().map(move |classes| self.of_the_smallest(classes))
+    }
+
+    fn of_the_smallest(mut self, classes: usize) -> Self {
+        self.pieces[classes..].fill(0);
+        self
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
 
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn what_can_be_had_as_it_is_cut_is_not_cut_anew() {
+        let needed = count(SizeClass::cut(106 * MIB, SizeClass::ALL[3]));
+        let share = |any, as_it_is| AtHand { any: any * MIB, as_it_is }.share(&needed);
+        assert_eq!(share(106, [0; 6]), Ok([0; 6]), "in any size");
+        assert_eq!(share(10, [0, 0, 0, 3, 0, 0]), Ok([0, 0, 0, 3, 0, 0]), "in these sizes");
+        assert_eq!(share(80, [9, 0, 0, 3, 0, 0]), Ok([0, 0, 0, 1, 0, 0]), "as much as has to be");
+        assert!(share(10, [100, 0, 0, 2, 0, 0]).is_err());
+    }
+
+    #[test]
+    fn what_leaves_a_rest_is_tried_without_the_largest_pieces() {
+        let stock = Stock::new([0, 0, 2, 1, 0, 0], 40 * MIB);
+        let found = stock.tries().find_map(|mut stock| {
+            let sizes = stock.cut(40 * MIB, SizeClass::ALL[1]);
+            Some((sizes, stock.enough()?))
+        });
+        assert_eq!(found, Some((vec![SizeClass::ALL[2]; 2], [0, 0, 2, 0, 0, 0])));
+    }
+
     proptest! {
+        #[test]
+        fn no_more_is_taken_as_it_is_than_there_is_and_the_rest_can_be_had_in_any_size(
+            pieces in 1u64..300,
+            any in 0u64..300,
+            as_it_is in prop::array::uniform6(0usize..40),
+            largest in prop::sample::select(&SizeClass::ALL[..]),
+        ) {
+            let (bytes, any) = (pieces * SizeClass::ALL[0].bytes(), any * SizeClass::ALL[0].bytes());
+            let needed = count(SizeClass::cut(bytes, largest));
+            let has_room = |sizes: &PerClass, share: PerClass| {
+                let others: PerClass = std::array::from_fn(|class| sizes[class] - share[class]);
+                let is_there = share.iter().zip(as_it_is).all(|(share, has)| *share <= has);
+                is_there && bytes_of(&others) <= any
+            };
+            match (AtHand { any, as_it_is }).share(&needed) {
+                Ok(share) => prop_assert!(has_room(&needed, share)),
+                Err(stock) => for mut stock in stock.tries() {
+                    let sizes = count(stock.cut(bytes, largest));
+                    prop_assert_eq!(bytes_of(&sizes), bytes);
+                    prop_assert!(stock.enough().is_none_or(|share| has_room(&sizes, share)));
+                },
+            }
+        }
+
         #[test]
         fn what_comes_is_subtracted_from_what_is_missing(
             missing in prop::array::uniform6(0usize..4),

@@ -34,10 +34,66 @@ pub(super) fn lock(file: &OwnedFd, byte: i64, how: Lock) -> io::Result<()> {
     }
 }
 
+/// Locks a byte of the file for this process, if no other process has it.
+pub(super) fn try_lock(file: &OwnedFd, byte: i64) -> io::Result<bool> {
+    let lock = record_lock(libc::F_WRLCK, byte);
+    // SAFETY: as above.
+    match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLK, &lock) } {
+        0 => Ok(true),
+        _ => match io::Error::last_os_error() {
+            error if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) => Ok(false),
+            error => Err(error),
+        },
+    }
+}
+
 /// The other process that has a byte locked, 0 if it is of another PID namespace; none if nobody has.
 pub(super) fn holder(file: &OwnedFd, byte: i64) -> Option<u32> {
     let mut lock = record_lock(libc::F_WRLCK, byte);
     // SAFETY: as above; the system writes to the structure.
     let known = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETLK, &mut lock) } == 0;
     (known && lock.l_type != libc::F_UNLCK as libc::c_short).then_some(u32::try_from(lock.l_pid).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::super::{Gpu, TABLE_BYTE};
+    use super::*;
+
+    #[test]
+    fn one_that_is_stopped_in_the_middle_of_a_change_holds_up_nobody() {
+        let path = std::env::temp_dir().join(format!("simcuda-stopped-{}", std::process::id()));
+        let gpu = Gpu::open(Some(&path), 64 << 20, None).unwrap();
+        let file = rustix::fs::open(&path, rustix::fs::OFlags::RDWR, rustix::fs::Mode::empty()).unwrap();
+        // SAFETY: the child makes system calls only, and ends by one.
+        let child = unsafe { libc::fork() };
+        if child == 0 {
+            let locked = lock(&file, TABLE_BYTE, Lock::Take);
+            // SAFETY: of this process alone.
+            unsafe { libc::raise(libc::SIGSTOP) };
+            let unlocked = lock(&file, TABLE_BYTE, Lock::Release);
+            // SAFETY: as above.
+            unsafe { libc::pause() };
+            // SAFETY: ends without what the parent would do at its end.
+            unsafe { libc::_exit(i32::from(locked.and(unlocked).is_err())) };
+        }
+        let mut status = 0;
+        // SAFETY: our own child, and a number that lives over the call.
+        unsafe { libc::waitpid(child, &mut status, libc::WUNTRACED) };
+        assert!(libc::WIFSTOPPED(status));
+        let start = Instant::now();
+        assert_eq!(gpu.free(), 64 << 20);
+        assert!(start.elapsed() < Duration::from_secs(60));
+        // SAFETY: as above. It is stopped again, though it has gone on meanwhile.
+        unsafe { libc::waitpid(child, &mut status, libc::WUNTRACED) };
+        assert!(libc::WIFSTOPPED(status));
+        // SAFETY: as above.
+        unsafe {
+            libc::kill(child, libc::SIGKILL);
+            libc::waitpid(child, &mut status, 0);
+        }
+        let _ = std::fs::remove_file(&path);
+    }
 }

@@ -22,14 +22,15 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{MemfdFlags, Mode, OFlags};
 
 use crate::errors::{Outcome, Status};
 use crate::mapping::SharedWords;
-use byte_lock::{Lock, holder, lock};
+use byte_lock::{Lock, holder, lock, try_lock};
 pub(crate) use pausing::AtWork;
+use pausing::{PAUSE, SHORT_ACCESS, Stopped};
 pub(crate) use slices::KernelTime;
 use table::{MAGIC, RECORDS, SLOTS, Table, VERSION, WORDS};
 
@@ -290,13 +291,32 @@ impl Gpu {
     fn lock(&self) -> Locked<'_> {
         let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.private {
-            // Interrupted or refused (no locks on that file system): the figures may then be off by
-            // what another process changes meanwhile, but nothing else depends on them.
-            while let Err(error) = lock(&self.file, TABLE_BYTE, Lock::Take)
-                && error.kind() == io::ErrorKind::Interrupted
-            {}
+            self.lock_table();
         }
         Locked { gpu: self, held }
+    }
+}
+
+/// The table's lock, from other processes.
+impl Gpu {
+    fn lock_table(&self) {
+        let (mut since, mut stopped) = (Instant::now(), None);
+        loop {
+            match try_lock(&self.file, TABLE_BYTE) {
+                Ok(false) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // Refused (no locks on that file system): the figures may then be off by what another process changes
+                // meanwhile, but nothing else depends on them.
+                Ok(true) | Err(_) => return,
+            }
+            if since.elapsed() > SHORT_ACCESS {
+                // A driver's own work goes on also while the process is stopped for which it does it.
+                drop(stopped);
+                stopped = holder(&self.file, TABLE_BYTE).and_then(Stopped::of);
+                since = Instant::now();
+            }
+            std::thread::sleep(PAUSE);
+        }
     }
 }
 

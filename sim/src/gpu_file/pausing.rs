@@ -20,9 +20,9 @@ use crate::errors::{Outcome, Status};
 /// An access that takes longer than this is not waited for.
 const LONGEST_ACCESS: Duration = Duration::from_secs(1);
 /// One that takes longer than this may be of a process that is stopped.
-const SHORT_ACCESS: Duration = Duration::from_millis(2);
+pub(super) const SHORT_ACCESS: Duration = Duration::from_millis(2);
 /// How often it is looked again.
-const PAUSE: Duration = Duration::from_micros(50);
+pub(super) const PAUSE: Duration = Duration::from_micros(50);
 
 /// The right to touch memory on behalf of the GPU's work.
 pub(crate) struct AtWork<'a>(&'a Gpu);
@@ -146,11 +146,11 @@ impl Gpu {
 }
 
 /// A process that was stopped, and goes on until this value is dropped.
-struct Stopped(Pid);
+pub(super) struct Stopped(Pid);
 
 impl Stopped {
     /// None if it is not stopped, or that cannot be seen.
-    fn of(pid: u32) -> Option<Self> {
+    pub(super) fn of(pid: u32) -> Option<Self> {
         // `PID (NAME) STATE …`, and a name may hold anything.
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         let (_, rest) = stat.rsplit_once(") ")?;

@@ -229,6 +229,11 @@ impl Extent {
         self.state.is_resident() && !self.immovable
     }
 
+    /// Whether it has a frame, and is not on its way.
+    pub fn is_here(&self) -> bool {
+        matches!(self.state, ExtentState::Resident { .. } | ExtentState::Reserved { .. })
+    }
+
     /// Whether it is known what it holds now.
     pub fn is_scanned(&self) -> bool {
         self.contents.is_some()

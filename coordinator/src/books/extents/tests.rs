@@ -6,6 +6,7 @@ use proptest::prelude::*;
 use super::extent::{OFTEN_DIRTY, parts};
 use super::*;
 use crate::books::arena::Arena;
+use crate::books::sizes::{Stock, bytes_of, count};
 
 const CLASS: SizeClass = SizeClass::ALL[1];
 
@@ -157,6 +158,8 @@ enum Step {
         spare: bool,
     },
     Recut(usize),
+    /// Into so many pieces of each of two sizes, so many bytes of it at least.
+    Fit([usize; 2], u64),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -179,6 +182,7 @@ fn step() -> impl Strategy<Value = Step> {
         Just(Step::MayChange),
         (0u64..24, 1u64..12, any::<bool>()).prop_map(|(page, pages, spare)| Step::Spare { page, pages, spare }),
         (1usize..4).prop_map(Step::Recut),
+        ([0usize..20, 0usize..6], 1u64..40).prop_map(|(pieces, pages)| Step::Fit(pieces, pages * PAGE)),
     ]
 }
 
@@ -312,6 +316,29 @@ proptest! {
                     }
                     prop_assert_eq!(extents.counts().spare, spare - freed, "what was spare of it is no more");
                     prop_assert!(freed > 0 || extents.len() <= count);
+                }
+                Step::Fit([small, large], lacking) => {
+                    let (before, spare) = (on_host(&extents), extents.counts().spare);
+                    let stock = Stock::new([small, large, 0, 0, 0, 0], lacking);
+                    let Some(fit) = extents.fit(stock, SizeClass::ALL[3], |_, _| false) else { continue };
+                    let taken = fit.as_it_is;
+                    prop_assert!(bytes_of(&taken) >= lacking && taken[0] <= small && taken[1] <= large);
+                    let room = |bytes| Some((0..bytes / PAGE).map(|_| run(PAGE)).collect());
+                    let recuts = extents.cut_to_fit(fit, SLAB, room).expect("there is room");
+                    let after = on_host(&extents);
+                    for (at, (place, page, contents)) in before {
+                        let now = after.get(&at).copied();
+                        prop_assert_eq!(now.map(|now| now.0), Some(place), "what is used is where it was");
+                        let knows_what_it_knew = |now: &(u64, Option<Page>, Option<Page>)| {
+                            let page = now.1 == page || page.is_none() && now.1 == Some(super::recut::UNKNOWN);
+                            page && (now.2 == contents || now.2.is_none())
+                        };
+                        prop_assert!(now.as_ref().is_some_and(knows_what_it_knew));
+                    }
+                    let freed: u64 = recuts.iter().flat_map(|recut| &recut.freed).map(|run| run.bytes).sum();
+                    prop_assert!(freed <= spare - extents.counts().spare, "what was spare of it is no more");
+                    let now = count(recuts.iter().flat_map(|recut| &recut.now).map(|(_, _, class, _)| *class));
+                    prop_assert!(now.iter().zip(taken).all(|(now, taken)| *now >= taken));
                 }
             }
             for (id, extent) in extents.iter().filter(|(_, extent)| !extent.state().is_resident()) {

@@ -18,18 +18,42 @@ use super::frames::Found;
 use super::{Access, MemoryEvent};
 use crate::books::arena::FrameId;
 use crate::books::extents::{Extent, ExtentState};
-use crate::books::sizes::{PerClass, bytes_of};
+use crate::books::sizes::{PerClass, count};
 use crate::policy::arbiter::{State, TenantId};
 use crate::server::recorder::event::What;
 use crate::server::tenants::memory::Notice;
 use crate::server::tenants::peer::Sent;
 use crate::server::tenants::tenant::Tenant;
 
+/// What a tenant asks for.
+#[derive(Debug)]
+pub(super) struct Allocation {
+    tenant: TenantId,
+    /// The address at which it is to lie.
+    at: u64,
+    left: VecDeque<SizeClass>,
+    got: Vec<(SizeClass, FrameId)>,
+    /// So many of each class are to be frames that are had as they are ([`super::fit`]).
+    as_it_is: PerClass,
+    asked: Instant,
+}
+
+impl Allocation {
+    /// What has yet to come, in bytes.
+    pub(super) fn left(&self) -> u64 {
+        self.left.iter().map(|class| class.bytes()).sum()
+    }
+
+    fn bytes(&self) -> u64 {
+        self.left() + self.got.iter().map(|(class, _)| class.bytes()).sum::<u64>()
+    }
+}
+
 /// Somebody who needs frames.
 #[derive(Debug)]
 pub(super) enum Claim {
-    /// A new allocation, which is to lie at this address.
-    Allocate { tenant: TenantId, at: u64, left: VecDeque<SizeClass>, got: Vec<(SizeClass, FrameId)>, asked: Instant },
+    /// A new allocation.
+    Allocate(Allocation),
     /// Memory beside the arena.
     Beside { tenant: TenantId, need: Need },
 }
@@ -38,16 +62,14 @@ impl Claim {
     /// Whose it is.
     pub(super) fn tenant(&self) -> TenantId {
         match self {
-            Self::Allocate { tenant, .. } | Self::Beside { tenant, .. } => *tenant,
+            Self::Allocate(Allocation { tenant, .. }) | Self::Beside { tenant, .. } => *tenant,
         }
     }
 
     /// What of the arena it is about to take.
     pub(super) fn bytes(&self) -> u64 {
         match self {
-            Self::Allocate { left, got, .. } => {
-                left.iter().chain(got.iter().map(|(class, _)| class)).map(|class| class.bytes()).sum()
-            }
+            Self::Allocate(allocation) => allocation.bytes(),
             Self::Beside { .. } => 0,
         }
     }
@@ -70,12 +92,12 @@ impl Access<'_> {
     /// when it has the GPU to itself.
     pub(in crate::server) fn turn_away(&mut self, id: TenantId) {
         let is_its = |claim: &Claim| match claim {
-            Claim::Allocate { tenant, .. } => *tenant == id,
+            Claim::Allocate(allocation) => allocation.tenant == id,
             Claim::Beside { tenant, need } => *tenant == id && need.can_wait(),
         };
         let Some(at) = self.memory.claims.iter().position(is_its) else { return };
-        if let Some(Claim::Allocate { got, .. }) = self.memory.claims.remove(at) {
-            got.into_iter().for_each(|(_, frame)| self.memory.arena.give_back(frame));
+        if let Some(Claim::Allocate(allocation)) = self.memory.claims.remove(at) {
+            allocation.got.into_iter().for_each(|(_, frame)| self.memory.arena.give_back(frame));
         }
         self.tenants.answer(id, &Answer::TryAgain, &[]);
     }
@@ -85,8 +107,8 @@ impl Access<'_> {
         let mut kept = VecDeque::new();
         for claim in std::mem::take(&mut self.memory.claims) {
             match claim {
-                Claim::Allocate { tenant, got, .. } if tenant == id => {
-                    got.into_iter().for_each(|(_, frame)| self.memory.arena.give_back(frame));
+                Claim::Allocate(allocation) if allocation.tenant == id => {
+                    allocation.got.into_iter().for_each(|(_, frame)| self.memory.arena.give_back(frame));
                 }
                 Claim::Beside { tenant, .. } if tenant == id => {}
                 other => kept.push_back(other),
@@ -138,13 +160,14 @@ impl Access<'_> {
         }
         match full {
             Some(full) => self.deny(id, full, bytes),
-            None => self.memory.claims.push_back(Claim::Allocate {
+            None => self.memory.claims.push_back(Claim::Allocate(Allocation {
                 tenant: id,
                 at,
                 left: SizeClass::cut(bytes, self.memory.arena.largest_class()).collect(),
                 got: Vec::new(),
+                as_it_is: PerClass::default(),
                 asked: Instant::now(),
-            }),
+            })),
         }
         Ok(())
     }
@@ -177,7 +200,7 @@ impl Access<'_> {
     pub(in crate::server) fn serve(&mut self) {
         while let Some(claim) = self.memory.claims.pop_front() {
             let progress = match claim {
-                Claim::Allocate { tenant, at, left, got, asked } => self.serve_allocation(tenant, at, left, got, asked),
+                Claim::Allocate(allocation) => self.serve_allocation(allocation),
                 Claim::Beside { tenant, need } => self.serve_beside(tenant, need),
             };
             if progress == Progress::Waits {
@@ -187,68 +210,105 @@ impl Access<'_> {
         self.serve_swap_in();
     }
 
-    fn serve_allocation(
-        &mut self,
-        id: TenantId,
-        at: u64,
-        mut left: VecDeque<SizeClass>,
-        mut got: Vec<(SizeClass, FrameId)>,
-        asked: Instant,
-    ) -> Progress {
-        let owner = self.owner_of(id);
+    fn serve_allocation(&mut self, mut allocation: Allocation) -> Progress {
+        let (id, bytes) = (allocation.tenant, allocation.bytes());
+        // As it is cut; once more, for what has not changed of one that does not answer leaves at once; and then in the sizes at hand.
+        for is_last in [false, false, true] {
+            let lacking = self.find_frames(&mut allocation);
+            if allocation.left.is_empty() {
+                self.lend(allocation);
+                return Progress::Done;
+            }
+            if self.is_anything_coming() || self.part_corunners() {
+                self.memory.claims.push_front(Claim::Allocate(allocation));
+                return Progress::Waits;
+            }
+            if is_last || lacking > 0 && !self.cut_to_fit(&mut allocation) {
+                break;
+            }
+        }
+        allocation.got.into_iter().for_each(|(_, frame)| self.memory.arena.give_back(frame));
+        if self.can_compact(id) {
+            self.happened(MemoryEvent::SpareInTheWay(id));
+            self.tenants.answer(id, &Answer::TryAgain, &[]);
+            return Progress::Done;
+        }
+        match self.who_may_give_back(id) {
+            // It is to ask again, and lets others have their turns meanwhile.
+            Some(holder) => self.put_off(id, holder, bytes),
+            None => self.deny(id, Full::Held, bytes),
+        }
+        Progress::Done
+    }
+
+    /// Takes what frames there are for an allocation, and makes others leave for the rest. Says how many bytes there will be no frames
+    /// for.
+    fn find_frames(&mut self, allocation: &mut Allocation) -> u64 {
+        let Allocation { tenant: id, left, got, as_it_is, .. } = allocation;
+        let owner = self.owner_of(*id);
         // What is there is taken first. Else it would be given up for what is missing, and made again for want of it, for ever.
         left.retain(|class| {
-            let ready = self.memory.arena.take(*class, true, owner);
+            let part = &mut as_it_is[class.index()];
+            let held = if *part > 0 { self.memory.arena.take_held(*class, true, owner) } else { None };
+            *part -= usize::from(held.is_some());
+            got.extend(held.map(|frame| (*class, frame)));
+            held.is_none()
+        });
+        let mut others = count(left.iter().copied());
+        others.iter_mut().zip(*as_it_is).for_each(|(others, part)| *others = others.saturating_sub(part));
+        left.retain(|class| {
+            let others = &mut others[class.index()];
+            let ready = if *others > 0 { self.memory.arena.take(*class, true, owner) } else { None };
+            *others -= usize::from(ready.is_some());
             got.extend(ready.map(|frame| (*class, frame)));
             ready.is_none()
         });
         let mut soon = PerClass::default();
-        let (mut missing, mut waiting) = (PerClass::default(), VecDeque::new());
-        while let Some(class) = left.pop_front() {
-            match self.memory.find_frame(class, true, owner, &mut soon) {
-                Found::Frame(frame) => got.push((class, frame)),
-                Found::Soon => waiting.push_back(class),
+        let (mut missing, mut missing_as_it_is) = (PerClass::default(), PerClass::default());
+        left.retain(|class| {
+            let others = &mut others[class.index()];
+            if *others == 0 {
+                self.memory.scrub_held(*class, owner);
+                missing_as_it_is[class.index()] += 1;
+                return true;
+            }
+            *others -= 1;
+            match self.memory.find_frame(*class, true, owner, &mut soon) {
+                Found::Frame(frame) => got.push((*class, frame)),
+                Found::Soon => return true,
                 Found::None => {
                     missing[class.index()] += 1;
-                    waiting.push_back(class);
+                    return true;
                 }
             }
-        }
-        if waiting.is_empty() {
-            // The tenant lays them out in this order: large ones first, as they were cut.
-            got.sort_by_key(|(class, _)| Reverse(*class));
-            self.lend(id, at, &got, asked);
-            return Progress::Done;
-        }
-        if bytes_of(&missing) > 0 {
-            self.evict(missing, id);
-            if !self.is_anything_coming() && !self.part_corunners() {
-                let bytes = got.iter().map(|(class, _)| class.bytes()).sum::<u64>() + bytes_of(&missing);
-                got.into_iter().for_each(|(_, frame)| self.memory.arena.give_back(frame));
-                if self.can_compact(id) {
-                    self.happened(MemoryEvent::SpareInTheWay(id));
-                    self.tenants.answer(id, &Answer::TryAgain, &[]);
-                    return Progress::Done;
-                }
-                match self.who_may_give_back(id) {
-                    // It is to ask again, and lets others have their turns meanwhile.
-                    Some(holder) => self.put_off(id, holder, bytes),
-                    None => self.deny(id, Full::Held, bytes),
-                }
-                return Progress::Done;
-            }
-        }
-        self.memory.claims.push_front(Claim::Allocate { tenant: id, at, left: waiting, got, asked });
-        Progress::Waits
+            false
+        });
+        self.evict_for(missing, missing_as_it_is, *id)
+    }
+
+    /// Cuts an allocation into the sizes at hand, if there are others than it is cut into.
+    fn cut_to_fit(&mut self, allocation: &mut Allocation) -> bool {
+        let cut: Vec<SizeClass> =
+            allocation.left.iter().chain(allocation.got.iter().map(|(class, _)| class)).copied().collect();
+        std::mem::take(&mut allocation.got).into_iter().for_each(|(_, frame)| self.memory.arena.give_back(frame));
+        let found = self.sizes_at_hand(allocation.tenant, &cut);
+        // Who did not answer may do so by now, and then what it had can be exchanged.
+        let is_other = found.is_some() || allocation.as_it_is != PerClass::default();
+        let (sizes, as_it_is) = found.unwrap_or((cut, PerClass::default()));
+        (allocation.left, allocation.as_it_is) = (sizes.into(), as_it_is);
+        is_other
     }
 
     /// All frames for an allocation are there.
-    fn lend(&mut self, id: TenantId, mut at: u64, got: &[(SizeClass, FrameId)], asked: Instant) {
+    fn lend(&mut self, allocation: Allocation) {
+        let Allocation { tenant: id, mut at, mut got, asked, .. } = allocation;
+        // The tenant lays them out in this order: large ones first.
+        got.sort_by_key(|(class, _)| Reverse(*class));
         let Some(mut own) = self.tenants.extents(id) else {
             return got.iter().for_each(|(_, frame)| self.memory.arena.give_back(*frame));
         };
         let mut extents: Vec<(ExtentId, SizeClass)> = Vec::with_capacity(got.len());
-        for (class, frame) in got {
+        for (class, frame) in &got {
             extents.push((own.add(at, *class, *frame), *class));
             at += class.bytes();
         }

@@ -28,6 +28,17 @@ pub(in crate::server) enum Evicted {
     NoRoom,
 }
 
+/// What of others is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wanted {
+    /// What is of the classes that are missing.
+    SameClass,
+    /// Anything: it is exchanged for these.
+    AnyClass,
+    /// What cannot be exchanged, of these classes.
+    AsItIs,
+}
+
 /// What became of an extent that is to leave.
 enum Leaves {
     Now,
@@ -35,6 +46,17 @@ enum Leaves {
     Soon,
     /// There is no room for it in the pool.
     NoRoom,
+}
+
+impl Wanted {
+    /// Whether a frame does, of a tenant of the same owner or not, that can be exchanged or not.
+    fn does(self, is_its_owner: bool, can_be_exchanged: bool) -> bool {
+        match self {
+            Self::SameClass => is_its_owner || can_be_exchanged,
+            Self::AnyClass => can_be_exchanged,
+            Self::AsItIs => is_its_owner && !can_be_exchanged,
+        }
+    }
 }
 
 impl Access<'_> {
@@ -48,7 +70,7 @@ impl Access<'_> {
         let mut all = PerClass::default();
         let movable = tenant.extents().iter().filter(|(_, extent)| !extent.is_immovable());
         movable.for_each(|(_, extent)| all[extent.class().index()] += 1);
-        self.evict_from(id, &mut all, false, id);
+        self.evict_from(id, &mut all, Wanted::AnyClass, id);
         if self.is_anything_coming() { Evicted::UnderWay } else { Evicted::NoRoom }
     }
 
@@ -62,77 +84,126 @@ impl Access<'_> {
         if self.is_anything_coming() { Evicted::UnderWay } else { Evicted::NoRoom }
     }
 
+    /// Makes extents of others go: for frames of any kind, and for some that are had as they are. Says how many bytes are still missing
+    /// then.
+    pub(super) fn evict_for(&mut self, missing: PerClass, as_it_is: PerClass, except: TenantId) -> u64 {
+        let lacking = if bytes_of(&as_it_is) > 0 { self.evict_as_it_is(as_it_is, except) } else { 0 };
+        lacking + if bytes_of(&missing) > 0 { self.evict(missing, except) } else { 0 }
+    }
+
     /// Makes extents of others go, until as many of each class are on their way out as are missing, or, where
     /// there are not so many, as many bytes. Says how many bytes are still missing then.
     pub(super) fn evict(&mut self, mut missing: PerClass, except: TenantId) -> u64 {
         // Of who does not answer, nothing can be expected.
-        let leaving: Vec<TenantId> = self.tenants.index().leaving().collect();
-        for tenant in leaving.into_iter().filter_map(|id| self.tenants.get(id)) {
+        let (leaving, owner): (Vec<TenantId>, _) = (self.tenants.index().leaving().collect(), self.owner_of(except));
+        for (id, tenant) in leaving.into_iter().filter_map(|id| Some((id, self.tenants.get(id)?))) {
             if !tenant.is_movable() || tenant.memory.is_late() {
                 continue;
             }
             for (class, count) in SizeClass::ALL.into_iter().zip(tenant.extents().counts().leaving) {
-                subtract(&mut missing, class, count);
+                match tenant.memory.is_taken() {
+                    false => subtract(&mut missing, class, count),
+                    true if self.owner_of(id) == owner => {
+                        let missing = &mut missing[class.index()];
+                        *missing = missing.saturating_sub(count);
+                    }
+                    true => {}
+                }
             }
         }
         if bytes_of(&missing) == 0 {
             return 0;
         }
-        for same_class in [true, false] {
-            self.take_reserved(&mut missing, same_class, except);
+        for wanted in [Wanted::SameClass, Wanted::AnyClass] {
+            self.take_reserved(&mut missing, wanted, except);
         }
         if bytes_of(&missing) == 0 {
             return 0;
         }
         // Frames of the wrong size, or of another owner, do as well, but have to be exchanged for others first.
-        let owner = self.owner_of(except);
-        for same_class in [true, false] {
-            let mut last = None;
-            while bytes_of(&missing) > 0
-                && let Some(victim) = self.tenants.index().victim_after(last)
-            {
-                last = Some(victim);
-                let id = victim.1;
-                let does_as_it_is = same_class && self.owner_of(id) == owner;
-                let has_any = |tenant: &Tenant| {
-                    let evictable = &tenant.extents().counts().evictable;
-                    // What is taken cannot be exchanged.
-                    !tenant.memory.is_late()
-                        && (does_as_it_is || !tenant.memory.is_taken())
-                        && (!same_class || evictable.iter().zip(&missing).any(|(has, lacks)| *has.min(lacks) > 0))
-                };
-                if !self.arbiter.are_united(id, except)
-                    && self.is_off_the_gpu(id)
-                    && self.tenants.get(id).is_some_and(has_any)
-                {
-                    self.evict_from(id, &mut missing, same_class, except);
-                }
-            }
+        for wanted in [Wanted::SameClass, Wanted::AnyClass] {
+            self.evict_from_all(&mut missing, wanted, except);
         }
         bytes_of(&missing)
     }
 
+    /// The same with what can be had only as it is, of these classes.
+    fn evict_as_it_is(&mut self, mut missing: PerClass, except: TenantId) -> u64 {
+        let owner = self.owner_of(except);
+        for class in SizeClass::ALL {
+            let comes = self.memory.arena.scrubbing_held(class, owner);
+            missing[class.index()] = missing[class.index()].saturating_sub(comes);
+        }
+        if bytes_of(&missing) == 0 {
+            return 0;
+        }
+        let leaving: Vec<TenantId> = self.tenants.index().leaving().collect();
+        for id in leaving {
+            let Some(tenant) = self.tenants.get(id).filter(|tenant| !tenant.memory.is_late()) else { continue };
+            let leaves = |extent: &Extent| matches!(extent.state(), ExtentState::Leaving { .. });
+            if self.owner_of(id) == owner && tenant.is_movable() {
+                let leaving = tenant.extents().iter().filter(|(_, extent)| leaves(extent));
+                for (_, extent) in leaving.filter(|(_, extent)| !self.can_be_exchanged(tenant, extent)) {
+                    let missing = &mut missing[extent.class().index()];
+                    *missing = missing.saturating_sub(1);
+                }
+            }
+        }
+        self.take_reserved(&mut missing, Wanted::AsItIs, except);
+        self.evict_from_all(&mut missing, Wanted::AsItIs, except);
+        bytes_of(&missing)
+    }
+
+    /// Makes what is wanted of others go, until as much is on its way as is missing.
+    fn evict_from_all(&mut self, missing: &mut PerClass, wanted: Wanted, except: TenantId) {
+        let owner = self.owner_of(except);
+        let mut last = None;
+        while bytes_of(missing) > 0
+            && let Some(victim) = self.tenants.index().victim_after(last)
+        {
+            last = Some(victim);
+            let id = victim.1;
+            let is_its_owner = self.owner_of(id) == owner;
+            let has_any = |tenant: &Tenant| {
+                let evictable = &tenant.extents().counts().evictable;
+                let has_class = || evictable.iter().zip(&*missing).any(|(has, lacks)| *has.min(lacks) > 0);
+                // What is taken cannot be exchanged.
+                let does = match wanted {
+                    Wanted::SameClass => has_class() && (is_its_owner || !tenant.memory.is_taken()),
+                    Wanted::AnyClass => !tenant.memory.is_taken(),
+                    Wanted::AsItIs => has_class() && is_its_owner,
+                };
+                does && !tenant.memory.is_late()
+            };
+            if !self.arbiter.are_united(id, except)
+                && self.is_off_the_gpu(id)
+                && self.tenants.get(id).is_some_and(has_any)
+            {
+                self.evict_from(id, missing, wanted, except);
+            }
+        }
+    }
+
     /// Takes frames back that were reserved for tenants which are not on the GPU: nothing has to be copied for that.
-    pub(super) fn take_reserved(&mut self, missing: &mut PerClass, same_class: bool, except: TenantId) {
+    pub(super) fn take_reserved(&mut self, missing: &mut PerClass, wanted: Wanted, except: TenantId) {
         let (ids, owner) = (self.tenants.index().reserved(), self.owner_of(except));
         for id in ids.into_iter().filter(|id| !self.arbiter.are_united(*id, except)) {
-            let is_taken = self.tenants.get(id).is_some_and(|tenant| tenant.memory.is_taken());
-            let does_as_it_is = same_class && self.owner_of(id) == owner;
-            if !self.is_off_the_gpu(id) || is_taken && !does_as_it_is {
+            let Some(tenant) = self.tenants.get(id).filter(|tenant| tenant.is_evictable()) else { continue };
+            if !self.is_off_the_gpu(id) {
                 continue;
             }
-            let mut group = Group::default();
-            let has_some = |tenant: &Tenant| tenant.is_evictable() && tenant.extents().counts().reserved > 0;
-            if !self.tenants.get(id).is_some_and(has_some) {
-                continue;
-            }
-            let is_reserved = |extent: &Extent| matches!(extent.state(), ExtentState::Reserved { .. });
-            let Some(mut extents) = self.tenants.extents(id) else { continue };
+            let is_its_owner = self.owner_of(id) == owner;
+            let does = |extent: &Extent| {
+                let is_reserved = matches!(extent.state(), ExtentState::Reserved { .. });
+                is_reserved && wanted.does(is_its_owner, self.can_be_exchanged(tenant, extent))
+            };
             // What is used last goes first here too: it was reserved last.
-            let reserved = extents.iter().rev().filter(|(_, entry)| is_reserved(entry));
-            let reserved: Vec<(ExtentId, SizeClass)> = reserved.map(|(id, entry)| (id, entry.class())).collect();
+            let reserved = tenant.extents().iter().rev().filter(|(_, extent)| does(extent));
+            let reserved: Vec<(ExtentId, SizeClass)> = reserved.map(|(id, extent)| (id, extent.class())).collect();
+            let mut group = Group::default();
+            let Some(mut extents) = self.tenants.extents(id) else { continue };
             for (extent, class) in reserved {
-                if bytes_of(missing) == 0 || (same_class && missing[class.index()] == 0) {
+                if bytes_of(missing) == 0 || (wanted != Wanted::AnyClass && missing[class.index()] == 0) {
                     continue;
                 }
                 if extents.give_up_reserved(extent) {
@@ -146,7 +217,7 @@ impl Access<'_> {
     }
 
     /// Whether nobody else has it, and no copy of it is being made.
-    fn is_let_go(&self, id: TenantId, extent: ExtentId) -> bool {
+    pub(super) fn is_let_go(&self, id: TenantId, extent: ExtentId) -> bool {
         let is_taken = |tenant: &Tenant| tenant.memory.is_taken() && self.memory.sharing.is_shared((id, extent));
         // What a tenant shares that does not answer stays: others have it too.
         self.is_let_go_by_others(id, extent)
@@ -154,18 +225,22 @@ impl Access<'_> {
             && !self.tenants.get(id).is_some_and(is_taken)
     }
 
-    fn evict_from(&mut self, victim: TenantId, missing: &mut PerClass, same_class: bool, except: TenantId) {
+    fn evict_from(&mut self, victim: TenantId, missing: &mut PerClass, wanted: Wanted, except: TenantId) {
         // What is used last goes first: what stays can be used at once when the tenant runs again. Before all else goes what holds zeros:
         // it is not copied, neither out nor in.
         let tenant = &self.tenants[victim];
-        let can_go = |id: ExtentId, extent: &Extent| extent.is_evictable() && self.is_let_go(victim, id);
+        let is_its_owner = self.owner_of(victim) == self.owner_of(except);
+        let can_go = |id: ExtentId, extent: &Extent| {
+            let does = victim == except || wanted.does(is_its_owner, self.can_be_exchanged(tenant, extent));
+            does && extent.is_evictable() && self.is_let_go(victim, id)
+        };
         let resident = |(id, extent): (ExtentId, &Extent)| can_go(id, extent).then_some((id, extent.class()));
         let mut order: Vec<(ExtentId, SizeClass)> = tenant.extents().iter().filter_map(resident).collect();
         tenant.memory.history.order(&mut order, |(id, _)| *id);
         order.sort_by_key(|(id, _)| tenant.extents().get(*id).is_some_and(Extent::was_zero));
         let (mut chosen, mut classes, mut lacking) = (Vec::new(), Vec::new(), *missing);
         for (extent, class) in order.into_iter().rev() {
-            if same_class && lacking[class.index()] == 0 {
+            if wanted != Wanted::AnyClass && lacking[class.index()] == 0 {
                 continue;
             }
             if bytes_of(&lacking) == 0 {
@@ -183,14 +258,14 @@ impl Access<'_> {
     fn send_out(&mut self, id: TenantId, extents: &[ExtentId], except: TenantId) -> usize {
         if !self.memory.rules.hash {
             // Nothing waits for that, but what its memory points to has to be known when it comes again.
-            self.scan(id);
+            self.scan(id, extents);
         }
         let mut group = Group::default();
         let mut count = 0;
         for extent in extents {
             match self.start_leaving(id, *extent, except, &mut group) {
                 Leaves::Now => {}
-                Leaves::Soon => self.scan(id),
+                Leaves::Soon => self.scan(id, extents),
                 Leaves::NoRoom => break,
             }
             count += 1;

@@ -138,6 +138,12 @@ impl Memory {
         self.overwrite(frame.into_iter().collect())
     }
 
+    /// The same with one that somebody has mapped whose it is no more.
+    pub(super) fn scrub_held(&mut self, class: SizeClass, owner: Owner) -> bool {
+        let frame = self.arena.scrub_held(class, owner);
+        self.overwrite(frame.into_iter().collect())
+    }
+
     fn overwrite(&mut self, frames: Vec<FrameId>) -> bool {
         if frames.is_empty() {
             return false;

@@ -9,6 +9,7 @@
 //! | `evict` | memory that leaves |
 //! | `swap_in` | how a tenant comes in: order, groups, running meanwhile |
 //! | `consolidate` | memory that becomes one piece, because other processes are to have it |
+//! | `fit` | memory is cut into the sizes at hand |
 //! | `recut` | memory on the host is cut into as few extents as possible |
 //! | `prefetch` | what is done before anybody asks |
 //! | `scan` | what memory holds: what has changed, what is zero, what points where |
@@ -30,6 +31,7 @@ mod consolidate;
 mod delivery;
 mod departed;
 mod evict;
+mod fit;
 mod frames;
 mod immovable;
 mod obstacle;
@@ -286,9 +288,13 @@ impl Access<'_> {
         self.memory.events.push_back(event);
     }
 
+    fn is_anybody_corunning(&self) -> bool {
+        self.tenants.ids().any(|id| self.arbiter.is_corunner(id))
+    }
+
     /// If some run beside others, they are to leave. Says whether there are any.
     fn part_corunners(&mut self) -> bool {
-        let any = self.tenants.ids().any(|id| self.arbiter.is_corunner(id));
+        let any = self.is_anybody_corunning();
         if any {
             self.happened(MemoryEvent::CorunnersInTheWay);
         }

@@ -73,7 +73,7 @@ impl Memory {
             let bytes = leaving.iter().filter_map(|id| tenants.get(*id)).map(leaves).sum();
             return Obstacle::Leaves(leaving, bytes);
         }
-        // What is there of one that is left out does not do: it is another user's, or of other sizes, or cannot be taken.
+        // What is there of one that is left out does not do: it is another user's, or in pieces that are too large, or cannot be taken.
         let keeps = |tenant: &Tenant| !answers(tenant) || tenant.is_left_out();
         let held = which(&|tenant| keeps(tenant) && tenant.extents().counts().here() > 0);
         if !held.is_empty() {
@@ -90,7 +90,7 @@ impl Memory {
     /// How much memory a tenant has asked for and has yet to get.
     fn claimed_by(&self, id: TenantId) -> Option<u64> {
         self.claims.iter().find_map(|claim| match claim {
-            Claim::Allocate { tenant, left, .. } if *tenant == id => Some(left.iter().map(|class| class.bytes()).sum()),
+            Claim::Allocate(allocation) if claim.tenant() == id => Some(allocation.left()),
             Claim::Beside { tenant, .. } if *tenant == id => Some(0),
             _ => None,
         })

@@ -5,6 +5,7 @@
 use baton_contract::memory::SizeClass;
 
 use super::Access;
+use super::evict::Wanted;
 use super::frames::{Found, SCRUB_BYTES};
 use super::transfer::GROUP_BYTES;
 use super::transfer::Task;
@@ -102,8 +103,8 @@ impl Access<'_> {
         let Some(class) = lacks else { return self.fetched_if_nothing_comes() };
         let mut missing = PerClass::default();
         missing[class.index()] = 1;
-        for same_class in [true, false] {
-            self.take_reserved(&mut missing, same_class, id);
+        for wanted in [Wanted::SameClass, Wanted::AnyClass] {
+            self.take_reserved(&mut missing, wanted, id);
         }
         self.fetched_if_nothing_comes()
     }

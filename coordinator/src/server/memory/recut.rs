@@ -8,7 +8,7 @@ use baton_contract::memory::SizeClass;
 use baton_contract::messages::{ExtentId, MemoryCommand};
 
 use super::{Access, Evicted};
-use crate::books::extents::Extent;
+use crate::books::extents::{Extent, Recut};
 use crate::books::sizes::PerClass;
 use crate::policy::arbiter::TenantId;
 use crate::server::tenants::tenant::Tenant;
@@ -57,10 +57,21 @@ impl Access<'_> {
         {
             return;
         }
-        let largest = largest_piece(tenant.extents().counts().bytes).min(self.memory.arena.largest_class());
+        let Some(tenant) = self.tenants.get(id) else { return };
+        let largest = self.largest_piece_of(tenant);
         let Some(mut own) = self.tenants.extents(id) else { return };
         let recuts = own.recut(largest, self.memory.slabs.slab);
         drop(own);
+        self.enter_recuts(id, recuts);
+    }
+
+    /// The largest piece that a tenant's memory is cut into.
+    pub(super) fn largest_piece_of(&self, tenant: &Tenant) -> SizeClass {
+        largest_piece(tenant.extents().counts().bytes).min(self.memory.arena.largest_class())
+    }
+
+    /// Something of a tenant's was cut anew.
+    pub(super) fn enter_recuts(&mut self, id: TenantId, recuts: Vec<Recut>) {
         for recut in recuts {
             self.memory.pool.give_back(recut.freed);
             recut.let_go.into_iter().for_each(|(frame, keepsake)| self.memory.arena.let_go(frame, keepsake));

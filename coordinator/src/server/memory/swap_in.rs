@@ -5,18 +5,19 @@
 //! there are frames for everything, the arbiter hears that the tenant can run: its gate is opened while the rest
 //! streams in behind, and each of its calls waits for what it needs (the shim's part of this).
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
 use baton_contract::memory::SizeClass;
 use baton_contract::messages::{ExtentId, MemoryCommand};
 use baton_contract::wire::MAX_DESCRIPTORS;
 
+use super::fit::Fitted;
 use super::frames::Found;
 use super::transfer::{GROUP_EXTENTS, Group};
 use super::{Access, Memory, MemoryEvent};
 use crate::books::arena::FrameId;
 use crate::books::extents::{Arrived, Extent, ExtentState, Holds};
-use crate::books::sizes::{PerClass, bytes_of};
+use crate::books::sizes::{PerClass, count};
 use crate::device::mover::Lane;
 use crate::policy::arbiter::{State, TenantId};
 use crate::policy::planner::{Costs, Item, plan};
@@ -29,8 +30,26 @@ use crate::server::tenants::tenant::Tenant;
 #[derive(Debug)]
 pub(super) struct SwapIn {
     unit: TenantId,
-    /// The tenant whose memory comes now, and what of it is not on its way yet, once that is planned.
-    now: Option<(TenantId, VecDeque<Vec<ExtentId>>)>,
+    /// What comes now, once that is planned.
+    now: Option<Coming>,
+    /// Extents of its tenants that leave, or have left, so that they can be cut anew with what comes.
+    leaves: HashMap<TenantId, Vec<ExtentId>>,
+}
+
+/// A tenant's memory that comes.
+#[derive(Debug)]
+struct Coming {
+    tenant: TenantId,
+    /// What is not on its way yet, in groups.
+    left: VecDeque<Vec<ExtentId>>,
+    /// So many of each class come in frames that are had as they are ([`super::fit`]).
+    as_it_is: PerClass,
+}
+
+impl SwapIn {
+    fn new(unit: TenantId) -> Self {
+        Self { unit, now: None, leaves: HashMap::new() }
+    }
 }
 
 /// No group is larger than this, if it is not one extent: a copy of this size is as fast as any (measured), and
@@ -40,7 +59,7 @@ const MOST_GROUP_BYTES: u64 = 16 << 20;
 impl Memory {
     /// A unit is to be brought in. Only one is at a time: for another, the first goes back to waiting.
     pub(in crate::server) fn swap_in(&mut self, unit: TenantId) {
-        self.swap_in = Some(SwapIn { unit, now: None });
+        self.swap_in = Some(SwapIn::new(unit));
     }
 
     /// The unit that memory comes in for.
@@ -62,7 +81,7 @@ impl Access<'_> {
 
     /// Goes on with the arrival under way.
     pub(super) fn serve_swap_in(&mut self) {
-        let Some(SwapIn { unit, now }) = self.memory.swap_in.take() else { return };
+        let Some(SwapIn { unit, now, mut leaves }) = self.memory.swap_in.take() else { return };
         let is_open = |id: &TenantId| self.tenants.get(*id).is_some_and(|tenant| tenant.connection.is_open());
         let members: Vec<TenantId> = self.arbiter.members(unit).into_iter().filter(is_open).collect();
         if members.is_empty() {
@@ -72,7 +91,7 @@ impl Access<'_> {
             State::Arriving | State::Running => {}
             // It may go on after all; until then nothing more is begun.
             State::Leaving => {
-                self.memory.swap_in = Some(SwapIn { unit, now });
+                self.memory.swap_in = Some(SwapIn { unit, now, leaves });
                 return;
             }
             // It has given the baton back before all was there.
@@ -91,29 +110,57 @@ impl Access<'_> {
             compacts |= self.compacts(*id);
         }
         if compacts {
-            self.memory.swap_in = Some(SwapIn { unit, now: None });
+            self.memory.swap_in = Some(SwapIn { unit, now: None, leaves });
             return;
         }
         let lacks = |id: &TenantId| self.tenants.get(*id).is_some_and(|tenant| tenant.extents().counts().missing > 0);
         // One after the other; what they have of each other comes when all else is there.
-        let before = now.as_ref().map(|(id, _)| *id).filter(|id| members.contains(id) && lacks(id));
+        let before = now.as_ref().map(|now| now.tenant).filter(|id| members.contains(id) && lacks(id));
         let Some(id) = before.or_else(|| members.iter().copied().find(lacks)) else {
             return self.bring_what_is_shared(unit, &members);
         };
         if self.is_undeliverable(id) {
             return self.give_up_arrival(id);
         }
-        let groups = now.filter(|(before, _)| *before == id).map(|(_, groups)| groups);
-        if groups.is_none() {
-            self.recut(id);
+        if self.leaves_first(id, &mut leaves) {
+            self.memory.swap_in = Some(SwapIn { unit, now: None, leaves });
+            return;
         }
-        // Planned anew also for what was still on its way out when that was done first.
-        let groups = groups.filter(|groups| !groups.is_empty()).unwrap_or_else(|| self.groups_of(id));
-        let (left, lacking) = self.start_groups(id, groups);
+        let mut coming = now.filter(|now| now.tenant == id).unwrap_or_else(|| {
+            self.recut(id);
+            Coming { tenant: id, left: VecDeque::new(), as_it_is: PerClass::default() }
+        });
+        let mut lacking = 0;
+        // If nothing comes as it is cut, it is cut anew.
+        for (is_planned, is_again) in [(!coming.left.is_empty(), false), (false, true)] {
+            if !is_planned {
+                // Once something was to come, no more leaves a second time: else that could go on for ever.
+                coming.as_it_is = match self.fit(id, !(is_again && leaves.contains_key(&id))) {
+                    Fitted::AsItIs(as_it_is) => as_it_is,
+                    Fitted::Not => PerClass::default(),
+                    Fitted::Leaves(extents) => {
+                        leaves.insert(id, extents);
+                        self.leaves_first(id, &mut leaves);
+                        self.memory.swap_in = Some(SwapIn { unit, now: None, leaves });
+                        return;
+                    }
+                };
+                // Planned anew also for what was still on its way out when that was done first.
+                coming.left = self.groups_of(id);
+            }
+            lacking = self.start_groups(id, &mut coming);
+            if lacking == 0 && !self.is_anything_coming() {
+                // What has not changed of one that does not answer has left at once.
+                lacking = self.start_groups(id, &mut coming);
+            }
+            if self.is_anything_coming() || self.awaits_delivery(id) {
+                break;
+            }
+        }
         if !self.is_anything_coming() && !self.awaits_delivery(id) && !self.part_corunners() {
             return self.give_up_arrival(id);
         }
-        self.memory.swap_in = Some(SwapIn { unit, now: Some((id, left)) });
+        self.memory.swap_in = Some(SwapIn { unit, now: Some(coming), leaves });
         let is_left = |tenant: &Tenant| tenant.extents().counts().left_behind > 0;
         let is_certain = lacking == 0 && !self.awaits_delivery(id) && !self.tenants.get(id).is_some_and(is_left);
         // What one of several is about to use is not known from what another one launches.
@@ -137,7 +184,7 @@ impl Access<'_> {
         if let Some(id) = members.iter().find(|id| self.is_undeliverable(**id)) {
             return self.give_up_arrival(*id);
         }
-        self.memory.swap_in = Some(SwapIn { unit, now: None });
+        self.memory.swap_in = Some(SwapIn::new(unit));
         if all_here && !self.consolidate_all(members) {
             self.happened(MemoryEvent::AllHere(unit));
         }
@@ -147,24 +194,21 @@ impl Access<'_> {
     fn give_up_arrival(&mut self, id: TenantId) {
         if self.arbiter.state(id) == State::Running {
             // Should its work not end now, it goes on, and then the rest has to come after all.
-            self.memory.swap_in = Some(SwapIn { unit: id, now: None });
+            self.memory.swap_in = Some(SwapIn::new(id));
             return self.happened(MemoryEvent::Stranded(id));
         }
         self.happened(MemoryEvent::CannotArrive(id));
     }
 
-    /// Starts what there are frames for; makes others leave for the rest. Says what is not on its way yet, and how
-    /// many bytes there will be no frames for.
-    fn start_groups(&mut self, id: TenantId, groups: VecDeque<Vec<ExtentId>>) -> (VecDeque<Vec<ExtentId>>, u64) {
-        let (mut soon, mut missing) = (PerClass::default(), PerClass::default());
-        let mut left = VecDeque::new();
+    /// Starts what there are frames for; makes others leave for the rest. Says how many bytes there will be no frames for.
+    fn start_groups(&mut self, id: TenantId, coming: &mut Coming) -> u64 {
+        let (mut soon, mut missing, mut missing_as_it_is) =
+            (PerClass::default(), PerClass::default(), PerClass::default());
         // Whatever was in a frame, all of it is overwritten; a poisoned one shows if not.
         let clean = self.memory.rules.poison.is_some();
         let owner = self.owner_of(id);
-        // Before any frame is looked for: else one extent would take what is kept for the next.
-        for extent in groups.iter().flatten() {
-            self.reserve_kept(id, *extent);
-        }
+        let groups = std::mem::take(&mut coming.left);
+        let mut others = self.reserve_at_hand(id, &groups, &mut coming.as_it_is);
         for extents in groups {
             let mut waiting = Vec::new();
             let mut ready = Vec::new();
@@ -172,7 +216,12 @@ impl Access<'_> {
                 let entry = self.tenants.get(id).and_then(|tenant| tenant.extents().get(extent));
                 match entry.map(|entry| (entry.state(), entry.class(), entry.has_zeros())) {
                     Some((ExtentState::Reserved { .. }, _, _)) => ready.push(extent),
+                    Some((ExtentState::Host, class, _)) if others[class.index()] == 0 => {
+                        missing_as_it_is[class.index()] += 1;
+                        waiting.push(extent);
+                    }
                     Some((ExtentState::Host, class, has_zeros)) => {
+                        others[class.index()] -= 1;
                         // A frame of zeros, if there is one, saves writing them: a kernel of ours would take turns with
                         // the tenant's.
                         let zeroed = if has_zeros { self.memory.arena.take(class, true, owner) } else { None };
@@ -197,11 +246,50 @@ impl Access<'_> {
             self.tell_reserved(id);
             self.start_copies(id, &ready);
             if !waiting.is_empty() {
-                left.push_back(waiting);
+                coming.left.push_back(waiting);
             }
         }
-        let lacking = if bytes_of(&missing) > 0 { self.evict(missing, id) } else { 0 };
-        (left, lacking)
+        self.evict_for(missing, missing_as_it_is, id)
+    }
+
+    /// Gives extents that are to come what is there for them already. Says how many of each class may have any frame beside those that
+    /// are to come as they are.
+    fn reserve_at_hand(&mut self, id: TenantId, groups: &VecDeque<Vec<ExtentId>>, as_it_is: &mut PerClass) -> PerClass {
+        let (clean, owner) = (self.memory.rules.poison.is_some(), self.owner_of(id));
+        let class_of = |access: &Self, extent| {
+            let entry = access.tenants.get(id)?.extents().get(extent)?;
+            (entry.state() == ExtentState::Host).then(|| entry.class())
+        };
+        let mut others = count(groups.iter().flatten().filter_map(|extent| class_of(self, *extent)));
+        others.iter_mut().zip(as_it_is.iter_mut()).for_each(|(all, part)| {
+            *part = (*part).min(*all);
+            *all -= *part;
+        });
+        // Before any frame is looked for: else one extent would take what is kept for the next.
+        for extent in groups.iter().flatten() {
+            let Some(class) = class_of(self, *extent) else { continue };
+            let others = &mut others[class.index()];
+            *others -= usize::from(*others > 0 && self.reserve_kept(id, *extent));
+        }
+        for extent in groups.iter().flatten() {
+            let Some(class) = class_of(self, *extent).filter(|class| as_it_is[class.index()] > 0) else { continue };
+            if let Some(frame) = self.memory.arena.take_held(class, clean, owner) {
+                as_it_is[class.index()] -= 1;
+                self.reserve(id, *extent, frame, Holds::Nothing);
+            } else if clean {
+                // It is clean the next time.
+                self.memory.scrub_held(class, owner);
+            }
+        }
+        // One that is clean would be given up for another size, and made and overwritten again for want of it, for ever.
+        for extent in groups.iter().flatten().filter(|_| clean) {
+            let Some(class) = class_of(self, *extent).filter(|class| others[class.index()] > 0) else { continue };
+            if let Some(frame) = self.memory.arena.take(class, clean, owner) {
+                others[class.index()] -= 1;
+                self.reserve(id, *extent, frame, Holds::Nothing);
+            }
+        }
+        others
     }
 
     /// Gives an extent that is in the pool a frame. The tenant hears of it by [`Access::tell_reserved`].
@@ -350,7 +438,7 @@ impl Access<'_> {
         if tenant.extents().counts().unread > 0 {
             // Part of it stayed when it was last here, and was used since the last look.
             if tenant.memory.scan.is_none() {
-                self.scan(id);
+                self.scan(id, &[]);
             }
             return;
         }

@@ -139,7 +139,7 @@ impl Access<'_> {
     }
 
     /// Has these extents of a tenant that is off the GPU leave, whether they are resident or have only got their frames.
-    fn make_leave(&mut self, id: TenantId, extents: Vec<ExtentId>) {
+    pub(super) fn make_leave(&mut self, id: TenantId, extents: Vec<ExtentId>) {
         if !self.is_off_the_gpu(id) || !self.tenants.get(id).is_some_and(Tenant::is_evictable) {
             return;
         }

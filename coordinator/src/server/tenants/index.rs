@@ -32,6 +32,8 @@ struct Facts {
     answering: bool,
     leaving: bool,
     reserved: bool,
+    /// What it has, or had, others can have only as it is.
+    as_it_is: bool,
     descheduled: bool,
     victim: Option<VictimKey>,
     next: Option<NextKey>,
@@ -71,6 +73,7 @@ impl Facts {
             answering: tenant.memory.oldest_batch().is_some() || !is_off || tenant.turn.is_ending(),
             leaving: counts.leaving.iter().any(|count| *count > 0),
             reserved: counts.reserved > 0,
+            as_it_is: tenant.memory.is_taken() || counts.left_behind > 0,
             descheduled: tenant.preemption.is_descheduled(),
             victim: can_go.then_some((tenant.scheduling.is_waiting, Reverse(class), tenant.turn.ran())),
             next: can_come.then_some((!tenant.scheduling.is_waiting, class, Reverse(tenant.turn.ran()))),
@@ -88,6 +91,7 @@ pub(in crate::server) struct Index {
     answering: BTreeSet<TenantId>,
     leaving: BTreeSet<TenantId>,
     reserved: BTreeSet<TenantId>,
+    as_it_is: BTreeSet<TenantId>,
     descheduled: BTreeSet<TenantId>,
     disconnected: BTreeSet<TenantId>,
     victims: BTreeSet<(VictimKey, TenantId)>,
@@ -121,6 +125,7 @@ impl Index {
         flag(&mut self.answering, |facts| facts.answering);
         flag(&mut self.leaving, |facts| facts.leaving);
         flag(&mut self.reserved, |facts| facts.reserved);
+        flag(&mut self.as_it_is, |facts| facts.as_it_is);
         flag(&mut self.descheduled, |facts| facts.descheduled);
         flag(&mut self.disconnected, |facts| facts.class.is_none());
         let keyed = |facts: Option<Facts>| facts.and_then(|facts| facts.victim).map(|key| (key, id));
@@ -166,6 +171,11 @@ impl Index {
     /// Those who have frames that wait for contents.
     pub(in crate::server) fn reserved(&self) -> Vec<TenantId> {
         self.reserved.iter().copied().collect()
+    }
+
+    /// Whether another one than this has, or had, what can be had only as it is.
+    pub(in crate::server) fn is_any_had_as_it_is(&self, except: TenantId) -> bool {
+        self.as_it_is.iter().any(|id| *id != except)
     }
 
     /// Those who are descheduled.

@@ -1,6 +1,7 @@
 //! What a tenant has of memory, what it was told to do with it, and what the user was told about it.
 
 use std::collections::HashMap;
+use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
 use baton_contract::messages::ExtentId;
@@ -95,8 +96,8 @@ pub(in crate::server) struct Holdings {
     pub(in crate::server) peak_bytes: u64,
     /// In which order it is used.
     pub(in crate::server) history: History,
-    /// A look at its contents that is under way.
-    pub(in crate::server) scan: Option<ScanId>,
+    /// The looks at its contents that are under way, of which each counts.
+    pub(in crate::server) scan: Option<RangeInclusive<ScanId>>,
     compaction: Compaction,
     /// What of its memory is to become one piece.
     pub(in crate::server) consolidations: Vec<Consolidation>,
