@@ -56,6 +56,7 @@ fn an_eviction_that_is_not_waited_for_comes_when_the_work_has_ended() {
     );
     coordinator.until("its memory has left", |status| tenant(status, "one")["resident_bytes"] == 0);
     assert!(one.ask("quit", LIMIT).ends_with(" ok"));
+    coordinator.until_empty();
     let (code, _, err) = told(&coordinator, &["evict", "--no-wait", "one"]);
     assert!(code == Some(1) && err.contains("no program called one"), "{err}");
 }

@@ -101,6 +101,7 @@ pub struct Tenant {
     pub bytes: u64,
     pub resident_bytes: u64,
     pub evicted_bytes: u64,
+    pub missing_bytes: u64,
     pub unmanaged_bytes: u64,
     pub switches: u64,
     pub gpu_seconds: f64,
@@ -116,7 +117,7 @@ impl Tenant {
     pub fn standing(&self) -> String {
         let all = self.resident_bytes + self.evicted_bytes;
         match self.state.as_str() {
-            "loading" if all > 0 => format!("loading {} %", 100 * self.resident_bytes / all),
+            "loading" if all > 0 => format!("loading {} %", 100 * all.saturating_sub(self.missing_bytes) / all),
             state => state.to_owned(),
         }
     }

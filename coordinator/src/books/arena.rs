@@ -385,11 +385,11 @@ impl Arena {
         is_free
     }
 
-    /// A free frame that can be released to make room for others; the dirty ones, whose work is not done, first, and
+    /// A free frame that can be released to make room for others; kept ones, which save a copy, last, and
     /// of each kind the large ones. Its number is free for another frame.
     pub fn remove_free(&mut self) -> Option<(FrameId, SizeClass)> {
         let last = |lists: &[Frames]| lists.iter().rev().find_map(removable);
-        let id = last(&self.dirty).or_else(|| last(&self.kept)).or_else(|| last(&self.clean))?;
+        let id = last(&self.dirty).or_else(|| last(&self.clean)).or_else(|| last(&self.kept))?;
         Some((id, self.remove(id)))
     }
 
@@ -432,7 +432,7 @@ impl Arena {
     /// Takes a free frame of this class out of the books, a dirty one if there is one; its number is free for another.
     pub fn remove_free_of(&mut self, class: SizeClass) -> Option<FrameId> {
         let of = |list: &[Frames]| removable(&list[class.index()]);
-        let id = of(&self.dirty).or_else(|| of(&self.kept)).or_else(|| of(&self.clean))?;
+        let id = of(&self.dirty).or_else(|| of(&self.clean)).or_else(|| of(&self.kept))?;
         self.remove(id);
         Some(id)
     }

@@ -174,6 +174,7 @@ pub struct TenantStatus<'a> {
     bytes: u64,
     resident_bytes: u64,
     evicted_bytes: u64,
+    missing_bytes: u64,
     /// What it has freed, and which stays its own until it next leaves the GPU.
     spare_bytes: u64,
     /// Frames that wait for what is evicted, in bytes.
@@ -338,6 +339,7 @@ impl Server {
                 bytes: counts.bytes - immovable,
                 resident_bytes: counts.here() - immovable,
                 evicted_bytes: counts.away,
+                missing_bytes: counts.missing,
                 spare_bytes: counts.spare,
                 reserved_bytes: counts.reserved,
                 unmanaged_bytes: beside.unmanaged.into_iter().fold(immovable, u64::saturating_add),
