@@ -20,14 +20,12 @@ all tokens are those of the bare server.
 """
 
 import argparse
-import collections
 import contextlib
 import os
 import pathlib
 import random
 import signal
 import socket
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -35,11 +33,10 @@ import time
 
 from common import machine, programs, switches, table
 from common.coordinator import Coordinator, Driver, Install
+from common.serving_llms import HEADER, differs, judge, names_of, rows
 from loads.llm_servers import CONTEXT, SHAPES, VOCABULARY, LlamaCpp, ServerFailed, Vllm, is_ready
 
 PARTS = ["alone", "together", "baton"]
-HEADER = ["server", "first token", "n", "P50 ms", "P99 ms", "limit ms", "of limit"]
-HEADER += ["per token ms", "GB in", "GB out", "tokens"]
 # Measures the bus in a process of its own: this one must not be a client of the GPU.
 BUS = """
 import time, torch
@@ -58,20 +55,6 @@ def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
-
-
-def names_of(models):
-    """A name for each server: of two of one model the second is `7b-2`."""
-    seen = collections.Counter()
-    for model in models:
-        seen[model] += 1
-        yield (model if seen[model] == 1 else f"{model}-{seen[model]}"), model
-
-
-def percentile(values, share):
-    """Of the sorted values, the one at that share of them."""
-    ordered = sorted(values)
-    return ordered[min(int(share * len(ordered)), len(ordered) - 1)]
 
 
 class Server:
@@ -108,8 +91,9 @@ class Server:
     def why(self):
         """The line of what it printed that names its error."""
         lines = [line.strip() for line in self.log.read_text(errors="replace").splitlines()]
-        errors = [line for line in lines if "Error" in line or "error" in line]
-        return machine.scrub(errors[-1][-300:]) if errors else self.said()[-300:]
+        errors = [line for line in lines if "Error:" in line or "error:" in line]
+        # The first: others follow from it.
+        return machine.scrub(errors[0][-300:]) if errors else self.said()[-300:]
 
     def ask(self, prompt, count):
         """Sends a prompt."""
@@ -239,59 +223,6 @@ def bus_rate():
     return float(ran.stdout)
 
 
-def figures(answers, key="first_ms"):
-    """Count, median and 99th percentile of a time."""
-    values = [answer[key] for answer in answers]
-    return len(values), statistics.median(values), percentile(values, 0.99)
-
-
-def rows(result):
-    """The table: for each server alone, resident under Baton, and after a switch."""
-    found = []
-    alone, bus = result.get("alone", {}), result["bus_gbps"]
-    for model, one in alone.items():
-        n, p50, p99 = figures(one["answers"])
-        per_token = figures(one["answers"], "per_token_ms")[1]
-        distinct = len({token for answer in one["answers"] for token in answer["tokens"]})
-        row = [model, "bare, alone", n, f"{p50:.1f}", f"{p99:.1f}", "", "", f"{per_token:.2f}", "", ""]
-        found.append([*row, f"{distinct} distinct"])
-    for name, model in names_of(result["models"]):
-        asked = result.get("baton", {}).get("servers", {}).get(name)
-        if not asked:
-            continue
-        bare = alone.get(model, {}).get("answers")
-        limit = figures(bare)[1] + 1e-6 * result["weights"][model] / bus if bare else None
-        for kind, title in (("resident", "resident"), ("switch", "after a switch")):
-            answers = [one[kind] for one in asked]
-            n, p50, p99 = figures(answers)
-            cells = [f"{figures(answers, 'per_token_ms')[1]:.2f}"]
-            moved = [one["moved"] for one in asked if one["moved"]] if kind == "switch" else []
-            for way in ("bytes_in", "bytes_out"):
-                middle = statistics.median(one[way] for one in moved) if moved else None
-                cells.append("" if middle is None else f"{middle / 1e9:.2f}")
-            equal = sum(a["tokens"] == b["tokens"] for a, b in zip(answers, bare)) if bare else None
-            said = "" if bare is None else f"{equal} of {n} equal"
-            limits = ["", ""]
-            if kind == "switch" and limit:
-                limits = [f"{limit:.0f}", f"{p50 / limit:.2f}"]
-            found.append([name, title, n, f"{p50:.1f}", f"{p99:.1f}", *limits, *cells, said])
-    return found
-
-
-def differs(result):
-    """Whether any server under Baton gave other tokens than bare; false where bare was not run."""
-    alone = result.get("alone", {})
-    return any(
-        one[kind]["tokens"] != bare["tokens"]
-        for name, model in names_of(result["models"])
-        for one, bare in zip(
-            result.get("baton", {}).get("servers", {}).get(name, []),
-            alone.get(model, {}).get("answers", []),
-        )
-        for kind in ("switch", "resident")
-    )
-
-
 def parse():
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -348,8 +279,10 @@ def main():
             for part in arguments.parts:
                 result[part] = getattr(scene, part)()
         except ServerFailed as failure:
+            judge(result)
             machine.write_json(arguments.out, result)
             sys.exit(f"llm.py: {machine.scrub(str(failure))}")
+    judge(result)
     machine.write_json(arguments.out, result)
     print(table.text(HEADER, rows(result)))
     sys.exit(1 if differs(result) else 0)

@@ -17,7 +17,7 @@ import sys
 
 import pictures
 import stopped
-from common import corunning, current, hostility, machine, switching, table, zooing
+from common import corunning, current, hostility, machine, serving_llms, switching, table, zooing
 from common.ledger import hidden
 from common.models import name_of
 from loads import ENVIRONMENT
@@ -76,6 +76,7 @@ WATCHED = {"demo": "The demo", "switch": "An evicted model's answer"}
 TITLES = {
     "corun": "How long do requests take beside a training?",
     "switch": "How soon does an evicted model answer?",
+    "llm": "How soon do LLM servers answer that each take most of the GPU?",
     "pausing": "How long does it take to take a program off the GPU?",
     "stuck": "Beside a kernel that never ends, and a program that is stopped (SIGSTOP)?",
     "hostile": "Beside another user's program that does harm?",
@@ -90,6 +91,7 @@ TITLES = {
 COMMANDS = {
     "corun": "bench/corun.py --baton target/release",
     "switch": "bench/switch.py --baton target/release",
+    "llm": "bench/llm.py --baton target/release",
     "pausing": "bench/pausing.py --baton target/release",
     "stuck": "bench/stuck.py --baton target/release",
     "stopped": "bench/stopped.py --baton target/release",
@@ -389,6 +391,26 @@ def stopped_section(runs):
     )
 
 
+def llm_section(runs):
+    """LLM servers whose memory does not fit together, asked in turn."""
+    parts = []
+    for run in runs:
+        mode = ", with CUDA graphs" if run["graphs"] else ", eager" if run["engine"] == "vllm" else ""
+        parts.append(f"**{run['engine']}{mode}**, {run['share']:g} of the GPU each:")
+        parts.append(table.markdown(serving_llms.HEADER, serving_llms.rows(run)))
+        parts += [f"Bare, together: {name} {came}." for name, came in run.get("together", {}).items()]
+    run = runs[-1]
+    return section(
+        "llm",
+        runs,
+        "Servers over HTTP, made weights, 64 tokens for each of 20 prompts; each server is asked after "
+        f"{run['rest_s']:g} s in which nobody is, while another one has the GPU. `limit`: the first "
+        "token of the bare server, and all weights over the bus at the speed of a copy from pinned "
+        "memory. `GB in` and `GB out`: medians of a switch. `equal`: token for token as bare.",
+        "\n\n".join(parts),
+    )
+
+
 def hostile_section(runs):
     """What the owner's programs lose to a guest."""
     lines = []
@@ -677,6 +699,7 @@ def trace_section(runs):
 SECTIONS = {
     "corun": corun_section,
     "switch": switch_section,
+    "llm": llm_section,
     "pausing": pausing_section,
     "stuck": stuck_section,
     "stopped": stopped_section,
@@ -795,10 +818,25 @@ def sharing_short(runs):
     return [[f"{len(group['rows'])} programs in turns, {size}", said]]
 
 
+def llm_short(runs):
+    """A row about LLM servers: the runs' medians after a switch, and what their tokens are."""
+    after = [row for run in runs for row in serving_llms.rows(run) if row[1] == serving_llms.KINDS["switch"]]
+    times = {}
+    for row in after:
+        times.setdefault(row[0], []).append(float(row[3]))
+    said = ", ".join(f"{name} {between(values, 0)} ms" for name, values in times.items())
+    same = all(row[-1].split(" of ")[0] == str(row[2]) for row in after)
+    said += ", token for token as bare" if same else ", and answers that DIFFER"
+    share = runs[-1]["share"]
+    what = f"first token of vLLM servers with {share:g} of the GPU each, after a switch"
+    return [[what, said]]
+
+
 SHORT = {
     "corun": corun_short,
     "pausing": pausing_short,
     "switch": switch_short,
+    "llm": llm_short,
     "sharing": sharing_short,
     "cost": cost_short,
 }

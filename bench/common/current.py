@@ -130,6 +130,9 @@ def pruned(kind, runs):
         return newest_by(rows_of, put, runs)
     if kind == "several_gpus":
         return newest_by(gpu_jobs, gpu_jobs_put, runs)
+    if kind == "llm":
+        of = lambda run: (run["engine"], run["graphs"], tuple(run["models"]))  # noqa: E731
+        return newest_by(lambda run: [(of(run), run)], lambda run, _: run, runs)
     if kind == "zoo":
         return newest_by(
             lambda run: [(row["name"], row) for row in run["rows"]],
