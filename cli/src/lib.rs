@@ -5,6 +5,7 @@
 pub mod container;
 pub mod doctor;
 pub mod evict;
+pub mod fit;
 mod host_memory;
 mod journal;
 pub mod logs;

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use baton_cli::container::{cdi, kubernetes};
 use baton_cli::{
-    CliError, doctor, evict, logs, named, ps, run, serve, set, shell, stats, status, stop, top, trace, why,
+    CliError, doctor, evict, fit, logs, named, ps, run, serve, set, shell, stats, status, stop, top, trace, why,
 };
 use baton_harness::driver::Choice;
 use baton_workbench::output::{print_with, remark};
@@ -65,6 +65,10 @@ enum Command {
     /// Shared GPUs as resources of a Kubernetes node.
     #[command(subcommand)]
     K8s(kubernetes::Kubernetes),
+    /// Say whether programs fit the GPU, before they start: what will be on it, what a switch costs, how much host memory it takes.
+    ///
+    /// The exit code is 1 if they do not.
+    Fit(fit::FitArgs),
     /// End the coordinator: it takes no new programs and ends after the last one.
     Stop(stop::Stop),
     /// Say what this machine offers and what is missing.
@@ -142,6 +146,7 @@ fn main() -> ExitCode {
         Command::Logs(arguments) => ("logs", logs::run(arguments).map(|()| true)),
         Command::Why(arguments) => ("why", why::run(arguments).map(|()| true)),
         Command::Prefetch(arguments) => ("prefetch", evict::prefetch(arguments)),
+        Command::Fit(arguments) => ("fit", fit::run(arguments)),
         Command::Stop(arguments) => ("stop", stop::run(arguments).map(|()| true)),
         Command::Cdi(cdi) => ("cdi", cdi::run(&cdi).map(|()| true)),
         Command::K8s(kubernetes) => ("k8s", kubernetes::run(kubernetes).map(|()| true)),

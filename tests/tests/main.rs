@@ -20,6 +20,7 @@ mod environment; // timed
 mod every_hook; // plain
 mod failures; // timed
 mod first; // timed
+mod fitting; // timed
 mod footprints; // timed
 mod fuzzed; // timed
 mod generated; // timed

@@ -12,6 +12,7 @@
 //! - [`words`]: times, sizes and names, as people read them.
 
 pub mod event;
+pub mod fit;
 pub mod line;
 pub mod page;
 pub mod palette;

@@ -26,6 +26,11 @@ pub(in crate::server) enum Obstacle {
     Descriptors(u64),
 }
 
+/// What of a tenant's memory is on its way out, in bytes.
+fn leaving_of(tenant: &Tenant) -> u64 {
+    bytes_of(&tenant.extents().counts().leaving)
+}
+
 impl Memory {
     /// What is in the way of the memory that a tenant asks for or lacks; none if it waits for no memory.
     pub(in crate::server) fn obstacle(&self, id: TenantId, tenants: &Tenants) -> Option<Obstacle> {
@@ -44,8 +49,12 @@ impl Memory {
                 return None;
             }
             let comes = |task: &Task| matches!(task, Task::Copy { tenant, .. } if *tenant == id);
-            // Copies out of its memory are over before it comes in.
-            if bytes_of(&counts.leaving) == 0 && self.tasks.values().any(comes) {
+            let others_leave = || {
+                let leaves = |(other, tenant): (TenantId, &Tenant)| other != id && leaving_of(tenant) > 0;
+                tenants.iter().any(leaves)
+            };
+            // Copies out of its memory are over before it comes in. What comes already waits for nobody, but the rest may.
+            if leaving_of(tenant) == 0 && self.tasks.values().any(comes) && (counts.away == 0 || !others_leave()) {
                 return Some(Obstacle::Comes(bytes));
             }
         }
@@ -67,10 +76,9 @@ impl Memory {
             others().filter(|(_, tenant)| is_one(tenant)).map(|(other, _)| other).collect()
         };
         let answers = |tenant: &Tenant| tenant.is_movable() && !tenant.memory.is_late();
-        let leaves = |tenant: &Tenant| bytes_of(&tenant.extents().counts().leaving);
-        let leaving = which(&|tenant| answers(tenant) && leaves(tenant) > 0);
+        let leaving = which(&|tenant| answers(tenant) && leaving_of(tenant) > 0);
         if !leaving.is_empty() {
-            let bytes = leaving.iter().filter_map(|id| tenants.get(*id)).map(leaves).sum();
+            let bytes = leaving.iter().filter_map(|id| tenants.get(*id)).map(leaving_of).sum();
             return Obstacle::Leaves(leaving, bytes);
         }
         // What is there of one that is left out does not do: it is another user's, or in pieces that are too large, or cannot be taken.

@@ -1,0 +1,255 @@
+//! `baton fit`: whether programs fit a GPU, before they start.
+
+use std::fmt::Write as _;
+
+use baton_harness::client;
+use baton_harness::install::Install;
+use baton_views::fit::{Fit, Place, Program, Verdict};
+use baton_views::words;
+use baton_workbench::output::print;
+use baton_workbench::table::{plain_table, trimmed};
+use clap::Args;
+use serde::Deserialize;
+
+use super::settings::{Settings, arena, headroom, host_pool};
+use super::units::Amount;
+use super::{CliError, DriverChoice, host_memory, named, open_gpu, place};
+
+/// Taken for the bus where no coordinator has measured one: what PCIe 4 gives, in GB/s.
+const USUAL_BUS: f64 = 25.0;
+/// A rate is believed that was measured over so many bytes.
+const MEASURED: u64 = 1 << 28;
+
+/// `baton fit`.
+#[derive(Clone, Debug, Args)]
+pub struct FitArgs {
+    /// Programs that run now, or that have ended lately, by name: they count with the most memory that they had.
+    #[arg(required_unless_present = "sizes", value_name = "NAME")]
+    names: Vec<String>,
+    /// A program that is yet to come, by the memory that it will have; once for each. A server that takes a fraction of the GPU has
+    /// that much of the arena.
+    #[arg(long = "size", value_name = "14GB|90%")]
+    sizes: Vec<Amount>,
+    /// Plan for a GPU with so much memory, instead of the coordinator's or the one that is here.
+    #[arg(long, value_name = "80GB", conflicts_with_all = ["names", "gpu", "socket"])]
+    gpu_memory: Option<Amount>,
+    /// How much of the GPU's memory is lent to programs. [default: the coordinator's, else 90%]
+    #[arg(long, value_name = "90%|70GiB")]
+    arena: Option<Amount>,
+    /// How much host memory is for what is not on the GPU. [default: the coordinator's, else half of what is free, at most twice the arena]
+    #[arg(long, value_name = "64GiB")]
+    host_pool: Option<Amount>,
+    /// How fast memory is copied to the GPU, in GB/s. [default: as the coordinator has measured, else 25, which PCIe 4 gives]
+    #[arg(long, value_name = "GB/S", value_parser = rate)]
+    bus: Option<f64>,
+    /// The driver, where there is no coordinator: `gpu` (the system's), `sim` (simulated), or a file.
+    #[arg(long, default_value = "gpu", value_name = "gpu|sim|PATH")]
+    driver: DriverChoice,
+    /// Print one JSON object.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    place: place::Place,
+}
+
+fn rate(word: &str) -> Result<f64, String> {
+    let gigabytes: f64 = word.parse().map_err(|_| format!("`{word}` is no number; write for example 50"))?;
+    if gigabytes > 0.0 && gigabytes.is_finite() {
+        Ok(gigabytes)
+    } else {
+        Err("a bus copies more than nothing".to_owned())
+    }
+}
+
+/// What is read of a coordinator's status.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Seen {
+    arena: SeenArena,
+    host_pool: SeenPool,
+    tenants: Vec<SeenProgram>,
+    departed: Vec<SeenProgram>,
+    recent: Vec<Copied>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct SeenArena {
+    bytes: u64,
+    headroom_bytes: u64,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct SeenPool {
+    bytes: u64,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct SeenProgram {
+    name: String,
+    peak_bytes: u64,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Copied {
+    bytes_in: u64,
+    in_seconds: f64,
+}
+
+impl Seen {
+    /// The most memory that a program of this name had; of several the largest.
+    fn peak(&self, name: &str) -> Option<u64> {
+        let all = self.tenants.iter().chain(&self.departed);
+        all.filter(|program| program.name == name).map(|program| program.peak_bytes).max()
+    }
+
+    /// How fast memory came in the last switches, if much did.
+    fn rate(&self) -> Option<f64> {
+        let (bytes, seconds) =
+            self.recent.iter().fold((0, 0.0), |(bytes, seconds), one| (bytes + one.bytes_in, seconds + one.in_seconds));
+        (bytes >= MEASURED && seconds > 0.0).then(|| bytes as f64 / seconds)
+    }
+}
+
+/// Says whether they fit; false if they do not.
+///
+/// # Errors
+///
+/// When there is neither a coordinator nor a GPU to plan for, or no program of a name is known.
+pub fn run(arguments: FitArgs) -> Result<bool, CliError> {
+    let FitArgs { names, sizes, gpu_memory, arena, host_pool, bus, driver, json, place } = arguments;
+    let seen: Option<Seen> = match gpu_memory {
+        Some(_) => None,
+        None => match place.clone().find().and_then(|socket| Ok(client::status(&socket)?)) {
+            Ok(text) => Some(named::read(&text)?),
+            // Without names there is a GPU to ask instead.
+            Err(error) if !names.is_empty() => return Err(error),
+            Err(_) => None,
+        },
+    };
+    let (arena, pool) = match &seen {
+        Some(seen) => {
+            let all = seen.arena.bytes;
+            (arena.map_or(all - seen.arena.headroom_bytes, |asked| asked.of(all)), seen.host_pool.bytes)
+        }
+        None => planned(gpu_memory, arena, host_pool, &driver)?,
+    };
+    let pool = host_pool.map_or(pool, |asked| asked.of(pool));
+    let bytes_per_second =
+        bus.map(|gigabytes| gigabytes * 1e9).or_else(|| seen.as_ref()?.rate()).unwrap_or(USUAL_BUS * 1e9);
+    let mut programs = Vec::new();
+    for name in names {
+        let bytes = seen.as_ref().and_then(|seen| seen.peak(&name));
+        let bytes = bytes.ok_or_else(|| {
+            CliError::Told(format!("no program called {name} has run here lately; say how much it has with --size"))
+        })?;
+        programs.push(Program { name, bytes });
+    }
+    programs.extend(sizes.into_iter().map(|size| Program { name: size.to_string(), bytes: size.of(arena) }));
+    let fit = Fit::of(programs, Place { arena, host_pool: pool, bytes_per_second });
+    let text = if json { serde_json::to_string_pretty(&fit).expect("numbers and names") + "\n" } else { shown(&fit) };
+    print(&text)?;
+    Ok(fit.is_good())
+}
+
+/// The arena, less what is kept free of it, and the host pool that `baton serve` would take.
+fn planned(
+    memory: Option<Amount>,
+    wanted: Option<Amount>,
+    pool: Option<Amount>,
+    driver: &DriverChoice,
+) -> Result<(u64, u64), CliError> {
+    let usual = Settings::usual();
+    let wanted = wanted.or(usual.arena).expect("it is usual");
+    let (memory, name) = match memory {
+        Some(memory) => (memory.of(0), "that GPU".to_owned()),
+        None => {
+            let library = driver.library(&Install::of_this_program()?)?;
+            driver.set()?;
+            let gpu = open_gpu(library.as_deref(), 0)?;
+            (gpu.memory, gpu.name)
+        }
+    };
+    let arena = arena(wanted, memory, &name)?;
+    let kept_free = headroom(usual.headroom.expect("it is usual"), arena)?;
+    // More than is free here may be free there.
+    let pool = host_pool(pool, arena, host_memory::free()?, true)?;
+    Ok((arena - kept_free, pool))
+}
+
+fn shown(fit: &Fit) -> String {
+    let size = words::bytes;
+    let Place { arena, host_pool, bytes_per_second } = fit.place;
+    let (all, away) = (size(fit.bytes), size(fit.away_bytes));
+    let mut text = match fit.verdict {
+        Verdict::Together => format!("They fit the GPU together: {all} of {}. Nothing has to move.\n", size(arena)),
+        Verdict::InTurns => format!(
+            "They fit, in turns: {all}, of which the GPU holds {} and the host {away} of {}.\n",
+            size(arena),
+            size(host_pool)
+        ),
+        Verdict::TooLittleHostMemory => format!(
+            "They do not fit: {all}, of which the GPU holds {}; that leaves {away} for the host, and the host pool has {}. The last \
+             one is out of memory. Take `baton serve --host-pool {}` if there is so much host memory, or fewer or smaller programs.\n",
+            size(arena),
+            size(host_pool),
+            gibibytes(fit.away_bytes)
+        ),
+        Verdict::TooLarge => {
+            let large =
+                fit.programs.iter().filter(|one| one.program.bytes > arena).map(|one| one.program.name.as_str());
+            format!(
+                "They do not fit: the GPU holds {}, and one program alone has more ({}).\n",
+                size(arena),
+                large.collect::<Vec<_>>().join(", ")
+            )
+        }
+    };
+    let mut table = plain_table(&["program", ">memory", ">comes at most", ">in"]);
+    for one in &fit.programs {
+        let (comes, time) = match one.comes_bytes {
+            0 => ("nothing".to_owned(), "-".to_owned()),
+            bytes => (size(bytes), words::duration_ms(1e3 * one.comes_seconds)),
+        };
+        table.add_row([one.program.name.clone(), size(one.program.bytes), comes, time]);
+    }
+    let _ = writeln!(text, "\n{}", trimmed(&table));
+    if fit.verdict == Verdict::InTurns {
+        let _ = writeln!(
+            text,
+            "\n*comes*: what is copied when it gets the GPU, if others have needed all of theirs; at {:.0} GB/s. What is zero, or has \
+             stayed, is not.",
+            bytes_per_second / 1e9
+        );
+    }
+    text
+}
+
+/// For a command line, rounded up.
+fn gibibytes(bytes: u64) -> String {
+    format!("{}GiB", bytes.div_ceil(1 << 30))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_count_with_the_most_that_they_had_and_the_bus_with_what_it_gave() {
+        let text = r#"{"tenants": [{"name": "a", "peak_bytes": 5}], "departed": [{"name": "a", "peak_bytes": 7}],
+            "recent": [{"bytes_in": 600000000, "in_seconds": 0.02}, {"bytes_in": 0, "in_seconds": 0}]}"#;
+        let seen: Seen = serde_json::from_str(text).expect("a status");
+        assert_eq!((seen.peak("a"), seen.peak("b")), (Some(7), None));
+        assert_eq!(seen.rate().map(f64::round), Some(3e10));
+        assert_eq!(Seen::default().rate(), None, "nothing was copied");
+    }
+
+    #[test]
+    fn rates_are_numbers_above_zero() {
+        assert_eq!(rate("55.5"), Ok(55.5));
+        assert!(["0", "-1", "inf", "NaN", "fast"].iter().all(|word| rate(word).is_err()));
+    }
+}
