@@ -78,6 +78,7 @@ TITLES = {
     "switch": "How soon does an evicted model answer?",
     "llm": "How soon do LLM servers answer that each take most of the GPU?",
     "pausing": "How long does it take to take a program off the GPU?",
+    "resting": "And one that has nothing to do?",
     "stuck": "Beside a kernel that never ends, and a program that is stopped (SIGSTOP)?",
     "hostile": "Beside another user's program that does harm?",
     "sharing": "And programs that do not fit together?",
@@ -93,6 +94,7 @@ COMMANDS = {
     "switch": "bench/switch.py --baton target/release",
     "llm": "bench/llm.py --baton target/release",
     "pausing": "bench/pausing.py --baton target/release",
+    "resting": "bench/resting.py --baton target/release",
     "stuck": "bench/stuck.py --baton target/release",
     "stopped": "bench/stopped.py --baton target/release",
     "hostile": "bench/hostile.py --baton target/release",
@@ -388,6 +390,23 @@ def stopped_section(runs):
         "and of those beside a stopped one. `memory was gone`: so often others had memory of the "
         "one that was stopped.",
         *tables,
+    )
+
+
+def resting_section(runs):
+    """How soon programs give way that have been idle for a while."""
+    lines = [
+        [name, one["ms"]["n"], *(figure(one["ms"][key]) for key in ("p50_ms", "p99_ms", "max_ms"))]
+        for run in runs
+        for name, one in run["classes"].items()
+    ]
+    wakes = ", ".join(f"{name} {count:.0f}" for name, count in runs[-1]["wakes"].items())
+    return section(
+        "resting",
+        runs,
+        "From the demand of another program until the gate of one is closed that has been idle for a "
+        f"second, in milliseconds. The control thread of a program that is alone wakes so often a second: {wakes}.",
+        table.markdown(["class", "tries", "P50", "P99", "most"], lines),
     )
 
 
@@ -701,6 +720,7 @@ SECTIONS = {
     "switch": switch_section,
     "llm": llm_section,
     "pausing": pausing_section,
+    "resting": resting_section,
     "stuck": stuck_section,
     "stopped": stopped_section,
     "hostile": hostile_section,

@@ -123,6 +123,8 @@ def pruned(kind, runs):
             lambda run, rows: run | {"groups": rows},
             runs,
         )
+    if kind == "resting":
+        return newest_by(*named("classes"), runs)
     if kind in ("watched", "stopped"):
         return newest_by(*named("parts"), runs)
     if kind == "hostile":
