@@ -49,6 +49,8 @@ const NO_MESSAGES: &[(&str, &str, &str)] = &[
     ("cli/src/settings.rs", "in the user's runtime folder", "a remark in what --print-config prints"),
     ("cli/src/settings.rs", "none but you and root", "a remark in what --print-config prints"),
     ("cli/src/settings.rs", "wait for your own, kill those of other users", "a remark in what --print-config prints"),
+    ("cli/src/fit.rs", ">comes at most", "a table's heading"),
+    ("cli/src/fit.rs", "*comes*", "what a table's heading means"),
     ("cli/src/ps.rs", "", "a table's headings"),
     ("cli/src/shell.rs", "", "what shells read"),
     ("cli/src/stats.rs", "", "a table that was asked for"),
