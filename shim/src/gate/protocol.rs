@@ -97,9 +97,9 @@ impl InCall {
         (self.0.load(Ordering::Relaxed) >> 32) as u32
     }
 
-    /// In a forked child, for a thread that is gone.
+    /// For a thread that is gone, or about to be.
     pub(crate) fn clear(&self) {
-        self.0.store(0, Ordering::Relaxed);
+        self.0.store(0, Ordering::Release);
     }
 }
 

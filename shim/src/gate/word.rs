@@ -93,6 +93,8 @@ impl Drop for GiveBack {
     fn drop(&mut self) {
         if let Some(word) = own() {
             set_own(None);
+            // A thread that may be cancelled at any moment may have ended in the middle of a call's way in or out.
+            word.calls.clear();
             word.taken.store(false, Ordering::Release);
         }
     }
