@@ -12,7 +12,7 @@ use clap::Args;
 use serde::Deserialize;
 
 use super::settings::{Settings, arena, headroom, host_pool};
-use super::units::Amount;
+use super::units::{Amount, NoAmount};
 use super::{CliError, DriverChoice, host_memory, named, open_gpu, place};
 
 /// Taken for the bus where no coordinator has measured one: what PCIe 4 gives, in GB/s.
@@ -28,8 +28,8 @@ pub struct FitArgs {
     names: Vec<String>,
     /// A program that is yet to come, by the memory that it will have; once for each. A server that takes a fraction of the GPU has
     /// that much of the arena.
-    #[arg(long = "size", value_name = "14GB|90%")]
-    sizes: Vec<Amount>,
+    #[arg(long = "size", value_name = "14GB|90%", value_parser = sized)]
+    sizes: Vec<Size>,
     /// Plan for a GPU with so much memory, instead of the coordinator's or the one that is here.
     #[arg(long, value_name = "80GB", conflicts_with_all = ["names", "gpu", "socket"])]
     gpu_memory: Option<Amount>,
@@ -50,6 +50,17 @@ pub struct FitArgs {
     json: bool,
     #[command(flatten)]
     place: place::Place,
+}
+
+/// A size, and how the user has written it.
+#[derive(Clone, Debug)]
+struct Size {
+    word: String,
+    amount: Amount,
+}
+
+fn sized(word: &str) -> Result<Size, NoAmount> {
+    Ok(Size { word: word.to_owned(), amount: word.parse()? })
 }
 
 fn rate(word: &str) -> Result<f64, String> {
@@ -148,7 +159,7 @@ pub fn run(arguments: FitArgs) -> Result<bool, CliError> {
         })?;
         programs.push(Program { name, bytes });
     }
-    programs.extend(sizes.into_iter().map(|size| Program { name: size.to_string(), bytes: size.of(arena) }));
+    programs.extend(sizes.into_iter().map(|Size { word, amount }| Program { name: word, bytes: amount.of(arena) }));
     let fit = Fit::of(programs, Place { arena, host_pool: pool, bytes_per_second });
     let text = if json { serde_json::to_string_pretty(&fit).expect("numbers and names") + "\n" } else { shown(&fit) };
     print(&text)?;

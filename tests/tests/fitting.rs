@@ -56,8 +56,8 @@ fn what_it_foretells_is_what_then_happens() {
         code == "exit status: 1" && out.contains("the host pool has 48 MiB") && out.contains("out of memory"),
         "{out}"
     );
-    let (code, out, _) = fit(&coordinator, &["--size", "80MiB", "--size", "1MiB"]);
-    assert!(code == "exit status: 1" && out.contains("one program alone has more (80MiB)"), "{out}");
+    let (code, out, _) = fit(&coordinator, &["--size", "84MB", "--size", "1MiB"]);
+    assert!(code == "exit status: 1" && out.contains("one program alone has more (84MB)"), "{out}");
     let (code, _, err) = fit(&coordinator, &["nobody"]);
     assert!(code == "exit status: 1" && err.contains("no program called nobody has run here lately"), "{err}");
 }
