@@ -3,6 +3,8 @@
 import collections
 import statistics
 
+from common import corunning
+
 HEADER = ["server", "first token", "n", "P50 ms", "P99 ms", "limit ms", "of limit"]
 HEADER += ["per token ms", "GB in", "GB out", "tokens"]
 KINDS = {"resident": "resident", "switch": "after a switch"}
@@ -16,16 +18,10 @@ def names_of(models):
         yield (model if seen[model] == 1 else f"{model}-{seen[model]}"), model
 
 
-def percentile(values, share):
-    """Of the sorted values, the one at that share of them."""
-    ordered = sorted(values)
-    return ordered[min(int(share * len(ordered)), len(ordered) - 1)]
-
-
 def figures(answers, key="first_ms"):
     """Count, median and 99th percentile of a time."""
     values = [answer[key] for answer in answers]
-    return len(values), statistics.median(values), percentile(values, 0.99)
+    return len(values), statistics.median(values), corunning.quantile(values, 0.99)
 
 
 def asked_of(result):
