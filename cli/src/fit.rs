@@ -72,7 +72,7 @@ fn rate(word: &str) -> Result<f64, String> {
     }
 }
 
-/// What is read of a coordinator's status.
+/// The part of a coordinator's status that is read here.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Seen {
@@ -144,7 +144,7 @@ pub fn run(arguments: FitArgs) -> Result<bool, CliError> {
     let (arena, pool) = match &seen {
         Some(seen) => {
             let all = seen.arena.bytes;
-            (arena.map_or(all - seen.arena.headroom_bytes, |asked| asked.of(all)), seen.host_pool.bytes)
+            (arena.map_or(all.saturating_sub(seen.arena.headroom_bytes), |asked| asked.of(all)), seen.host_pool.bytes)
         }
         None => planned(gpu_memory, arena, host_pool, &driver)?,
     };

@@ -97,7 +97,7 @@ pub struct Timeout {
 impl Timeout {
     /// Until when, from now on.
     pub fn end(&self) -> Instant {
-        // What is longer than clocks go is for ever: about as long as they go.
+        // A time that clocks do not reach is for ever: about as long as they go.
         let far = || Instant::now() + Duration::from_secs(u64::from(u32::MAX));
         Instant::now().checked_add(self.timeout.0).unwrap_or_else(far)
     }

@@ -65,7 +65,7 @@ pub fn run(Stop { place, now, cancel, patience }: Stop) -> Result<(), CliError> 
     Ok(printed.went()?)
 }
 
-/// What to say when the coordinator has not ended in time. It still does, also when nobody waits for it any more.
+/// The sentence for a coordinator that has not ended in time. It still ends, also when nobody waits for it any more.
 fn late(socket: &Path, now: bool, patience: &Patience) -> Result<String, CliError> {
     let after = patience.words();
     if now {

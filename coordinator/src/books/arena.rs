@@ -55,7 +55,7 @@ impl Owner {
 /// Free frames of a class: those that are held first, then by their owners.
 type Frames = BTreeSet<(Hold, Owner, FrameId)>;
 
-/// Whether somebody has a frame mapped whose it is no more.
+/// A frame that is held is mapped by a tenant whose it is no more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Hold {
     Held,
@@ -152,7 +152,7 @@ fn first_of(list: &[Frames], class: SizeClass, hold: Hold, owner: Owner) -> Opti
 /// cannot be exchanged: it goes first.
 fn first(list: &[Frames], class: SizeClass, owner: Owner) -> Option<FrameId> {
     let of = |(hold, owner)| first_of(list, class, hold, owner);
-    // Somebody has had what is held.
+    // A frame that nobody has had is held by nobody.
     [(Hold::Held, owner), (Hold::No, owner), (Hold::No, Owner::NONE)].into_iter().find_map(of)
 }
 
@@ -212,8 +212,7 @@ impl Arena {
     /// Lends a free frame of this class. With `clean`, only a clean one; otherwise one whose contents will be
     /// overwritten anyway, so a dirty one if there is one. Kept ones come last.
     pub fn take(&mut self, class: SizeClass, clean: bool, owner: Owner) -> Option<FrameId> {
-        let of = |list| first(list, class, owner);
-        let id = if clean { of(&self.clean) } else { of(&self.dirty).or(of(&self.clean)).or(of(&self.kept)) }?;
+        let id = self.pick(clean, |list| first(list, class, owner))?;
         self.change(id, Use::Lent);
         self.belongs_to(id, owner);
         Some(id)
@@ -363,10 +362,15 @@ impl Arena {
 
     /// Lends such a frame, with `clean` only a clean one.
     pub fn take_held(&mut self, class: SizeClass, clean: bool, owner: Owner) -> Option<FrameId> {
-        let of = |list| first_of(list, class, Hold::Held, owner);
-        let id = if clean { of(&self.clean) } else { of(&self.dirty).or(of(&self.clean)).or(of(&self.kept)) }?;
+        let id = self.pick(clean, |list| first_of(list, class, Hold::Held, owner))?;
         self.change(id, Use::Lent);
         Some(id)
+    }
+
+    /// A free frame that is so, with `clean` only a clean one; else the one whose contents are worth least.
+    fn pick(&self, clean: bool, of: impl Fn(&[Frames]) -> Option<FrameId>) -> Option<FrameId> {
+        let lists = [&self.dirty, &self.clean, &self.kept];
+        if clean { of(&self.clean) } else { lists.into_iter().find_map(|list| of(list)) }
     }
 
     /// The next of them to be overwritten, for an owner who needs a clean one.
@@ -389,7 +393,7 @@ impl Arena {
     /// of each kind the large ones. Its number is free for another frame.
     pub fn remove_free(&mut self) -> Option<(FrameId, SizeClass)> {
         let last = |lists: &[Frames]| lists.iter().rev().find_map(removable);
-        let id = last(&self.dirty).or_else(|| last(&self.clean)).or_else(|| last(&self.kept))?;
+        let id = self.pick(false, last)?;
         Some((id, self.remove(id)))
     }
 
@@ -431,8 +435,7 @@ impl Arena {
 
     /// Takes a free frame of this class out of the books, a dirty one if there is one; its number is free for another.
     pub fn remove_free_of(&mut self, class: SizeClass) -> Option<FrameId> {
-        let of = |list: &[Frames]| removable(&list[class.index()]);
-        let id = of(&self.dirty).or_else(|| of(&self.clean)).or_else(|| of(&self.kept))?;
+        let id = self.pick(false, |list| removable(&list[class.index()]))?;
         self.remove(id);
         Some(id)
     }
@@ -511,7 +514,7 @@ impl Arena {
         self.set(id, Frame { now: to, ..frame });
     }
 
-    /// What a frame is from now on; its class stays.
+    /// Enters a frame as it is from now on; its class stays.
     fn set(&mut self, id: FrameId, now: Frame) {
         self.unlist(id, self.frame(id));
         self.enlist(id, now);

@@ -364,10 +364,10 @@ impl Extents {
             }
             let (frame, whole) = (*frame, *whole);
             extent.state = ExtentState::Host;
-            let holds = match &extent.contents {
-                _ if !whole => Holds::Nothing,
-                Some(contents) if contents.pages.iter().all(|page| page.zero) => Holds::Zeros,
-                _ => Holds::Contents,
+            let holds = match () {
+                () if !whole => Holds::Nothing,
+                () if extent.is_zero() => Holds::Zeros,
+                () => Holds::Contents,
             };
             Some((frame, holds))
         })?

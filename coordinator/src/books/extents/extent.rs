@@ -239,6 +239,11 @@ impl Extent {
         self.contents.is_some()
     }
 
+    /// Whether a scan has found that it holds nothing but zeros now.
+    pub fn is_zero(&self) -> bool {
+        self.is_scanned() && self.was_zero()
+    }
+
     /// What it points to: multiples of 2 MiB; none if that is not known, or too much to list.
     pub fn pointers(&self) -> Option<&[u64]> {
         self.contents.as_ref()?.pointers.as_deref()

@@ -288,7 +288,7 @@ impl Access<'_> {
             Copies::Parts(parts) => parts,
         };
         let bytes = entry.class().bytes();
-        if parts.is_empty() && entry.is_scanned() && entry.was_zero() {
+        if parts.is_empty() && entry.is_zero() {
             // Zeros need no room, also where there was something before.
             self.give_up_room(id, extent);
         }
