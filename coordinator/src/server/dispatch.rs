@@ -16,6 +16,7 @@ use super::preemption::PreemptEvent;
 use super::receive::Socket;
 use super::recorder::event::What;
 use super::tenants::tenant::Tenant;
+use crate::books::reservations::{Need, Run};
 use crate::policy::arbiter::{Decision, Event, Pressure, State, TenantId};
 
 /// So many reports of a tenant are heard in a round: then the others have their turn.
@@ -28,7 +29,11 @@ impl Server {
     pub(super) fn hear_stranger(&mut self, at: u32) {
         let Some((peer, opening, descriptor)) = self.lobby.hear(at) else { return };
         match opening {
-            Opening::Hello { name, scheduling, gpu } => self.greet(peer, name, scheduling, gpu, descriptor),
+            Opening::Hello { name, scheduling, gpu, needs, run } => {
+                let number = run;
+                let need = (needs > 0).then(|| Need { run: Run { guest: peer.guest(), number }, bytes: needs });
+                self.greet(peer, name, scheduling, need, gpu, descriptor);
+            }
             Opening::Expect => self.answer_expect(peer),
             Opening::Status => self.answer_status(peer),
             Opening::Events { next } => self.answer_events(peer, next),
