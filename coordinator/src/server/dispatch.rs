@@ -15,6 +15,7 @@ use super::memory::{Attaching, MemoryEvent};
 use super::preemption::PreemptEvent;
 use super::receive::Socket;
 use super::recorder::event::What;
+use super::tenants::table::Tenants;
 use super::tenants::tenant::Tenant;
 use crate::books::reservations::{Need, Run};
 use crate::policy::arbiter::{Decision, Event, Pressure, State, TenantId};
@@ -369,8 +370,8 @@ impl Server {
 
     pub(super) fn tell_arbiter(&mut self, tenant: TenantId, event: Event) {
         let is_work = matches!(event, Event::Demand | Event::Closed | Event::Preempted);
-        if let Some(class) = self.tenants.get(tenant).filter(|_| is_work).map(Tenant::class) {
-            self.turns.at_work(class, self.now());
+        if let Some(one) = self.tenants.get(tenant).filter(|_| is_work) {
+            self.turns.at_work(one.class(), one.scheduling.requests.get(), self.now());
         }
         self.set_costs();
         let decisions = self.arbiter.handle(self.now(), tenant, event);
@@ -496,19 +497,19 @@ impl Server {
     pub(super) fn look_at_activity(&mut self) {
         let now = self.now();
         let changes = self.corun.changes();
+        let usual = |tenants: &Tenants, id: TenantId| tenants.get(id)?.scheduling.requests.get();
         for (id, busy) in &changes {
             self.arbiter.set_busy(now, *id, *busy);
             if !busy {
                 self.turns().read_requests(*id);
             }
-            self.turns.at_work(Class::Latency, now);
+            self.turns.at_work(Class::Latency, usual(&self.tenants, *id), now);
         }
         self.turns().limit_holders(now);
         if self.corun.is_allowed() {
             self.preemptions().set_slices(&changes);
         }
-        let usual = |id: TenantId| self.tenants.get(id)?.scheduling.requests.get();
-        let usual = changes.iter().filter(|(_, busy)| *busy).filter_map(|(id, _)| usual(*id)).max();
+        let usual = changes.iter().filter(|(_, busy)| *busy).filter_map(|(id, _)| usual(&self.tenants, *id)).max();
         let (together, overdue) = (self.arbiter.is_together(), self.arbiter.is_anybody_overdue());
         let verdict = self.corun.judge(now, together, overdue, usual);
         self.arbiter.set_pressure(now, verdict.pressure);
