@@ -63,7 +63,9 @@ fn serving() -> Serving {
 
 fn join(coordinator: &Coordinator, at: usize) -> BareTenant {
     let name = format!("{}-{}", NAMES[at % NAMES.len()], at / NAMES.len());
-    let Opening::Hello { name, mut scheduling, gpu, .. } = greeting(coordinator, &name) else { unreachable!("a greeting") };
+    let Opening::Hello { name, mut scheduling, gpu, .. } = greeting(coordinator, &name) else {
+        unreachable!("a greeting")
+    };
     scheduling.class = [Class::Latency, Class::Normal, Class::Batch][at % 3];
     BareTenant::greet(coordinator, &Opening::Hello { name, scheduling, gpu, needs: 0, run: 0 }.encode(GpuNumber::ANY))
 }
