@@ -336,6 +336,7 @@ def main():
             "models": arguments.models,
             "share": arguments.share,
             "rest_s": arguments.rest,
+            "tokens": arguments.tokens,
             "weights": {model: engine.weights(model) for model in dict.fromkeys(arguments.models)},
         }
         try:
