@@ -64,6 +64,9 @@ pub struct TenantPage {
     /// How often it was about to make something that can be paused: ahead of what it has said last
     /// ([`Channels`](crate::messages::PreemptionReport::Channels)), and there may be something that nobody else knows.
     pub channels_begun: AtomicU32,
+    /// Odd while it has its turn and rests: nothing of it runs, and no call has passed its gate since this number was written. The
+    /// first call changes it before it passes.
+    pub rests: AtomicU32,
     /// When its requests began and ended, if its class is latency.
     pub requests: RequestRing,
 }

@@ -67,3 +67,68 @@ fn one_whose_turn_it_is_is_loading_until_its_memory_is_there() {
     assert_eq!(one.line(LIMIT), want[1]);
     assert_eq!(one.ask("quit", LIMIT), want[2]);
 }
+
+/// Room for one of two programs of 40 MB, and on the host for both.
+fn for_one_of_two() -> Serving {
+    Serving::arena("64MiB").option("--host-pool", "128MiB").option("--headroom", "0%")
+}
+
+#[test]
+fn what_rests_is_copied_ahead_of_need_and_leaves_without_a_copy() {
+    let want = hold::alone("40", &["touch", "touch", "touch"]);
+    let coordinator = for_one_of_two().start();
+    coordinator.until_ready();
+    let mut one = hold::joined(&coordinator, "one", "normal", "40", None);
+    let mut other = hold::joined(&coordinator, "other", "normal", "40", None);
+    let number = |status: &serde_json::Value, name: &str| status[name].as_u64().expect("a number");
+    assert_eq!(one.ask("touch", LIMIT), want[0]);
+    coordinator.until_tenant_is("one", "idle");
+    let mut before = coordinator.status();
+    for (is_other, answer) in [(true, &want[0]), (false, &want[1]), (true, &want[1]), (false, &want[2])] {
+        let program = if is_other { &mut other } else { &mut one };
+        assert_eq!(program.ask("touch", LIMIT), *answer);
+        let now = coordinator.status();
+        // At first nobody's memory was away, so nobody needed the room of the one that rested.
+        if number(&before, "bytes_ahead") > 0 {
+            assert_eq!(number(&now, "bytes_out"), number(&before, "bytes_out"), "it was there already");
+        }
+        let copied =
+            |now: &serde_json::Value| number(now, "bytes_ahead") >= number(&before, "bytes_ahead") + (40 << 20);
+        before = coordinator.until("what it has written is copied ahead", copied);
+    }
+    assert_eq!(other.ask("touch", LIMIT), want[2]);
+    assert_eq!(one.ask("quit", LIMIT), want[3]);
+    assert_eq!(other.ask("quit", LIMIT), want[3]);
+    coordinator.until_empty();
+}
+
+#[test]
+fn what_is_written_while_it_is_copied_ahead_leaves_as_it_is_then() {
+    let want = hold::alone("40", &["touch", "touch", "touch", "touch"]);
+    // So slow that the writing comes in the middle.
+    let coordinator = for_one_of_two().setting("SIMCUDA_D2H_GBPS", "0.1").start();
+    coordinator.until_ready();
+    let mut one = hold::joined(&coordinator, "one", "normal", "40", None);
+    let mut other = hold::joined(&coordinator, "other", "normal", "40", None);
+    assert_eq!(one.ask("touch", LIMIT), want[0]);
+    assert_eq!(other.ask("touch", LIMIT), want[0]);
+    // Each answer tells what came back too: it is the sum of what was there and is added.
+    for answer in &want[1..4] {
+        let number = |status: &serde_json::Value, name: &str| status[name].as_u64().expect("a number");
+        let before = coordinator.status();
+        let comes = |name: &str| {
+            coordinator.until(name, |status| number(status, name) > number(&before, name));
+        };
+        comes("scanned_bytes");
+        assert_eq!(other.ask("stray", LIMIT), "strayed");
+        comes("bytes_ahead");
+        // What is there in the end is what was looked at, and not what was copied.
+        assert_eq!(other.ask("return", LIMIT), "returned");
+        coordinator.until_tenant_is("other", "idle");
+        assert_eq!(one.ask("touch", LIMIT), *answer);
+        assert_eq!(other.ask("touch", LIMIT), *answer);
+    }
+    assert_eq!(one.ask("quit", LIMIT), want[4]);
+    assert_eq!(other.ask("quit", LIMIT), want[4]);
+    coordinator.until_empty();
+}

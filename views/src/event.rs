@@ -27,11 +27,12 @@ pub const MOST: usize = 1024;
 /// | `suspended`, `unsuspended` | a user keeps it off the GPU, and no longer does | |
 /// | `leaves`, `comes` | memory begins to leave or to come: `bytes` in `extents`, `uncopied_bytes` of it without a copy | |
 /// | `copied_in`, `copied_out` | `bytes` were copied over the bus | the copy |
+/// | `copied_ahead` | `bytes` were copied to the host while it rests, and stay where they are | the copy |
 /// | `prepared`, `mapped`, `unmapped` | mappings were changed | the work in its process |
 /// | `allocated`, `freed`, `refused` | memory that it asked for, gave back, did not get | since it was asked for |
 /// | `request` | a request of its has ended | the request |
 /// | `scanned`, `scrubbed` | the GPU has read its memory; has overwritten memory that was nobody's | the work |
-pub const KINDS: [&str; 28] = [
+pub const KINDS: [&str; 29] = [
     "joined",
     "departed",
     "asked",
@@ -51,6 +52,7 @@ pub const KINDS: [&str; 28] = [
     "comes",
     "copied_in",
     "copied_out",
+    "copied_ahead",
     "prepared",
     "mapped",
     "unmapped",

@@ -53,6 +53,9 @@ pub fn words(event: &Event) -> String {
         "copied_out" => {
             format!("{bytes} were copied to the host{}", took.map_or(String::new(), |took| format!(" in {took}")))
         }
+        "copied_ahead" => {
+            format!("{bytes} were copied ahead of need{}", took.map_or(String::new(), |took| format!(" in {took}")))
+        }
         "prepared" => it_took("has frames behind memory that is to come"),
         "mapped" => it_took("has mapped memory"),
         "unmapped" => it_took("has unmapped memory"),

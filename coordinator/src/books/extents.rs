@@ -38,7 +38,7 @@ use super::pool::Run;
 use extent::{Backing, Contents};
 
 pub use counts::Counts;
-pub use extent::{Arrival, Copies, Delivery, Extent, ExtentState, Holds, PAGE, Page};
+pub use extent::{Arrival, Copies, Delivery, Extent, ExtentState, Holds, PAGE, Page, not_zero};
 pub use recut::{Fit, Recut};
 
 use super::sharing::Place;
@@ -504,6 +504,20 @@ impl Extents {
     /// One that is resident gives its room in the pool away.
     pub fn give_up_backing(&mut self, id: ExtentId) -> Option<Vec<Run>> {
         self.change(id, |extent| extent.backing.take_if(|_| extent.state.is_resident()))?.map(|backing| backing.runs)
+    }
+
+    /// One that is resident in this frame, and may be written to at any time, was copied to a place in the pool as these pages were. Gives
+    /// the room that is not needed: what it had before, or all of this if it is not there any more.
+    pub fn copied_ahead(&mut self, id: ExtentId, frame: FrameId, pages: Vec<Page>, runs: Vec<Run>) -> Vec<Run> {
+        if !self.get(id).is_some_and(|extent| extent.is_evictable() && extent.state.frame() == Some(frame)) {
+            return runs;
+        }
+        let before = self.change(id, |extent| {
+            // It is looked at before it is taken for changed.
+            extent.dirty = 0;
+            extent.backing.replace(Backing { runs, pages, before: Vec::new(), current: false })
+        });
+        before.flatten().map_or(Vec::new(), |backing| backing.runs)
     }
 
     /// A scan has found what it holds.

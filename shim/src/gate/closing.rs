@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::passage::{ALONE, GATE, LATE};
 use super::protocol::{ARRIVING, ARRIVING_CONTENDED, BROKEN, CONTENDED, OPEN, RESTING, UNDECIDED};
-use super::word;
+use super::{stamps, word};
 use crate::sys::futex::{self, Scope};
 use crate::sys::thread;
 
@@ -128,6 +128,7 @@ pub(crate) fn is_resting() -> bool {
 
 /// We are at work after all. Open already, if a call came; closed, by nobody but who calls this.
 pub(crate) fn work_on() {
+    stamps::rest_ends();
     GATE.change(RESTING, OPEN);
 }
 

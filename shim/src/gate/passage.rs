@@ -286,6 +286,7 @@ fn wait(word: &'static Word) -> Result<Way, CUresult> {
         if gate == RESTING {
             // In this order: who brought us to rest looks at the gate after saying so.
             let alone = ALONE.load(Ordering::Relaxed);
+            stamps::rest_ends();
             GATE.change(RESTING, OPEN);
             if !alone {
                 activity::begin();

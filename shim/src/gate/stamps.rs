@@ -1,33 +1,67 @@
-//! When a latency tenant's requests begin and end, in its own page: co-running requests pass without any message, and the
-//! coordinator is to know all the same how long they take.
+//! What a tenant writes into its own page of when it is at work: without any message, so that calls hardly notice.
+//!
+//! Whether it rests in its turn: the coordinator may read its memory then, as long as that is so.
+//!
+//! When a latency tenant's requests begin and end: co-running requests pass without any message, and the coordinator is to know all the
+//! same how long they take.
 //!
 //! A request begins with the first call after rest, where that call is seen: at a gate that rests, or at a closed one. At an open
 //! gate nobody looks. Of a request that began there nothing is stamped, or what is left of it when a call has to wait. Whoever
 //! watches the program says that it has ended (`session::requests`).
 
 use core::ptr;
-use core::sync::atomic::{AtomicPtr, Ordering, fence};
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering, fence};
 
-use baton_contract::page::RequestRing;
+use baton_contract::page::{RequestRing, TenantPage};
 
 use super::activity;
 
 /// In our own page, mapped for ever; null without one.
 static RING: AtomicPtr<RequestRing> = AtomicPtr::new(ptr::null_mut());
+static RESTS: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
 
-/// Takes the ring into use.
-pub(crate) fn use_ring(ring: &'static RequestRing) {
-    RING.store(ptr::from_ref(ring).cast_mut(), Ordering::Release);
+/// Takes our page into use.
+pub(crate) fn use_page(page: &'static TenantPage) {
+    RING.store(ptr::from_ref(&page.requests).cast_mut(), Ordering::Release);
+    RESTS.store(ptr::from_ref(&page.rests).cast_mut(), Ordering::Release);
 }
 
 /// In a forked child, which does not have its parent's page. Async-signal-safe.
 pub(super) fn forget() {
     RING.store(ptr::null_mut(), Ordering::Release);
+    RESTS.store(ptr::null_mut(), Ordering::Release);
+}
+
+fn rests() -> Option<&'static AtomicU32> {
+    // SAFETY: null, or a reference that lives for ever.
+    unsafe { RESTS.load(Ordering::Acquire).as_ref() }
 }
 
 fn ring() -> Option<&'static RequestRing> {
     // SAFETY: null, or a reference that lives for ever.
     unsafe { RING.load(Ordering::Acquire).as_ref() }
+}
+
+/// Where the count of rests stands: to be read before the gate rests.
+pub(crate) fn rests_before() -> Option<u32> {
+    rests().map(|rests| rests.load(Ordering::SeqCst))
+}
+
+/// The program rests in its turn: the gate has rested since the count stood there, and nobody was inside. Not if a call has come
+/// meanwhile.
+pub(crate) fn rest(before: Option<u32>) {
+    if let (Some(rests), Some(before)) = (rests(), before.filter(|count| count.is_multiple_of(2))) {
+        let _ = rests.compare_exchange(before, before.wrapping_add(1), Ordering::SeqCst, Ordering::SeqCst);
+    }
+}
+
+/// It does not, or no longer: to be said before the gate lets anybody pass. The next even number, so that a rest that was about to be
+/// said is none.
+pub(super) fn rest_ends() {
+    if let Some(rests) = rests() {
+        let next = |count: u32| Some((count | 1).wrapping_add(1));
+        let _ = rests.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next);
+    }
 }
 
 /// Now, in nanoseconds of `CLOCK_MONOTONIC`.

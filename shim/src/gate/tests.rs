@@ -1,9 +1,9 @@
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use super::passage::GATE;
 use super::protocol::OPEN;
 use super::*;
-use baton_contract::page::{RequestRing, RequestTimes};
+use baton_contract::page::{RequestRing, RequestTimes, TenantPage};
 use core::ptr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -20,14 +20,15 @@ pub(crate) fn call() {
 /// Makes this process one that stamps its requests, until it is dropped.
 pub(crate) struct Stamping {
     pub(crate) ring: &'static RequestRing,
+    rests: &'static AtomicU32,
 }
 
 impl Stamping {
     pub(crate) fn begin() -> Self {
-        let ring: &'static RequestRing = Box::leak(Box::default());
+        let page: &'static TenantPage = Box::leak(Box::default());
         activity::use_page(Box::leak(Box::default()), 0);
-        stamps::use_ring(ring);
-        Self { ring }
+        stamps::use_page(page);
+        Self { ring: &page.requests, rests: &page.rests }
     }
 
     pub(crate) fn ended(&self) -> Vec<RequestTimes> {
@@ -65,6 +66,33 @@ fn a_request_begins_with_the_first_call_after_rest() {
     stamps::end(stamps::now());
     let ended = stamping.ended();
     assert!(ended.len() == 1 && Some(ended[0].began) == began, "{ended:?}");
+}
+
+#[test]
+fn a_rest_is_said_to_be_over_before_a_call_passes() {
+    let _turn = TURN.lock().unwrap_or_else(|e| e.into_inner());
+    open(false);
+    let stamping = Stamping::begin();
+    let rests = || stamping.rests.load(Ordering::SeqCst);
+    let before = stamps::rests_before();
+    assert!(rest_alone() && rests().is_multiple_of(2), "nobody has looked yet whether a call came");
+    stamps::rest(before);
+    let said = rests();
+    assert!(!said.is_multiple_of(2));
+    call();
+    assert_eq!(rests(), said + 1);
+    // One comes before it is said.
+    let before = stamps::rests_before();
+    assert!(rest_alone());
+    call();
+    stamps::rest(before);
+    assert!(rests().is_multiple_of(2));
+    // The control loop ends it.
+    let before = stamps::rests_before();
+    assert!(rest_alone());
+    stamps::rest(before);
+    work_on();
+    assert!(rests().is_multiple_of(2));
 }
 
 #[test]

@@ -258,7 +258,7 @@ fn session_of(
     let news = Event::new().ok_or_else(few)?;
     // SAFETY: both were just mapped, for ever, whole and aligned; our own one writable.
     let link = crate::link::begin(unsafe { Link::new((socket, requests), (gpu, tenant), coordinators, own.cast()) });
-    stamps::use_ring(&link.own().requests);
+    stamps::use_page(link.own());
     channels::follow(&link.coordinators().taken, &link.own().channels_begun);
     roots::set_device(device);
     Ok(Session {

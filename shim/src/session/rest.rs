@@ -9,7 +9,7 @@ use core::time::Duration;
 use baton_contract::messages::TurnReport;
 
 use super::idle::Watch;
-use crate::gate;
+use crate::gate::{self, stamps};
 use crate::link::Link;
 use crate::work::drain::IdleWatch;
 
@@ -37,7 +37,7 @@ impl Rest {
 
     /// Looks, in a turn in which nobody waits for it.
     pub(super) fn look(&mut self, grant: u64, watch: &mut Watch, idle: &mut IdleWatch) {
-        let calls = gate::activity();
+        let (calls, before) = (gate::activity(), stamps::rests_before());
         if self.resting.is_some() || watch.quiet() < QUIET || !idle.is_idle(calls) || !gate::rest_alone() {
             return;
         }
@@ -45,6 +45,7 @@ impl Rest {
         if gate::activity() != calls || gate::inside() != 0 {
             return gate::work_on();
         }
+        stamps::rest(before);
         self.resting = Some(grant);
         self.link.tell(&TurnReport::Rests { grant });
     }

@@ -7,7 +7,9 @@
  *
  *     ready PID                when everything is allocated and filled
  *     touch                    new contents for all of it, each from the sum of the old; `touched CHECKSUM`
- *     time                     the same; `took NANOSECONDS` by its own clock
+ *     stray                    other contents for all of it; `strayed`
+ *     return                   the same as before; `returned`
+ *     time                     the same as `touch`; `took NANOSECONDS` by its own clock
  *     leave                    as `touch`, without waiting for the device; `left CHECKSUM`
  *     spin MS                  keeps the device busy for so long; `spun`
  *     busy FILE                keeps the device busy until there is such a file; `spun`
@@ -174,6 +176,17 @@ static CUresult queue(unsigned ms) {
     return cuLaunchHostFunc(NULL, wait_long, &length);
 }
 
+/* New contents for all of it, or those that it had before. */
+static CUresult stray(int returns) {
+    for (unsigned i = 0; i < count; i++) {
+        uint32_t before = pieces[i].seed;
+        if (!pieces[i].at) continue;
+        TRY(fill(&pieces[i], returns ? before : ~before));
+        pieces[i].seed = before;
+    }
+    return cuCtxSynchronize();
+}
+
 static void fork_child(void) {
     pid_t child = fork();
     REQUIRE(child >= 0, "no child");
@@ -195,6 +208,9 @@ static void obey(char *line) {
         result = touch(&sum);
         if (!result) result = cuCtxSynchronize();
         if (!result) printf("touched %016llx\n", (unsigned long long)sum);
+    } else if (strcmp(word, "stray") == 0 || strcmp(word, "return") == 0) {
+        result = stray(word[0] == 'r');
+        if (!result) puts(word[0] == 'r' ? "returned" : "strayed");
     } else if (strcmp(word, "time") == 0) {
         /* How long that takes by this program's own clock, in nanoseconds. */
         uint64_t sum = 0, begin = nanoseconds();

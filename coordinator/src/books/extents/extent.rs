@@ -203,6 +203,11 @@ pub(super) fn parts(wanted: impl Iterator<Item = bool>) -> Vec<Range<u64>> {
     parts
 }
 
+/// The parts of an extent that are not zero.
+pub fn not_zero(pages: &[Page]) -> Vec<Range<u64>> {
+    parts(pages.iter().map(|page| !page.zero))
+}
+
 impl Extent {
     /// Where it is in its tenant's process.
     pub fn at(&self) -> u64 {
@@ -341,6 +346,13 @@ impl Extent {
         let spare = pages.iter_mut().enumerate().filter(|(at, _)| self.is_worthless(*at));
         spare.for_each(|(_, page)| *page = Page { digest: [0, 0], zero: true });
         pages
+    }
+
+    /// Whether its place in the pool lacks some of what these pages hold.
+    pub fn differs(&self, pages: &[Page]) -> bool {
+        let known = self.backing.as_ref().map_or(&[][..], |backing| &backing.pages);
+        let changed = |(at, page): (usize, &Page)| !page.zero && known.get(at) != Some(page) && !self.is_worthless(at);
+        pages.iter().enumerate().any(changed)
     }
 
     /// What has to be copied out of it, if it leaves now. Without scans, everything that may have changed.

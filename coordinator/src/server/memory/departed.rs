@@ -80,7 +80,7 @@ impl Memory {
         let mut copied: HashSet<ExtentId> = copies.flatten().copied().collect();
         let inherited = self.tasks.values().filter_map(|task| match task {
             Task::Copy { inherited, .. } => Some(inherited),
-            Task::Scrub { .. } | Task::Consolidate { .. } => None,
+            Task::CopyAhead { .. } | Task::Scrub { .. } | Task::Consolidate { .. } => None,
         });
         copied.extend(inherited.flatten().filter(|(heir, _)| *heir == id).map(|(_, extent)| *extent));
         let mut held = Vec::new();

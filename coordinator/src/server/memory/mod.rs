@@ -12,6 +12,7 @@
 //! | `consolidate` | memory that becomes one piece, because other processes are to have it |
 //! | `fit` | memory is cut into the sizes at hand |
 //! | `recut` | memory on the host is cut into as few extents as possible |
+//! | `ahead` | copies of what a program may have to give away, made while it rests |
 //! | `prefetch` | what is done before anybody asks |
 //! | `scan` | what memory holds: what has changed, what is zero, what points where |
 //! | `take` | memory that is taken without asking from a tenant that does not answer |
@@ -27,6 +28,7 @@
 //! others have to act upon comes back as a [`MemoryEvent`].
 
 mod admission;
+mod ahead;
 mod allocate;
 mod beside;
 mod consolidate;
@@ -153,6 +155,9 @@ pub(super) struct Memory {
     scanned: Receiver<Scanned>,
     /// Looks at tenants' contents that are under way.
     scans: HashMap<ScanId, ScanUnderWay>,
+    /// The same at those of one that rests, and how far that is.
+    looks_ahead: HashMap<ScanId, ahead::LookAhead>,
+    ahead: Option<ahead::Ahead>,
     /// Frames that are looked at, by how many scans.
     scanning: HashMap<FrameId, usize>,
     /// Those of them that their tenants no longer have: they are free when the look is over.
@@ -213,6 +218,8 @@ impl Memory {
             scanner,
             scanned,
             scans: HashMap::new(),
+            looks_ahead: HashMap::new(),
+            ahead: None,
             scanning: HashMap::new(),
             released: Vec::new(),
             shown: None,

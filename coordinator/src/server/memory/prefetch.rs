@@ -41,6 +41,7 @@ impl Access<'_> {
         }
         if !haste {
             self.come_ahead();
+            self.copy_ahead();
         }
         if !self.is_claimed() && !self.memory.tasks.values().any(|task| matches!(task, Task::Scrub { .. })) {
             self.memory.scrub(None, SCRUB_BYTES);

@@ -87,6 +87,9 @@ impl Access<'_> {
 
     /// A look is over.
     pub(super) fn scanned(&mut self, scanned: Scanned) {
+        if let Some(look) = self.memory.looks_ahead.remove(&scanned.id) {
+            return self.looked_ahead(look, scanned);
+        }
         let Some(look) = self.memory.scans.remove(&scanned.id) else { return };
         match scanned.result {
             Ok(scan) => {

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use baton_contract::messages::ExtentId;
 
+use super::ahead::{Copied, Rest};
 use super::{Access, MemoryEvent};
 use crate::books::arena::FrameId;
 use crate::books::extents::Half;
@@ -32,6 +33,8 @@ pub(super) enum Task {
         /// Those that have got another tenant since, by their numbers there.
         inherited: Vec<(TenantId, ExtentId)>,
     },
+    /// Copies out of frames of a tenant that rests, into room of their own ([`super::ahead`]).
+    CopyAhead { tenant: TenantId, rest: Rest, copied: Vec<Copied>, bytes: u64 },
     /// Overwriting these frames.
     Scrub { frames: Vec<FrameId>, bytes: u64 },
     /// Copies out of these frames into a piece of the tenant's own, for the extents that begin at an address.
@@ -41,7 +44,10 @@ pub(super) enum Task {
 impl Task {
     pub(super) fn bytes(&self) -> u64 {
         match self {
-            Self::Copy { bytes, .. } | Self::Scrub { bytes, .. } | Self::Consolidate { bytes, .. } => *bytes,
+            Self::Copy { bytes, .. }
+            | Self::CopyAhead { bytes, .. }
+            | Self::Scrub { bytes, .. }
+            | Self::Consolidate { bytes, .. } => *bytes,
         }
     }
 }
@@ -83,6 +89,15 @@ impl Group {
     pub(super) fn add_zeros(&mut self, frame: u64, part: Range<u64>) {
         self.pieces.push(Piece { device: frame + part.start, other: End::Bytes(0), bytes: part.end - part.start });
         self.size += part.end - part.start;
+    }
+
+    /// What is copied over the bus, in bytes.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub(super) fn into_pieces(self) -> Vec<Piece> {
+        self.pieces
     }
 
     pub(super) fn is_full(&self) -> bool {
@@ -127,6 +142,7 @@ impl Access<'_> {
         let bytes = task.bytes();
         match task {
             Task::Scrub { .. } => self.recorder.record_of_gpu(What::Scrubbed { bytes, time }),
+            Task::CopyAhead { tenant, .. } => self.recorder.record(*tenant, What::CopiedAhead { bytes, time }),
             // Nothing of that goes over the bus.
             Task::Consolidate { .. } => {}
             Task::Copy { tenant, .. } => {
@@ -161,6 +177,7 @@ impl Access<'_> {
                 self.memory.end_look(&frames);
                 self.tell_consolidated(tenant, at, well);
             }
+            Task::CopyAhead { tenant, rest, copied, .. } => self.copied_ahead(tenant, rest, copied, well),
             Task::Copy { tenant, extents, .. } if !self.tenants.has(tenant) => {
                 extents.into_iter().for_each(|extent| self.memory.release_orphan(tenant, extent));
             }

@@ -83,6 +83,11 @@ pub(in crate::server) enum What {
         bytes: u64,
         time: Range<Instant>,
     },
+    /// Memory of its was copied to the host while it rests, and stays where it is.
+    CopiedAhead {
+        bytes: u64,
+        time: Range<Instant>,
+    },
     /// Frames are in place behind its extents, without access yet.
     Prepared {
         took: Duration,
@@ -163,6 +168,7 @@ impl What {
             Self::Comes { .. } => "comes",
             Self::Copied { way: Way::In, .. } => "copied_in",
             Self::Copied { way: Way::Out, .. } => "copied_out",
+            Self::CopiedAhead { .. } => "copied_ahead",
             Self::Prepared { .. } => "prepared",
             Self::Mapped { .. } => "mapped",
             Self::Unmapped { .. } => "unmapped",
@@ -181,6 +187,7 @@ impl What {
             Self::Leaves { bytes, .. }
             | Self::Comes { bytes, .. }
             | Self::Copied { bytes, .. }
+            | Self::CopiedAhead { bytes, .. }
             | Self::Refused { bytes, .. }
             | Self::Scanned { bytes, .. }
             | Self::Scrubbed { bytes, .. } => Some(*bytes),
@@ -224,6 +231,7 @@ impl What {
             | Self::Mapped { took, .. }
             | Self::Unmapped { took, .. } => Some(at.checked_sub(*took).unwrap_or(at)..at),
             Self::Copied { time, .. }
+            | Self::CopiedAhead { time, .. }
             | Self::Scanned { time, .. }
             | Self::Scrubbed { time, .. }
             | Self::Request { time, .. } => Some(time.clone()),

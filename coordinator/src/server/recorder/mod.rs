@@ -62,6 +62,8 @@ pub struct Departed {
 pub(super) struct Counters {
     bytes_in: u64,
     bytes_out: u64,
+    /// Copied to the host while its program rested, so that it need not be when that has to leave.
+    bytes_ahead: u64,
     /// How often work was taken off the GPU in the middle, and how long that took.
     preemptions: u64,
     preempt_seconds: f64,
@@ -87,6 +89,7 @@ impl Counters {
         match what {
             What::Copied { way: Way::In, bytes, .. } => self.bytes_in += bytes,
             What::Copied { way: Way::Out, bytes, .. } => self.bytes_out += bytes,
+            What::CopiedAhead { bytes, .. } => self.bytes_ahead += bytes,
             What::Preempted { took } => {
                 self.preemptions += 1;
                 self.preempt_seconds += took.as_secs_f64();
@@ -423,7 +426,7 @@ mod tests {
     fn a_gap_is_from_the_end_of_a_request_until_what_made_way_for_it_goes_on() {
         let mut recorder = Recorder::new("GPU-0".into(), None);
         let (served, other, now) = (TenantId(1), TenantId(2), Instant::now());
-        [1, 2].map(|id| joined(&mut recorder, id));
+        [1, 2].into_iter().for_each(|id| joined(&mut recorder, id));
         let request = |recorder: &mut Recorder| {
             recorder.record(served, What::Request { time: now..Instant::now(), late: false });
         };
@@ -546,6 +549,7 @@ mod tests {
             What::Comes { extents: 0, bytes: 0, zeros: 0 },
             What::Copied { way: Way::In, bytes: 0, time: time.clone() },
             What::Copied { way: Way::Out, bytes: 0, time: time.clone() },
+            What::CopiedAhead { bytes: 0, time: time.clone() },
             What::Prepared { took },
             What::Mapped { took, extents: 0, resident: 0 },
             What::Unmapped { took, resident: 0 },

@@ -242,6 +242,7 @@ impl Switches {
             | What::Freed { .. }
             | What::Refused { .. }
             | What::Request { .. }
+            | What::CopiedAhead { .. }
             | What::Scrubbed { .. }
             | What::Scanned { .. } => {}
         }

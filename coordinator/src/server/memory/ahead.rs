@@ -1,0 +1,193 @@
+//! Copies of what a program may have to give away, made while it rests: when another one asks, only what has changed since is copied.
+//!
+//! The program has its turn and may go on at any moment. So it is looked at and copied in steps of about a millisecond, and a step counts
+//! only if the program has rested all the time ([`TenantPage::rests`](baton_contract::page::TenantPage::rests)): then what was copied is
+//! what was looked at before. What has changed later is found by the look that every eviction begins with ([`super::scan`]), behind a
+//! closed gate.
+
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering::SeqCst;
+
+use baton_contract::messages::ExtentId;
+
+use super::Access;
+use super::transfer::{Group, Task};
+use crate::books::arena::FrameId;
+use crate::books::extents::{Extent, not_zero};
+use crate::books::pool::Run;
+use crate::device::digest::{PAGE, Page, Scanned};
+use crate::device::mover::Lane;
+use crate::policy::arbiter::TenantId;
+use crate::server::recorder::event::What;
+
+/// So much is looked at in a step, and so much copied: each takes a GPU of 80 GB about a millisecond (measured), or one extent more.
+const LOOK_BYTES: u64 = 1 << 30;
+const COPY_BYTES: u64 = 48 << 20;
+
+/// One rest of a program: another one is another value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::server) struct Rest {
+    grant: u64,
+    number: u32,
+}
+
+/// How far it is with a program that rests.
+#[derive(Debug)]
+pub(super) struct Ahead {
+    tenant: TenantId,
+    rest: Rest,
+    /// What has not been looked at.
+    left: VecDeque<ExtentId>,
+    /// What was looked at and differs from its last copy.
+    changed: VecDeque<(ExtentId, FrameId, Vec<Page>)>,
+}
+
+/// A look under way.
+#[derive(Debug)]
+pub(super) struct LookAhead {
+    tenant: TenantId,
+    rest: Rest,
+    extents: Vec<(ExtentId, FrameId)>,
+}
+
+/// A copy under way, of one extent.
+#[derive(Debug)]
+pub(super) struct Copied {
+    extent: ExtentId,
+    frame: FrameId,
+    pages: Vec<Page>,
+    runs: Vec<Run>,
+}
+
+impl Access<'_> {
+    /// Takes the next step, if a program rests whose memory others may want.
+    pub(super) fn copy_ahead(&mut self) {
+        let is_copying = self.memory.tasks.values().any(|task| matches!(task, Task::CopyAhead { .. }));
+        if !self.memory.rules.hash || is_copying || !self.memory.looks_ahead.is_empty() {
+            return;
+        }
+        let resting = self.arbiter.holder().filter(|id| self.arbiter.is_resting(*id));
+        let rest = resting.and_then(|id| Some((id, self.rest_of(id)?)));
+        // Where all fits, nobody will want any.
+        let Some((id, rest)) = rest.filter(|_| self.wanted_bytes() > self.memory.arena.capacity()) else {
+            self.memory.ahead = None;
+            return;
+        };
+        let ahead = self.memory.ahead.take().filter(|ahead| (ahead.tenant, ahead.rest) == (id, rest));
+        let mut ahead = ahead.unwrap_or_else(|| {
+            // What is used last goes first.
+            let left = self.tenants[id].extents().iter().rev().map(|(extent, _)| extent).collect();
+            Ahead { tenant: id, rest, left, changed: VecDeque::new() }
+        });
+        if !self.copy_changed(&mut ahead) {
+            self.look_ahead(&mut ahead);
+        }
+        self.memory.ahead = Some(ahead);
+    }
+
+    /// In which rest a program is, if it is in one.
+    fn rest_of(&self, id: TenantId) -> Option<Rest> {
+        let tenant = self.tenants.get(id).filter(|tenant| tenant.is_movable() && !tenant.memory.is_taken())?;
+        let number = tenant.connection.theirs.rests.load(SeqCst);
+        (!number.is_multiple_of(2)).then(|| Rest { grant: tenant.turn.number(), number })
+    }
+
+    /// An extent that could leave: in which frame it is.
+    fn could_leave(&self, id: TenantId, extent: ExtentId) -> Option<FrameId> {
+        let entry = self.tenants.get(id)?.extents().get(extent).filter(|entry| Extent::is_evictable(entry))?;
+        entry.frame_of_contents().filter(|_| self.is_let_go(id, extent))
+    }
+
+    /// Looks at what comes next.
+    fn look_ahead(&mut self, ahead: &mut Ahead) {
+        let (mut extents, mut pages) = (Vec::new(), Vec::new());
+        while (pages.len() as u64) < LOOK_BYTES / PAGE
+            && let Some(extent) = ahead.left.pop_front()
+        {
+            let Some(frame) = self.could_leave(ahead.tenant, extent) else { continue };
+            let Some(memory) = &self.memory.frames[frame.0 as usize] else { continue };
+            pages.extend((0..memory.bytes / PAGE).map(|page| memory.address + page * PAGE));
+            extents.push((extent, frame));
+        }
+        if extents.is_empty() {
+            return;
+        }
+        self.memory.begin_look(&frames(&extents));
+        // SAFETY: frames stay mapped here while they are in use, and `release` keeps those that are looked at.
+        let scan = unsafe { self.memory.scanner.scan(pages, 0..0, 0..0) };
+        self.memory.looks_ahead.insert(scan, LookAhead { tenant: ahead.tenant, rest: ahead.rest, extents });
+    }
+
+    /// Such a look is over.
+    pub(super) fn looked_ahead(&mut self, look: LookAhead, scanned: Scanned) {
+        self.memory.end_look(&frames(&look.extents));
+        let Ok(scan) = scanned.result else { return };
+        self.recorder.record(look.tenant, What::Scanned { bytes: scan.pages.len() as u64 * PAGE, time: scanned.time });
+        let rests = self.rest_of(look.tenant) == Some(look.rest);
+        let is_its = |ahead: &&mut Ahead| rests && (ahead.tenant, ahead.rest) == (look.tenant, look.rest);
+        let Some(ahead) = self.memory.ahead.as_mut().filter(is_its) else { return };
+        let Some(tenant) = self.tenants.get(look.tenant) else { return };
+        let mut pages = scan.pages.into_iter();
+        for (extent, frame) in look.extents {
+            let Some(entry) = tenant.extents().get(extent) else { return };
+            let pages: Vec<Page> = pages.by_ref().take((entry.class().bytes() / PAGE) as usize).collect();
+            if entry.differs(&pages) {
+                ahead.changed.push_back((extent, frame, pages));
+            }
+        }
+        // For the next step.
+        self.memory.waker.wake();
+    }
+
+    /// Copies some of what has changed, into room of its own: what was there before may have to do. False if there is nothing, or no room.
+    fn copy_changed(&mut self, ahead: &mut Ahead) -> bool {
+        let (mut group, mut copied) = (Group::default(), Vec::new());
+        while group.whole < COPY_BYTES
+            && let Some((extent, frame, pages)) = ahead.changed.pop_front()
+        {
+            if self.could_leave(ahead.tenant, extent) != Some(frame) {
+                continue;
+            }
+            let Some(memory) = &self.memory.frames[frame.0 as usize] else { continue };
+            let Some(runs) = self.memory.pool.take(memory.bytes) else {
+                // Nobody loses room for this.
+                ahead.changed.clear();
+                ahead.left.clear();
+                break;
+            };
+            group.whole += memory.bytes;
+            for part in not_zero(&pages) {
+                group.add_part(memory.address, &runs, part, |run| self.memory.slabs.address(run));
+            }
+            copied.push(Copied { extent, frame, pages, runs });
+        }
+        if copied.is_empty() {
+            return false;
+        }
+        self.memory.begin_look(&copied.iter().map(|one| one.frame).collect::<Vec<_>>());
+        let (tenant, rest, bytes) = (ahead.tenant, ahead.rest, group.bytes());
+        // SAFETY: `release` keeps frames that are looked at, and the runs are the task's own. What the program writes meanwhile may be
+        // copied or not: then the copy does not count.
+        let job = unsafe { self.memory.mover.submit(Lane::Out, group.into_pieces()) };
+        self.memory.tasks.insert(job, Task::CopyAhead { tenant, rest, copied, bytes });
+        true
+    }
+
+    /// Such a copy has ended, well or not.
+    pub(super) fn copied_ahead(&mut self, id: TenantId, rest: Rest, copied: Vec<Copied>, well: bool) {
+        let counts = well && self.rest_of(id) == Some(rest);
+        for Copied { extent, frame, pages, runs } in copied {
+            let over = match self.tenants.extents(id).filter(|_| counts) {
+                Some(mut extents) => extents.copied_ahead(extent, frame, pages, runs),
+                None => runs,
+            };
+            self.memory.pool.give_back(over);
+            self.memory.end_look(&[frame]);
+        }
+        self.memory.waker.wake();
+    }
+}
+
+fn frames(extents: &[(ExtentId, FrameId)]) -> Vec<FrameId> {
+    extents.iter().map(|(_, frame)| *frame).collect()
+}
