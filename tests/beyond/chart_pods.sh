@@ -30,7 +30,7 @@ version: 0.1
 storage: {filesystem: {rootdirectory: $work/registry}}
 http: {addr: 127.0.0.1:5000}
 END
-docker-registry serve "$work/registry.yml" >"$work/registry.log" 2>&1 </dev/null &
+docker-registry serve "$work/registry.yml" >"$work/registry.out" 2>&1 </dev/null &
 docker() { podman --storage-driver vfs --root "$work/storage" --runroot "$work/podman" --cgroup-manager cgroupfs "$@"; }
 image=127.0.0.1:5000/you/baton
 docker load --quiet --input "$release/baton-$version-image.tar"
@@ -77,7 +77,7 @@ pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "baton", "namespa
 (work / "pods/baton.yaml").write_text(yaml.safe_dump(pod))
 END
 "$work/venv/bin/python" "$work/render.py" "$work" "$image"
-kubelet_
+kubelet_ --node-labels nvidia.com/gpu.present=true
 offers() { has 16 16 16; }
 until_ "kubelet has sixteen places of each class" offers
 healthy
@@ -91,7 +91,7 @@ until_ "the pod ends well" ends
 pods baton-try
 tail -n 3 /var/log/pods/default_baton-try-*/train/*.log
 tail -qn 1 /var/log/pods/default_baton-try-*/train/*.log | grep -q ' result train_mlp .* ok$' || fail "it has not computed what it should"
-logs() { k8s tasks exec --exec-id look "$1" baton logs --gpu 0; }
+logs() { k8s tasks exec --exec-id look "$1" baton logs; }
 container() { # NAME: of the chart's pod
     get 10255/pods | python3 -c '
 import json, sys
@@ -108,6 +108,6 @@ rm "$work"/pods/*.yaml
 gone() { [[ -z $(pods) && -z $(k8s tasks ls -q) ]]; }
 until_ "all pods have gone" gone
 find /var/lib/baton /run/baton -maxdepth 2
-said=$(healthy)
-[[ $said == "0 0 0" ]] || fail "kubelet still offers $said"
+marked() { [[ $(grep -c 'Mark all resources Unhealthy for resource baton.dev/' "$work/kubelet.log") == 3 ]]; }
+until_ "kubelet takes no place for healthy" marked
 say "all is well"

@@ -173,10 +173,10 @@ failSwapOn: false
 makeIPTablesUtilChains: false
 END
 plugins=/var/lib/kubelet/device-plugins
-kubelet_() {
+kubelet_() { # OPTION...
     touch "$work/began"
     "$kubelet" --config "$work/kubelet.yaml" --hostname-override node --v 2 --container-runtime remote \
-        --container-runtime-endpoint unix:///run/containerd/containerd.sock >>"$work/kubelet.log" 2>&1 </dev/null &
+        --container-runtime-endpoint unix:///run/containerd/containerd.sock "$@" >>"$work/kubelet.log" 2>&1 </dev/null &
     kubelet_pid=$!
     began() {
         kill -0 "$kubelet_pid" || fail "the kubelet does not start"
