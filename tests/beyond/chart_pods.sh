@@ -39,8 +39,13 @@ listens() { get 5000/v2/ >/dev/null; }
 until_ "the registry answers" listens
 docker push --quiet --tls-verify=false "$image:$version"
 
-say "the chart's pod"
+say "and to a node without one"
 containerd_
+k8s images import --snapshotter native "$release/baton-$version-image.tar" >/dev/null
+until_ "containerd knows the image as the chart does" is_known "baton.invalid/baton:$version"
+k8s images rm "baton.invalid/baton:$version"
+
+say "the chart's pod"
 tar -xzf "$release/baton-chart-$version.tgz" -C "$work/chart"
 printf '#!/bin/sh\necho 0\n' >"$work/nvidia-smi"
 chmod 755 "$work/nvidia-smi"
