@@ -8,6 +8,7 @@ WIDTH, LABELS, FIGURES = 860, 170, 90
 BAR, GAP, GROUP_GAP = 16, 3, 16
 TOP, BOTTOM = 62, 34
 COLOURS = ["#8a94a6", "#0b7a75", "#d98032", "#a63446", "#5b4b8a", "#3b7dc4", "#b8a12c"]
+SHADES = ["#bfe0dd", "#f3d5b5", "#cfd4dd", "#d9cfe8", "#c9ddf2"]
 GRID, PALE = "#e3e6eb", "#f3f4f6"
 FONT = 'font-family="system-ui, sans-serif" font-size="12"'
 BOLD, RIGHT, MIDDLE = 'font-weight="600"', 'text-anchor="end"', 'text-anchor="middle"'
@@ -46,12 +47,12 @@ def rectangle(x, y, width, height, colour, said=""):
     return f"<rect {place}><title>{escape(said)}</title></rect>" if said else f"<rect {place}/>"
 
 
-def legend(names, x):
+def legend(names, x, y=34):
     """The names of series beside their colours, in a line."""
     body = []
     for i, name in enumerate(names):
-        body.append(rectangle(x, 34, 11, 11, COLOURS[i % len(COLOURS)]))
-        body.append(text(x + 16, 44, name))
+        body.append(rectangle(x, y, 11, 11, COLOURS[i % len(COLOURS)]))
+        body.append(text(x + 16, y + 10, name))
         x += 34 + 7 * len(name)
     return body
 
@@ -76,6 +77,12 @@ def bars(title, groups):
 
     The series have the same order everywhere.
     """
+    body, bottom = bars_from(TOP, groups)
+    return picture(title, bottom, body)
+
+
+def bars_from(top, groups):
+    """The body of such bars from a height on, and where it ends."""
     series = list(dict.fromkeys(name for values in groups.values() for name in values))
     known = [ms for values in groups.values() for ms in values.values() if ms]
     first, last = decades(known)
@@ -84,7 +91,7 @@ def bars(title, groups):
     def place(ms):
         return left + (right - left) * (math.log10(ms) - first) / (last - first)
 
-    body, y = [], TOP
+    body, y = [], top
     for group, values in groups.items():
         start = y
         for name, ms in values.items():
@@ -99,9 +106,24 @@ def bars(title, groups):
     grid = []
     for power in range(first, last + 1):
         x = place(10**power)
-        grid.append(line(x, TOP - 6, x, y - GROUP_GAP + 4))
+        grid.append(line(x, top - 6, x, y - GROUP_GAP + 4))
         grid.append(text(x, y + 4, in_words(10**power), f'{MIDDLE} fill="#667"'))
-    return picture(title, y + BOTTOM - GROUP_GAP, [*legend(series, left), *grid, *body])
+    return [*legend(series, left, top - 28), *grid, *body], y + BOTTOM - GROUP_GAP
+
+
+def stacked(title, parts, mark, name):
+    """One bar at TOP of {part: (size, what is written in it)}, and a mark with a name at a size."""
+    left, right = LABELS, WIDTH - FIGURES
+    scale = (right - left) / sum(size for size, _ in parts.values())
+    body, x = [text(left - 10, TOP + 6, title, f"{RIGHT} {BOLD}")], left
+    for shade, (size, said) in zip(SHADES, parts.values(), strict=False):
+        body.append(rectangle(x, TOP - 10, size * scale - 2, 24, shade))
+        body.append(text(x + size * scale / 2, TOP + 6, said, MIDDLE))
+        x += size * scale
+    at = left + mark * scale
+    place = f'x1="{at:.1f}" x2="{at:.1f}" y1="{TOP - 20}" y2="{TOP + 20}"'
+    body.append(f'<line {place} stroke="#a63446" stroke-width="2" stroke-dasharray="4 3"/>')
+    return [*body, text(at, TOP - 25, name, f'{MIDDLE} fill="#a63446" {BOLD}')]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """The report's pictures, made of the result files: {file name: (title, SVG)} for each kind."""
 
 import chart
-from common import corunning, switching
+from common import corunning, serving_llms, switching
 from common.models import name_of
 
 # A logarithmic axis where the largest value is so many times the smallest.
@@ -49,3 +49,35 @@ def corun(runs):
     plot = chart.Plot("milliseconds", "% of requests", series, logarithmic=wide)
     title = f"How long requests to {name_of(served)} take beside a training of {name_of(trained)}"
     return {"corun_times.svg": (title, chart.lines(title, [plot]))}
+
+
+def llm(runs):
+    """Two vLLM servers on one GPU: their memory, and how soon each answers; nothing of other runs."""
+    found = [
+        run
+        for run in runs
+        if run["engine"] == "vllm" and len(run["models"]) == 2
+        if all(asked and alone for *_, asked, alone in serving_llms.asked_of(run))
+    ]
+    if not found:
+        return {}
+    # What servers usually do.
+    run = max(found, key=lambda run: run["graphs"])
+    groups = {}
+    for name, model, asked, alone in serving_llms.asked_of(run):
+        started = run["alone"][model]["ready_s"] * 1000
+        groups[f"{name}: first token"] = {
+            "alone, without Baton": serving_llms.figures(alone)[1],
+            "has the GPU": serving_llms.figures([one["resident"] for one in asked])[1],
+            "the other one has it": serving_llms.figures([one["switch"] for one in asked])[1],
+            "stopped, and started anew": started,
+        }
+    parts = {}
+    for one in run["baton"]["programs"]:
+        size = (one["resident_bytes"] + one["evicted_bytes"]) / 2**30
+        parts[one["name"]] = (size, f"{one['name']}: {size:.0f} GiB")
+    gpu = float(run["machine"]["gpus"][0]["memory.total"].split()[0]) / 2**10
+    title = f"Two vLLM servers on one GPU, each with {run['share']:g} of its memory"
+    body, bottom = chart.bars_from(chart.TOP + 70, groups)
+    memory = chart.stacked("their memory", parts, gpu, f"all that the GPU has: {gpu:.0f} GiB")
+    return {"llm.svg": (title, chart.picture(title, bottom, [*memory, *body]))}

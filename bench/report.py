@@ -429,7 +429,7 @@ def llm_section(runs):
         "one has the GPU. `limit`: the first "
         "token of the bare server, and all weights over the bus at the speed of a copy from pinned "
         "memory. `GB in` and `GB out`: medians of a switch. `equal`: token for token as bare.",
-        "\n\n".join(parts),
+        "\n\n".join([*parts, *embedded("llm", runs)]),
     )
 
 
@@ -742,6 +742,7 @@ SECTIONS = {
 PICTURES = {
     "switch": lambda runs: pictures.switch(switching.merge(runs)),
     "corun": pictures.corun,
+    "llm": pictures.llm,
 }
 
 

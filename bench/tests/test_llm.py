@@ -11,7 +11,7 @@ import unittest
 import report
 from common import current, serving_llms
 from loads import llm_servers
-from tests.test_report import MACHINE
+from tests.test_report import MACHINE, words_of
 
 BENCH = pathlib.Path(__file__).resolve().parents[1]
 # Stands for vLLM's server, by whose module's name it is started: tokens follow from the prompt.
@@ -102,6 +102,19 @@ class Rows(unittest.TestCase):
     def test_two_servers_of_a_model_have_two_names(self):
         names = list(serving_llms.names_of(["7b", "1b", "1b"]))
         self.assertEqual(names, [("7b", "7b"), ("1b", "1b"), ("1b-2", "1b")])
+
+    def test_two_servers_have_a_picture_of_their_memory_and_first_tokens(self):
+        result = run([1, 2])
+        self.assertEqual(report.drawn("llm", [result]), {}, "of one server there is none")
+        result["models"] = ["1b", "1b"]
+        result["machine"] = MACHINE | {"gpus": [{**MACHINE["gpus"][0], "memory.total": "81920 MiB"}]}
+        servers = result["baton"]["servers"]
+        servers["1b-2"] = servers["1b"]
+        sizes = {"resident_bytes": 2**30, "evicted_bytes": 69 * 2**30}
+        result["baton"]["programs"] = [{"name": name, **sizes} for name in servers]
+        (_, svg) = report.drawn("llm", [result])["llm.svg"]
+        for said in ("1b-2: 70 GiB", "all that the GPU has: 80 GiB", "100 ms", "1b: first token"):
+            self.assertIn(said, words_of(svg))
 
     def test_models_weigh_what_their_makers_say(self):
         self.assertEqual(llm_servers.parameters("7b"), 6_738_415_616)

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use baton_coordinator::device::gpu::Gpu;
 use baton_harness::client;
 use baton_harness::install::Install;
 use baton_views::fit::{Fit, Place, Program, Verdict};
@@ -166,6 +167,12 @@ pub fn run(arguments: FitArgs) -> Result<bool, CliError> {
     Ok(fit.is_good())
 }
 
+fn gpu_of(driver: &DriverChoice) -> Result<Gpu, CliError> {
+    let library = driver.library(&Install::of_this_program()?)?;
+    driver.set()?;
+    Ok(open_gpu(library.as_deref(), 0)?)
+}
+
 /// The arena, less what is kept free of it, and the host pool that `baton serve` would take.
 fn planned(
     memory: Option<Amount>,
@@ -178,9 +185,9 @@ fn planned(
     let (memory, name) = match memory {
         Some(memory) => (memory.of(0), "that GPU".to_owned()),
         None => {
-            let library = driver.library(&Install::of_this_program()?)?;
-            driver.set()?;
-            let gpu = open_gpu(library.as_deref(), 0)?;
+            let gpu = gpu_of(driver).map_err(|error| {
+                CliError::Told(format!("{error}; `--gpu-memory 80GB` plans for a GPU that is not here"))
+            })?;
             (gpu.memory, gpu.name)
         }
     };

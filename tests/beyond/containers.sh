@@ -12,14 +12,9 @@ built=$(realpath "${1:-target/release}")
 say() { printf '\n== %s\n' "$*"; }
 fail() { echo "containers.sh: $*" >&2; exit 1; }
 
-missing=()
-for tool in podman:podman runc:runc debootstrap:debootstrap musl-gcc:musl-tools; do
-    command -v "${tool%%:*}" >/dev/null || missing+=("${tool##*:}")
-done
-if ((${#missing[@]})); then
-    apt-get update -qq
-    apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
-fi
+# shellcheck source=packaging/tools.sh
+. packaging/tools.sh
+need podman:podman runc:runc debootstrap:debootstrap musl-gcc:musl-tools
 
 work=$(mktemp -d)
 chmod 711 "$work"

@@ -60,7 +60,7 @@ until_true grep 'Ray runtime started' "$work/ray.log"
 grep serving "$work/coordinator.log"
 
 models() {
-    timeout 200 "$python" examples/ray/models.py --library "$libraries/libbaton.so" "$@" 2>>"$work/models.log" |
+    timeout 800 "$python" examples/ray/models.py --library "$libraries/libbaton.so" "$@" 2>>"$work/models.log" |
         grep --line-buffered -v '^(raylet)' | tee "$work/models"
 }
 said() { grep -Eq "$1" "$work/models" || fail "the example does not say: $1"; }

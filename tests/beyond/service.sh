@@ -12,7 +12,9 @@ built=$(realpath "${1:-target/release}")
 say() { printf '\n== %s\n' "$*"; }
 fail() { echo "service.sh: $*" >&2; exit 1; }
 
-command -v debootstrap >/dev/null || { apt-get update -qq && apt-get install -y -qq debootstrap >/dev/null; }
+# shellcheck source=packaging/tools.sh
+. packaging/tools.sh
+need debootstrap:debootstrap
 work=$(mktemp -d)
 root=$work/root
 machine=
@@ -179,7 +181,7 @@ say "a coordinator for a group"
 inside getent group baton || fail "systemd-sysusers has made no group when the machine started"
 sed -i 's/^allow-uid/# &/; s/^# allow-group/allow-group/' "$root/etc/baton/node.toml"
 inside systemctl start baton-node@0
-inside stat -c '%A %G' /run/baton/*.sock | grep -x 'srw-rw---- baton' || fail "the socket is not the group's"
+inside sh -c "stat -c '%A %G' /run/baton/*.sock" | grep -x 'srw-rw---- baton' || fail "the socket is not the group's"
 ! shared baton run --driver sim --name eight -- /usr/lib/baton/large_table --megabytes 40 --rounds 3 2>/dev/null ||
     fail "one who is no member is let in"
 inside usermod -aG baton worker

@@ -13,15 +13,12 @@ built=$(realpath "${1:-target/release}")
 say() { printf '\n== %s\n' "$*"; }
 fail() { echo "slurm.sh: $*" >&2; exit 1; }
 
-missing=()
-for tool in slurmctld:slurmctld slurmd:slurmd sbatch:slurm-client slurmdbd:slurmdbd munged:munge ip:iproute2 \
-    mariadbd:mariadb-server-core my_print_defaults:mariadb-client-core; do
-    PATH=$PATH:/usr/sbin command -v "${tool%%:*}" >/dev/null || missing+=("${tool##*:}")
-done
-if ((${#missing[@]})); then
-    apt-get update -qq
-    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
-fi
+# shellcheck source=packaging/tools.sh
+. packaging/tools.sh
+PATH=$PATH:/usr/sbin
+export DEBIAN_FRONTEND=noninteractive
+need slurmctld:slurmctld slurmd:slurmd sbatch:slurm-client slurmdbd:slurmdbd munged:munge ip:iproute2 \
+    mariadbd:mariadb-server-core my_print_defaults:mariadb-client-core
 
 work=$(mktemp -d)
 root=$work/root
@@ -164,7 +161,8 @@ inside sinfo -o '%N %T %G'
 
 say "a coordinator of root's"
 gpu=(BATON_FOLDER=/run/baton SIMCUDA_GPU_FILE=/run/baton/simulated-gpu)
-inside env "${gpu[@]}" setsid baton serve --driver sim --arena 64MiB --host-pool 256MiB --allow-uid 1000-1999 </dev/null \
+inside env "${gpu[@]}" setsid baton serve --driver sim --arena 64MiB --host-pool 256MiB --allow-uid 1000-1999 --guest-class latency \
+    </dev/null \
     >"$work/coordinator" 2>&1 &
 baton() { inside env "${gpu[@]}" baton "$@"; }
 until_true baton status

@@ -345,18 +345,19 @@ fn the_document_says_what_the_chart_asks_of_a_cluster_and_how_to_see_whether_it_
     }
     // A reader goes from an image to a pod, and back to where it began.
     for step in [
+        "docker load --input baton-",
         "docker push ",
-        "--create-namespace",
+        "kubectl create namespace",
         "kubectl create -f -",
         "rollout status",
-        "examples/kubernetes/try.yaml",
+        "baton-try.yaml | kubectl apply",
         "kubectl logs baton-try",
         "helm uninstall",
     ] {
         assert!(document.contains(step), "docs/kubernetes.md does not say `{step}`");
     }
     let pod = read("examples/kubernetes/try.yaml");
-    assert!(pod.contains("image: IMAGE") && document.contains("sed \"s|IMAGE|"), "{pod}");
+    assert!(pod.contains("image: IMAGE\n") && read("packaging/release").contains("s,IMAGE$,$image:$version,"), "{pod}");
     let packaged = read("packaging/build");
     assert!(pod.contains("/usr/lib/baton/train_mlp") && packaged.contains("large_table serve_mlp train_mlp"), "{pod}");
 }
