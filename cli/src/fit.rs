@@ -5,11 +5,11 @@ use std::fmt::Write as _;
 use baton_harness::client;
 use baton_harness::install::Install;
 use baton_views::fit::{Fit, Place, Program, Verdict};
+use baton_views::snapshot::Snapshot;
 use baton_views::words;
 use baton_workbench::output::print;
 use baton_workbench::table::{plain_table, trimmed};
 use clap::Args;
-use serde::Deserialize;
 
 use super::settings::{Settings, arena, headroom, host_pool};
 use super::units::{Amount, NoAmount};
@@ -17,8 +17,6 @@ use super::{CliError, DriverChoice, host_memory, named, open_gpu, place};
 
 /// Taken for the bus where no coordinator has measured one: what PCIe 4 gives, in GB/s.
 const USUAL_BUS: f64 = 25.0;
-/// A rate is believed that was measured over so many bytes.
-const MEASURED: u64 = 1 << 28;
 
 /// `baton fit`.
 #[derive(Clone, Debug, Args)]
@@ -72,59 +70,6 @@ fn rate(word: &str) -> Result<f64, String> {
     }
 }
 
-/// The part of a coordinator's status that is read here.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Seen {
-    arena: SeenArena,
-    host_pool: SeenPool,
-    tenants: Vec<SeenProgram>,
-    departed: Vec<SeenProgram>,
-    recent: Vec<Copied>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct SeenArena {
-    bytes: u64,
-    headroom_bytes: u64,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct SeenPool {
-    bytes: u64,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct SeenProgram {
-    name: String,
-    peak_bytes: u64,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Copied {
-    bytes_in: u64,
-    in_seconds: f64,
-}
-
-impl Seen {
-    /// The most memory that a program of this name had; of several the largest.
-    fn peak(&self, name: &str) -> Option<u64> {
-        let all = self.tenants.iter().chain(&self.departed);
-        all.filter(|program| program.name == name).map(|program| program.peak_bytes).max()
-    }
-
-    /// How fast memory came in the last switches, if much did.
-    fn rate(&self) -> Option<f64> {
-        let (bytes, seconds) =
-            self.recent.iter().fold((0, 0.0), |(bytes, seconds), one| (bytes + one.bytes_in, seconds + one.in_seconds));
-        (bytes >= MEASURED && seconds > 0.0).then(|| bytes as f64 / seconds)
-    }
-}
-
 /// Says whether they fit; false if they do not.
 ///
 /// # Errors
@@ -132,7 +77,7 @@ impl Seen {
 /// When there is neither a coordinator nor a GPU to plan for, or no program of a name is known.
 pub fn run(arguments: FitArgs) -> Result<bool, CliError> {
     let FitArgs { names, sizes, gpu_memory, arena, host_pool, bus, driver, json, place } = arguments;
-    let seen: Option<Seen> = match gpu_memory {
+    let seen: Option<Snapshot> = match gpu_memory {
         Some(_) => None,
         None => match place.clone().find().and_then(|socket| Ok(client::status(&socket)?)) {
             Ok(text) => Some(named::read(&text)?),
@@ -150,7 +95,7 @@ pub fn run(arguments: FitArgs) -> Result<bool, CliError> {
     };
     let pool = host_pool.map_or(pool, |asked| asked.of(pool));
     let bytes_per_second =
-        bus.map(|gigabytes| gigabytes * 1e9).or_else(|| seen.as_ref()?.rate()).unwrap_or(USUAL_BUS * 1e9);
+        bus.map(|gigabytes| gigabytes * 1e9).or_else(|| seen.as_ref()?.bytes_per_second()).unwrap_or(USUAL_BUS * 1e9);
     let mut programs = Vec::new();
     for name in names {
         let bytes = seen.as_ref().and_then(|seen| seen.peak(&name));
@@ -247,16 +192,6 @@ fn gibibytes(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn programs_count_with_the_most_that_they_had_and_the_bus_with_what_it_gave() {
-        let text = r#"{"tenants": [{"name": "a", "peak_bytes": 5}], "departed": [{"name": "a", "peak_bytes": 7}],
-            "recent": [{"bytes_in": 600000000, "in_seconds": 0.02}, {"bytes_in": 0, "in_seconds": 0}]}"#;
-        let seen: Seen = serde_json::from_str(text).expect("a status");
-        assert_eq!((seen.peak("a"), seen.peak("b")), (Some(7), None));
-        assert_eq!(seen.rate().map(f64::round), Some(3e10));
-        assert_eq!(Seen::default().rate(), None, "nothing was copied");
-    }
 
     #[test]
     fn rates_are_numbers_above_zero() {

@@ -29,6 +29,8 @@ pub struct Status<'a> {
     driver: &'static str,
     socket: String,
     pid: u32,
+    /// It takes no new programs, and ends after the last one.
+    stopping: bool,
     arena: ArenaStatus,
     ledger: LedgerStatus,
     host_pool: PoolStatus,
@@ -388,6 +390,7 @@ impl Server {
             driver: self.options.driver.word(),
             socket: self.endpoint.path().display().to_string(),
             pid: std::process::id(),
+            stopping: self.lobby.is_closed(),
             arena: ArenaStatus {
                 gpu: gpu(),
                 bytes: self.memory.arena().capacity(),

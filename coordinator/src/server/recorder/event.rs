@@ -118,6 +118,11 @@ pub(in crate::server) enum What {
         time: Range<Instant>,
         late: bool,
     },
+    /// It had the GPU for so much of this time, as the arbiter counts it.
+    Worked {
+        time: Range<Instant>,
+        gpu_time: Duration,
+    },
     /// Memory of its was read on the GPU, to find what has changed.
     Scanned {
         bytes: u64,
@@ -170,6 +175,7 @@ impl What {
             Self::Freed { .. } => "freed",
             Self::Refused { .. } => "refused",
             Self::Request { .. } => "request",
+            Self::Worked { .. } => "worked",
             Self::Scanned { .. } => "scanned",
             Self::Scrubbed { .. } => "scrubbed",
         }
@@ -226,7 +232,8 @@ impl What {
             Self::Copied { time, .. }
             | Self::Scanned { time, .. }
             | Self::Scrubbed { time, .. }
-            | Self::Request { time, .. } => Some(time.clone()),
+            | Self::Request { time, .. }
+            | Self::Worked { time, .. } => Some(time.clone()),
             Self::Granted { demanded: since, .. } | Self::Allocated { asked: since, .. } => Some(*since..at),
             _ => None,
         }

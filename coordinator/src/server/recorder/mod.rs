@@ -5,6 +5,7 @@
 //! | `event` | what can happen |
 //! | `switches` | switches, put together from events |
 //! | `histogram` | how long things take |
+//! | `work` | how long programs have had the GPU |
 //! | `buckets` | the same in buckets that never change, for monitoring |
 //!
 //! There is one way in ([`Recorder::record`]). An event goes into a ring of bounded size, and everything that is shown is derived
@@ -14,12 +15,14 @@ mod buckets;
 pub(super) mod event;
 mod histogram;
 mod switches;
+mod work;
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
 use std::io::Write as _;
+use std::ops::Range;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use baton_contract::class::Class;
 use baton_contract::messages::Full;
@@ -30,6 +33,7 @@ use crate::policy::arbiter::TenantId;
 use event::{Recorded, Way, What};
 use histogram::Histogram;
 use switches::{Switches, keep};
+use work::Work;
 
 pub(super) use buckets::{BOUNDS, DepartedTotals, PhaseBuckets, Totals};
 pub(super) use histogram::Summary;
@@ -147,6 +151,7 @@ struct Known {
     /// How long it has waited for each of its turns, if it has had any.
     waits: Option<Box<Histogram>>,
     totals: Box<Totals>,
+    work: Work,
 }
 
 /// The recorder of one GPU.
@@ -201,10 +206,30 @@ impl Recorder {
         self.add(Instant::now(), None, what);
     }
 
+    /// A tenant has had the GPU for so long now.
+    pub(super) fn worked(&mut self, id: TenantId, all: Duration) {
+        let now = Instant::now();
+        let told = self.known.get_mut(&id).and_then(|known| known.work.see(now, all));
+        self.tell_work(now, id, told);
+    }
+
+    /// Whatever a tenant had of the GPU until now is written down.
+    pub(super) fn complete(&mut self, id: TenantId) {
+        let told = self.known.get_mut(&id).and_then(|known| known.work.take());
+        self.tell_work(Instant::now(), id, told);
+    }
+
+    fn tell_work(&mut self, now: Instant, id: TenantId, told: Option<(Range<Instant>, Duration)>) {
+        if let Some((time, gpu_time)) = told {
+            self.add(now, Some(id), What::Worked { time, gpu_time });
+        }
+    }
+
     fn add(&mut self, at: Instant, tenant: Option<TenantId>, what: What) {
         if let (Some(id), What::Joined { name, class }) = (tenant, &what) {
             let (name, totals) = (Arc::clone(name), Box::default());
-            self.known.insert(id, Known { name, class: *class, requests: None, waits: None, totals });
+            self.known
+                .insert(id, Known { name, class: *class, requests: None, waits: None, totals, work: Work::new(at) });
         }
         let name = tenant.and_then(|id| self.known.get(&id)).map(|known| Arc::clone(&known.name));
         self.counters.see(&what);
@@ -355,6 +380,8 @@ impl Recorder {
         };
         match what {
             What::Granted { arriving, .. } => shown.arriving = Some(*arriving),
+            What::Worked { gpu_time, .. } => shown.gpu_ns = u64::try_from(gpu_time.as_nanos()).ok(),
+            What::Departed { peak_bytes, .. } => shown.peak_bytes = Some(*peak_bytes),
             What::Joined { class, .. } => shown.class = Some(class.word().to_owned()),
             What::Arrived { story } if story.first_call_micros != u64::MAX => {
                 // The story ends now; whatever it says of itself, nothing in it was later.
@@ -380,8 +407,6 @@ fn trace(file: &mut Option<File>, record: &Record) {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use baton_contract::messages::ArrivalStory;
 
     use super::*;
@@ -520,6 +545,7 @@ mod tests {
             What::Freed { resident: 0 },
             What::Refused { bytes: 0, why: Full::Arena },
             What::Request { time: time.clone(), late: false },
+            What::Worked { time: time.clone(), gpu_time: took },
             What::Scanned { bytes: 0, time: time.clone() },
             What::Scrubbed { bytes: 0, time },
         ];

@@ -243,6 +243,7 @@ impl Switches {
             | What::Refused { .. }
             | What::Request { .. }
             | What::Scrubbed { .. }
+            | What::Worked { .. }
             | What::Scanned { .. } => {}
         }
         None
