@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use baton_coordinator::records;
 use baton_harness::client;
 use baton_harness::install::Install;
 use baton_views::fit::{Fit, Place, Program, Verdict};
@@ -21,7 +22,8 @@ const USUAL_BUS: f64 = 25.0;
 /// `baton fit`.
 #[derive(Clone, Debug, Args)]
 pub struct FitArgs {
-    /// Programs that run now, or that have ended lately, by name: they count with the most memory that they had.
+    /// Programs that run now, or that have ended here, by name: they count with the most memory that they had. What programs had is
+    /// remembered, also where no coordinator runs.
     #[arg(required_unless_present = "sizes", value_name = "NAME")]
     names: Vec<String>,
     /// A program that is yet to come, by the memory that it will have; once for each. A server that takes a fraction of the GPU has
@@ -29,7 +31,7 @@ pub struct FitArgs {
     #[arg(long = "size", value_name = "14GB|90%", value_parser = sized)]
     sizes: Vec<Size>,
     /// Plan for a GPU with so much memory, instead of the coordinator's or the one that is here.
-    #[arg(long, value_name = "80GB", conflicts_with_all = ["names", "gpu", "socket"])]
+    #[arg(long, value_name = "80GB", conflicts_with_all = ["gpu", "socket"])]
     gpu_memory: Option<Amount>,
     /// How much of the GPU's memory is lent to programs. [default: the coordinator's, else 90%]
     #[arg(long, value_name = "90%|70GiB")]
@@ -74,16 +76,16 @@ fn rate(word: &str) -> Result<f64, String> {
 ///
 /// # Errors
 ///
-/// When there is neither a coordinator nor a GPU to plan for, or no program of a name is known.
+/// When there is neither a coordinator nor a GPU to plan for, or no program of a name was seen.
 pub fn run(arguments: FitArgs) -> Result<bool, CliError> {
     let FitArgs { names, sizes, gpu_memory, arena, host_pool, bus, driver, json, place } = arguments;
     let seen: Option<Snapshot> = match gpu_memory {
         Some(_) => None,
-        None => match place.clone().find().and_then(|socket| Ok(client::status(&socket)?)) {
-            Ok(text) => Some(named::read(&text)?),
-            // Without names there is a GPU to ask instead.
-            Err(error) if !names.is_empty() => return Err(error),
-            Err(_) => None,
+        None => match place.running() {
+            Ok(socket) => Some(named::read(&client::status(&socket)?)?),
+            // There is a GPU to ask instead.
+            Err(CliError::NoCoordinator(_)) => None,
+            Err(error) => return Err(error),
         },
     };
     let (arena, pool) = match &seen {
@@ -97,8 +99,9 @@ pub fn run(arguments: FitArgs) -> Result<bool, CliError> {
     let bytes_per_second =
         bus.map(|gigabytes| gigabytes * 1e9).or_else(|| seen.as_ref()?.bytes_per_second()).unwrap_or(USUAL_BUS * 1e9);
     let mut programs = Vec::new();
+    let before = records::state_folder().map(|state| records::seen(&state)).unwrap_or_default();
     for name in names {
-        let bytes = seen.as_ref().and_then(|seen| seen.peak(&name));
+        let bytes = seen.as_ref().and_then(|seen| seen.peak(&name)).or_else(|| before.peak(&name));
         let bytes = bytes.ok_or_else(|| {
             CliError::Told(format!("no program called {name} has run here lately; say how much it has with --size"))
         })?;

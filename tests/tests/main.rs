@@ -51,6 +51,7 @@ mod printing; // timed
 mod quiet; // plain
 mod quotas; // timed
 mod ready; // timed
+mod records; // timed
 mod recut; // timed
 mod resting; // timed
 mod rules; // timed

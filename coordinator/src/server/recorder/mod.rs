@@ -5,6 +5,7 @@
 //! | `event` | what can happen |
 //! | `switches` | switches, put together from events |
 //! | `histogram` | how long things take |
+//! | `keeper` | has what happened written to a file as it happens |
 //! | `work` | how long programs have had the GPU |
 //! | `buckets` | the same in buckets that never change, for monitoring |
 //!
@@ -14,6 +15,7 @@
 mod buckets;
 pub(super) mod event;
 mod histogram;
+pub(super) mod keeper;
 mod switches;
 mod work;
 
@@ -30,8 +32,10 @@ use baton_views::event::{self as shown, History};
 use serde::Serialize;
 
 use crate::policy::arbiter::TenantId;
-use event::{Recorded, Way, What};
+use crate::records::Book;
+use event::{Recorded, Way, What, nanos_since};
 use histogram::Histogram;
+use keeper::{Kept, Tap};
 use switches::{Switches, keep};
 use work::Work;
 
@@ -174,6 +178,8 @@ pub(super) struct Recorder {
     phases: PhaseBuckets,
     /// Where each switch goes too, as a line of JSON.
     trace: Option<File>,
+    /// Where each event goes too.
+    tap: Option<Tap>,
 }
 
 impl Recorder {
@@ -193,6 +199,7 @@ impl Recorder {
             departed_totals: DepartedTotals::default(),
             phases: PhaseBuckets::default(),
             trace,
+            tap: None,
         }
     }
 
@@ -269,8 +276,19 @@ impl Recorder {
                 self.known.remove(&id);
             }
         }
+        let recorded = Recorded { at, id: tenant, tenant: name, what };
+        if let Some(tap) = &self.tap {
+            tap.give(self.count, &recorded);
+        }
         self.count += 1;
-        keep(&mut self.ring, Recorded { at, id: tenant, tenant: name, what }, EVENTS);
+        keep(&mut self.ring, recorded, EVENTS);
+    }
+
+    /// Has each event written to a book from now on, by a thread of its own.
+    pub(super) fn keep(&mut self, book: Book) -> std::io::Result<Kept> {
+        let (tap, kept) = keeper::start(book, self.start)?;
+        self.tap = Some(tap);
+        Ok(kept)
     }
 
     /// The GPU's UUID, as users read it.
@@ -349,48 +367,12 @@ impl Recorder {
             schema: shown::SCHEMA,
             gpu: self.gpu.to_string(),
             started_unix_ms: self.start_unix_ms,
-            now_ns: self.nanos(Instant::now()),
+            now_ns: nanos_since(self.start, Instant::now()),
             oldest,
             next,
             more: next < self.count,
-            events: events.into_iter().map(|(n, event)| self.shown(n, event)).collect(),
+            events: events.into_iter().map(|(n, event)| event.shown(n, self.start)).collect(),
         }
-    }
-
-    fn nanos(&self, at: Instant) -> u64 {
-        u64::try_from(at.saturating_duration_since(self.start).as_nanos()).unwrap_or(u64::MAX)
-    }
-
-    fn shown(&self, n: u64, event: &Recorded) -> shown::Event {
-        let Recorded { at, id, tenant, what } = event;
-        let time = what.time(*at);
-        let mut shown = shown::Event {
-            n,
-            ns: self.nanos(*at),
-            id: id.map(|id| id.0),
-            tenant: tenant.as_deref().map(str::to_owned),
-            what: what.word().to_owned(),
-            from_ns: time.as_ref().map(|time| self.nanos(time.start)),
-            to_ns: time.filter(|time| time.end != *at).map(|time| self.nanos(time.end)),
-            bytes: what.bytes(),
-            uncopied_bytes: what.uncopied(),
-            extents: what.extents(),
-            resident_bytes: what.resident(),
-            ..shown::Event::default()
-        };
-        match what {
-            What::Granted { arriving, .. } => shown.arriving = Some(*arriving),
-            What::Worked { gpu_time, .. } => shown.gpu_ns = u64::try_from(gpu_time.as_nanos()).ok(),
-            What::Departed { peak_bytes, .. } => shown.peak_bytes = Some(*peak_bytes),
-            What::Joined { class, .. } => shown.class = Some(class.word().to_owned()),
-            What::Arrived { story } if story.first_call_micros != u64::MAX => {
-                // The story ends now; whatever it says of itself, nothing in it was later.
-                let ago = story.end_micros.saturating_sub(story.first_call_micros).saturating_mul(1000);
-                shown.first_launch_ns = Some(shown.ns.saturating_sub(ago));
-            }
-            _ => {}
-        }
-        shown
     }
 }
 
