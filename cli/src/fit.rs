@@ -88,6 +88,15 @@ pub fn run(arguments: FitArgs) -> Result<bool, CliError> {
             Err(error) => return Err(error),
         },
     };
+    let mut programs = Vec::new();
+    let before = records::state_folder().map(|state| records::seen(&state)).unwrap_or_default();
+    for name in names {
+        let bytes = seen.as_ref().and_then(|seen| seen.peak(&name)).or_else(|| before.peak(&name));
+        let bytes = bytes.ok_or_else(|| {
+            CliError::Told(format!("no program called {name} has run here lately; say how much it has with --size"))
+        })?;
+        programs.push(Program { name, bytes });
+    }
     let (arena, pool) = match &seen {
         Some(seen) => {
             let all = seen.arena.bytes;
@@ -98,15 +107,6 @@ pub fn run(arguments: FitArgs) -> Result<bool, CliError> {
     let pool = host_pool.map_or(pool, |asked| asked.of(pool));
     let bytes_per_second =
         bus.map(|gigabytes| gigabytes * 1e9).or_else(|| seen.as_ref()?.bytes_per_second()).unwrap_or(USUAL_BUS * 1e9);
-    let mut programs = Vec::new();
-    let before = records::state_folder().map(|state| records::seen(&state)).unwrap_or_default();
-    for name in names {
-        let bytes = seen.as_ref().and_then(|seen| seen.peak(&name)).or_else(|| before.peak(&name));
-        let bytes = bytes.ok_or_else(|| {
-            CliError::Told(format!("no program called {name} has run here lately; say how much it has with --size"))
-        })?;
-        programs.push(Program { name, bytes });
-    }
     programs.extend(sizes.into_iter().map(|Size { word, amount }| Program { name: word, bytes: amount.of(arena) }));
     let fit = Fit::of(programs, Place { arena, host_pool: pool, bytes_per_second });
     let text = if json { serde_json::to_string_pretty(&fit).expect("numbers and names") + "\n" } else { shown(&fit) };

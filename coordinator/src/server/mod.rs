@@ -263,7 +263,8 @@ impl Server {
             tunings,
             arbiter: Scheduler::new(arbiter),
             turns: Turns::default(),
-            start: Instant::now(),
+            // One clock: what has happened and how long it runs are told by the same.
+            start: recorder.start(),
             awake_until: Instant::now(),
             looked_at_holders: Instant::now(),
             stop: Stop { flag: Arc::new(AtomicBool::new(false)), waker },

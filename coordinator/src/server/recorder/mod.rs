@@ -341,7 +341,12 @@ impl Recorder {
         &self.phases
     }
 
-    /// When the coordinator began, in milliseconds since 1970.
+    /// When the coordinator began.
+    pub(super) fn start(&self) -> Instant {
+        self.start
+    }
+
+    /// The same in milliseconds since 1970.
     pub(super) fn started_unix_ms(&self) -> u64 {
         self.start_unix_ms
     }
