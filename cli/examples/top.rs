@@ -62,7 +62,7 @@ fn picture(buffer: &Buffer) -> String {
     let [wide, high] = [f64::from(width) * WIDTH, f64::from(height) * HEIGHT].map(|size| size + 2.0 * MARGIN);
     let mut out = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {wide:.0} {high:.0}\" font-family=\"ui-monospace, 'DejaVu Sans \
-         Mono', monospace\" font-size=\"14\" xml:space=\"preserve\">\n<rect width=\"100%\" height=\"100%\" rx=\"6\" fill=\"{GROUND}\"/>\n"
+         Mono', monospace\" font-size=\"14\">\n<rect width=\"100%\" height=\"100%\" rx=\"6\" fill=\"{GROUND}\"/>\n"
     );
     for (line, cells) in buffer.content.chunks(usize::from(width)).enumerate() {
         let top = MARGIN + line as f64 * HEIGHT;
@@ -81,6 +81,8 @@ fn picture(buffer: &Buffer) -> String {
             if text.trim().is_empty() {
                 continue;
             }
+            // Other spaces would be one.
+            let text = text.replace(' ', "\u{a0}");
             let weight = if bold { " font-weight=\"bold\"" } else { "" };
             let _ = writeln!(
                 out,

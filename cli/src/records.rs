@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
 use baton_contract::memory::size;
-use baton_coordinator::records::{is_written, list, read, size as size_of, state_folder};
+use baton_coordinator::records::{is_written, list, read, size as size_of, state_folder, written};
 use baton_views::record::Record;
 use baton_views::words::duration;
 use baton_workbench::output::{print, remark};
@@ -74,14 +74,15 @@ impl Source {
     }
 }
 
-/// All records that this user can read, the newest first.
+/// All records that this user can read, the one that was written to last first.
 fn records() -> Vec<PathBuf> {
     let units = Path::new(UNITS);
     let user = std::env::var_os("USER").filter(|name| !name.is_empty()).map(|name| units.join(name));
     let states = state_folder().into_iter().chain([units.join(NODE)]).chain(user);
     let mut all: Vec<PathBuf> = states.flat_map(|state| list(&state)).collect();
-    all.sort_by(|one, other| other.file_name().cmp(&one.file_name()));
+    all.sort();
     all.dedup();
+    all.sort_by_key(|folder| std::cmp::Reverse(written(folder)));
     all
 }
 

@@ -13,6 +13,8 @@ use std::fs::{DirBuilder, File, OpenOptions, remove_dir, remove_file, rename};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, SystemTime};
 
 use baton_views::event::Event;
 use baton_views::record::{Head, Record, Seen};
@@ -26,6 +28,10 @@ pub const TEXT: u64 = 4 << 20;
 pub const RECORDS: usize = 24;
 /// How large all of them may be together.
 pub const ALL: u64 = 64 << 20;
+
+/// So often it is tried to lock a new one, which nobody else has reason to, and how soon again.
+const TRIES: u32 = 20;
+const PAUSE: Duration = Duration::from_millis(5);
 
 const LAST: &str = "events.jsonl";
 const BEFORE: &str = "before.jsonl";
@@ -56,6 +62,11 @@ pub fn read(folder: &Path) -> Option<Record> {
 /// How large it is.
 pub fn size(folder: &Path) -> u64 {
     [BEFORE, LAST].iter().filter_map(|name| folder.join(name).metadata().ok()).map(|found| found.len()).sum()
+}
+
+/// When something was written to it last.
+pub fn written(folder: &Path) -> Option<SystemTime> {
+    folder.join(LAST).metadata().and_then(|found| found.modified()).ok()
 }
 
 /// Whether its coordinator still writes it.
@@ -100,7 +111,9 @@ impl Book {
         let begun = || {
             let folder = new_folder(&state.join("records"), name)?;
             let lock = File::open(&folder)?;
-            flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+            // Who asks whether it is written has the lock for a moment.
+            let is_locked = |_: &u32| flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err();
+            (0..TRIES).take_while(is_locked).for_each(|_| sleep(PAUSE));
             let file = new_file(&folder.join(LAST))?;
             Ok((folder, lock, file))
         };
@@ -132,28 +145,32 @@ impl Book {
             self.head.see(&event);
             left.extend(event.tenant.zip(event.peak_bytes).map(|(name, bytes)| (name, bytes, event.ns)));
         }
-        if self.bytes + text.len() as u64 > TEXT {
-            self.turn_over();
+        if self.bytes + text.len() as u64 <= TEXT || self.turn_over() {
+            self.append(&text);
         }
-        self.append(&text);
         if !left.is_empty() {
             self.remember(&left);
         }
     }
 
-    /// Puts the text aside, in the place of the one before, and begins another.
-    fn turn_over(&mut self) {
-        let turned = || {
-            rename(self.folder.join(LAST), self.folder.join(BEFORE))?;
-            new_file(&self.folder.join(LAST))
+    /// Puts the text aside, in the place of the one before, and begins another. Says whether that could be done.
+    fn turn_over(&mut self) -> bool {
+        let turned = || match rename(self.folder.join(LAST), self.folder.join(BEFORE)) {
+            // It was put aside, and there was no room for another.
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => new_file(&self.folder.join(LAST)),
         };
         match turned() {
             Ok(file) => {
                 (self.file, self.bytes) = (file, 0);
                 let line = self.line();
                 self.append(&line);
+                true
             }
-            Err(error) => self.miss(&error),
+            Err(error) => {
+                self.miss(&error);
+                false
+            }
         }
     }
 

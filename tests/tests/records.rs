@@ -80,10 +80,9 @@ fn a_run_leaves_its_record_behind_and_so_does_a_coordinator_that_is_killed() {
     let mut first = hold::ready(&mut command, None);
     assert!(first.ask("quit", LIMIT).ends_with(" ok"));
     first.finish(LIMIT).succeeded();
-    // It ends by itself when its program has.
-    let none = |place: &Place| baton(place, &["logs"]).err.contains("no coordinator runs");
-    while !none(&prepared.place) {}
-    assert!(baton(&prepared.place, &["logs"]).out.contains("first has left"));
+    // It ends by itself when its program has, and writes the last lines then.
+    let is_complete = |logs: &Outcome| logs.err.contains("no coordinator runs") && logs.out.contains("first has left");
+    while !is_complete(&baton(&prepared.place, &["logs"])) {}
 
     let mut coordinator = Coordinator::of(prepared);
     let place = coordinator.place.clone();

@@ -223,7 +223,7 @@ struct Standing {
     running: bool,
     /// It goes on, or is about to, while memory of its is still on the way.
     arriving: bool,
-    /// It is its turn, and nothing of it runs before its memory has come.
+    /// It is its turn, and nothing of it runs before its memory has come, and its work is back.
     #[serde(skip)]
     loading: bool,
     /// Its work was taken off the GPU in the middle.
@@ -279,7 +279,7 @@ impl Server {
             suspended: self.arbiter.is_suspended(id) && self.arbiter.state(id).is_off_the_gpu(),
             running: has_gate_open && !is_descheduled,
             arriving: matches!(state, State::Arriving | State::Running) && tenant.extents().counts().missing > 0,
-            loading: state == State::Arriving && counts.missing > 0,
+            loading: state == State::Arriving,
             preempted: tenant.preemption.is_under_way() || has_gate_open && is_descheduled,
             waiting: matches!(state, State::Waiting | State::Arriving),
             // What cannot move is always there.

@@ -14,7 +14,7 @@ const WAITING: usize = 8 << 10;
 /// nothing does.
 const GATHERING: Duration = Duration::from_millis(200);
 /// For so long it is waited at the end for what has yet to be written.
-const ENDING: Duration = Duration::from_secs(1);
+const ENDING: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(5);
 
 /// Where events are put to be written.
