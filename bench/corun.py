@@ -196,6 +196,7 @@ class Run:
         kept = {"pauses": "preemptions", "set_aside": "deschedules"}
         kept |= {name: name for name in ("switches", "bytes_in", "bytes_out")}
         found = {name: status[field] for name, field in kept.items()}
+        found["gap_ms"] = status["times"]["gap"]
         self.result.setdefault("coordinator", {})[way] = found
 
     def paces(self, workers):

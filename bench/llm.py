@@ -13,6 +13,9 @@ one that is named twice is two. Parts, each by itself with `--parts`:
     baton       all of them at `--share` each as programs of one coordinator. They are asked in turn,
                 `--rounds` times, a prompt that no other round has: first after a switch, and once
                 more while resident. Between two servers is a rest (`--rest`).
+    beside      the first of them as a latency program, beside the training `--trained` as a batch
+                one: at each of `--beside` of the GPU in turn. It is asked all prompts `--repeat`
+                times with short rests, and the training's steps are counted meanwhile.
 
 The limit of a first token after a switch is that of a resident model, and its weights over the bus
 at the rate that a copy from pinned memory has, which is measured here too. The exit status is 0 if
@@ -33,10 +36,14 @@ import time
 
 from common import machine, programs, switches, table
 from common.coordinator import Coordinator, Driver, Install
-from common.serving_llms import HEADER, differs, judge, names_of, rows
+from common.serving_llms import BESIDE_HEADER, HEADER, beside_rows, differs, judge, names_of, rows
+from common.workers import Worker, WorkerFailed
+from loads import TRAINED
 from loads.llm_servers import CONTEXT, SHAPES, VOCABULARY, LlamaCpp, ServerFailed, Vllm, is_ready
 
-PARTS = ["alone", "together", "baton"]
+PARTS = ["alone", "together", "baton", "beside"]
+# Seconds in which the training runs alone, before a request beside it, and for any one step of it.
+TRAINING_ALONE, BESIDE_REST, STEP_LIMIT = 4, 0.3, 240
 # Measures the bus in a process of its own: this one must not be a client of the GPU.
 BUS = """
 import time, torch
@@ -123,10 +130,10 @@ class Scene:
             for _ in range(arguments.rounds)
         ]
 
-    def server(self, name, model, **more):
+    def server(self, name, model, share=None, **more):
         """Starts one."""
         log = self.folder / f"{name}-{len(list(self.folder.iterdir()))}.log"
-        return Server(self.engine, model, self.arguments.share, log, **more)
+        return Server(self.engine, model, share or self.arguments.share, log, **more)
 
     def ask(self, server, prompt):
         """Sends a prompt; gives what is kept of the answer."""
@@ -215,6 +222,58 @@ class Scene:
         }
 
 
+    def beside(self):
+        """The first server beside a training, at each of several shares of the GPU."""
+        return [self.beside_at(share) for share in self.arguments.beside]
+
+    def beside_at(self, share):
+        """The same at one."""
+        arguments, model = self.arguments, self.arguments.models[0]
+        driver = Driver(Install.of(arguments.baton), arguments.driver)
+        argv = [sys.executable, str(pathlib.Path(__file__).parent / "switch_train.py"), arguments.trained]
+        argv += ["--device", arguments.device, "--size", arguments.size]
+        with contextlib.ExitStack() as stack:
+            coordinator = stack.enter_context(
+                Coordinator(driver, arguments.arena, arguments.host_pool, more=arguments.serve)
+            )
+            log = (self.folder / f"training-{share}.log").open("w+")
+            training = Worker("training", coordinator.run("training", argv, "batch"), {}, log)
+            stack.callback(training.end)
+            training.answer(arguments.start_limit)
+            wrap = lambda argv: coordinator.run(model, argv, "latency")  # noqa: E731
+            server = self.server(f"beside-{share}", model, share=share, wrap=wrap)
+            stack.callback(server.end)
+            server.wait(arguments.start_limit)
+            self.ask(server, self.prompts[0])
+            _, alone = steps_during(training, lambda: time.sleep(TRAINING_ALONE))
+            prompts = self.prompts * arguments.repeat
+            before = coordinator.status()
+            answers, rate = steps_during(training, lambda: [self.ask_soon(server, one) for one in prompts])
+            _, records, complete = coordinator.since(before)
+        print(f"beside, {share:g}: {alone:.2f} steps/s alone, {rate:.2f} beside requests", flush=True)
+        return {
+            "share": share,
+            "trained": arguments.trained,
+            "ready_s": server.ready_seconds,
+            "answers": answers,
+            "moved": switches.total(records) if complete else None,
+            "steps_per_second": {"alone": alone, "beside": rate},
+        }
+
+    def ask_soon(self, server, prompt):
+        """Sends a prompt after a short rest."""
+        time.sleep(BESIDE_REST)
+        return self.ask(server, prompt)
+
+
+def steps_during(training, during):
+    """(what `during()` gives, the training's steps a second meanwhile)."""
+    before = training.ask("go", STEP_LIMIT)
+    gave = during()
+    after = training.ask("hold", STEP_LIMIT)
+    return gave, (after["steps"] - before["steps"]) / (after["at"] - before["at"])
+
+
 def bus_rate():
     """GB/s of a copy from pinned memory to the GPU."""
     ran = subprocess.run([sys.executable, "-c", BUS], capture_output=True, text=True, timeout=120)
@@ -236,6 +295,11 @@ def parse():
     parser.add_argument("--models", nargs="+", default=["7b", "1b"], choices=SHAPES)
     parser.add_argument("--parts", nargs="+", default=PARTS, choices=PARTS)
     parser.add_argument("--share", type=float, default=0.9, help="of the GPU's memory, each")
+    parser.add_argument("--beside", nargs="+", type=float, default=[0.5, 0.9], help="shares there")
+    parser.add_argument("--trained", default="corun_bert", choices=TRAINED, help="what trains there")
+    parser.add_argument("--repeat", type=int, default=3, help="of all prompts, there")
+    parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"], help="of the training")
+    parser.add_argument("--size", default="full", choices=["full", "small"], help="of the training")
     parser.add_argument("--rounds", type=int, default=20, help="prompts; switches of each server")
     parser.add_argument("--tokens", type=int, default=64, help="of each answer")
     parser.add_argument("--rest", type=float, default=1, help="seconds between two servers")
@@ -278,13 +342,15 @@ def main():
             result["bus_gbps"] = arguments.bus or bus_rate()
             for part in arguments.parts:
                 result[part] = getattr(scene, part)()
-        except ServerFailed as failure:
+        except (ServerFailed, WorkerFailed) as failure:
             judge(result)
             machine.write_json(arguments.out, result)
             sys.exit(f"llm.py: {machine.scrub(str(failure))}")
     judge(result)
     machine.write_json(arguments.out, result)
     print(table.text(HEADER, rows(result)))
+    if "beside" in result:
+        print(table.text(BESIDE_HEADER, beside_rows(result)))
     sys.exit(1 if differs(result) else 0)
 
 

@@ -417,6 +417,8 @@ def llm_section(runs):
         mode = ", with CUDA graphs" if run["graphs"] else ", eager" if run["engine"] == "vllm" else ""
         parts.append(f"**{run['engine']}{mode}**, {run['share']:g} of the GPU each:")
         parts.append(table.markdown(serving_llms.HEADER, serving_llms.rows(run)))
+        if "beside" in run:
+            parts.append(table.markdown(serving_llms.BESIDE_HEADER, serving_llms.beside_rows(run)))
         parts += [f"Bare, together: {name} {came}." for name, came in run.get("together", {}).items()]
     run = runs[-1]
     return section(

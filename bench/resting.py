@@ -5,7 +5,8 @@
 
 Two programs, which do not fit the arena together, take turns; each has been idle for `--rest`
 seconds when the other asks for the GPU. By class of both: from the other's demand until the gate of
-the one that rests is closed, with all its work ended (`decided_ms` and `drain_ms` of the switch).
+the one that rests is closed, with all its work ended (`decided_ms` and `drain_ms` of the switch). With
+`--holder-megabytes` one of the two is so large, and only the times count in which that one rests.
 
 And how often a second the control thread of a program wakes that is alone: at rest, in a loop
 without gaps, and in one with a gap of 1 ms after each step.
@@ -42,17 +43,22 @@ def switches_of(pid, thread):
 def yields(work, folder, urgency):
     """One class."""
     arguments = work.arguments
-    size = arguments.megabytes * MIB
-    plan = {name: (work.pieces(seed), urgency) for name, seed in SEEDS.items()}
+    sizes = {ONE: arguments.holder_megabytes or arguments.megabytes, OTHER: arguments.megabytes}
+    rests = [ONE] if arguments.holder_megabytes else list(SEEDS)
+    plan = {name: (work.pieces(seed, sizes[name]), urgency) for name, seed in SEEDS.items()}
     found = []
-    with work.serving(plan, folder, int(1.25 * size), 4 * size) as (serving, tenants):
+    # The larger one fits, and a quarter of the other beside it.
+    arena, pool = MIB * max(sizes.values()) + MIB * sizes[OTHER] // 4, MIB * (max(sizes.values()) + 3 * sizes[OTHER])
+    with work.serving(plan, folder, arena, pool) as (serving, tenants):
         seen = 0
         for _ in range(arguments.tries):
             for name in SEEDS:
-                time.sleep(arguments.rest)
+                # One whose rest does not count may ask at once.
+                if name == OTHER or OTHER in rests:
+                    time.sleep(arguments.rest)
                 tenants.ask(name, "steps 1")
                 last = serving.try_status()["recent"][-1]
-                if last["n"] > seen and last["to"] == name:
+                if last["n"] > seen and last["to"] == name and last["from"] in rests:
                     found.append(last["phases"]["decided_ms"] + last["drain_ms"])
                 seen = last["n"]
         told = tenants.all("told")
@@ -61,11 +67,11 @@ def yields(work, folder, urgency):
         for name, seed in SEEDS.items()
         if first_difference(
             told[name]["digests"],
-            bare_digests(work, seed, len(told[name]["ms"]) - WARM_UP, folder),
+            bare_digests(work, seed, len(told[name]["ms"]) - WARM_UP, folder, sizes[name]),
         )
         is not None
     ]
-    return {"ms": figures(found) if found else None, "wrong": wrong}
+    return {"holder_megabytes": sizes[ONE], "ms": figures(found) if found else None, "wrong": wrong}
 
 
 def wakes(work, folder):
@@ -111,6 +117,7 @@ def parse():
     parser.add_argument("--rest", type=float, default=1, help="seconds before each try")
     parser.add_argument("--seconds", type=float, default=5, help="for which wakes are counted")
     parser.add_argument("--megabytes", type=int, default=1024, help="of each program")
+    parser.add_argument("--holder-megabytes", type=int, help="of one of them, if it is to be another size")
     parser.add_argument("--piece", type=int, default=16, help="MiB of a piece of these")
     parser.add_argument("--classes", nargs="+", default=CLASSES, choices=CLASSES)
     worker_options(parser)

@@ -168,10 +168,10 @@ class Work:
         argv = [sys.executable, str(HERE / "stopped_work.py"), load, "--device", arguments.device]
         return [*argv, "--size", arguments.size, *map(str, words)]
 
-    def pieces(self, seed):
-        """One with pieces of memory."""
+    def pieces(self, seed, megabytes=None):
+        """One with pieces of memory; of so much, if another size is meant."""
         arguments = self.arguments
-        sizes = ["--megabytes", arguments.megabytes, "--piece", arguments.piece]
+        sizes = ["--megabytes", megabytes or arguments.megabytes, "--piece", arguments.piece]
         return self.argv(PIECES, *sizes, "--seed", seed)
 
     @contextlib.contextmanager
@@ -211,9 +211,9 @@ def counts(serving):
     return {"left_out": log.count(LEFT_OUT), "inside": log.count(INSIDE), **counters}
 
 
-def bare_digests(work, seed, steps, folder):
+def bare_digests(work, seed, steps, folder, megabytes=None):
     """What so many steps of `pieces` give without Baton."""
-    with work.bare({PIECES: work.pieces(seed)}, folder) as tenants:
+    with work.bare({PIECES: work.pieces(seed, megabytes)}, folder) as tenants:
         tenants.ask(PIECES, f"steps {steps}")
         return tenants.ask(PIECES, "told")["digests"]
 

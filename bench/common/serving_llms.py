@@ -7,6 +7,8 @@ from common import corunning
 
 HEADER = ["server", "first token", "n", "P50 ms", "P99 ms", "limit ms", "of limit"]
 HEADER += ["per token ms", "GB in", "GB out", "tokens"]
+BESIDE_HEADER = ["server", "of the GPU", "beside", "n", "P50 ms", "P99 ms", "P99 of alone"]
+BESIDE_HEADER += ["per token ms", "of alone", "training", "GB in", "GB out", "tokens"]
 KINDS = {"resident": "resident", "switch": "after a switch"}
 
 
@@ -33,6 +35,12 @@ def asked_of(result):
 
 def judge(result):
     """Puts whether they are equal, and how many there are, where the tokens themselves were."""
+    for one in result.get("beside", []):
+        alone = result.get("alone", {}).get(result["models"][0], {}).get("answers", [])
+        for at, answer in enumerate(one["answers"]):
+            tokens = answer.pop("tokens")
+            if alone:
+                answer["equal"] = tokens == alone[at % len(alone)]["tokens"]
     for _, _, asked, alone in asked_of(result):
         for one, bare in zip(asked, alone):
             for kind in KINDS:
@@ -47,7 +55,8 @@ def judge(result):
 
 def differs(result):
     """Whether any server under Baton gave other tokens than bare; false where bare was not run."""
-    return any(
+    beside = [answer for one in result.get("beside", []) for answer in one["answers"]]
+    return any(answer.get("equal") is False for answer in beside) or any(
         one[kind].get("equal") is False
         for _, _, asked, _ in asked_of(result)
         for one in asked
@@ -81,4 +90,26 @@ def rows(result):
             said = f"{equal} of {n} equal" if alone else ""
             per_token = f"{figures(answers, 'per_token_ms')[1]:.2f}"
             found.append([name, title, n, f"{p50:.1f}", f"{p99:.1f}", *limits, per_token, *gigabytes, said])
+    return found
+
+
+def beside_rows(result):
+    """For each share of the GPU: the first server beside a training, against the same server bare and alone."""
+    model = result["models"][0]
+    alone = result.get("alone", {}).get(model, {}).get("answers", [])
+    found = []
+    for one in result.get("beside", []):
+        n, p50, p99 = figures(one["answers"])
+        per_token = figures(one["answers"], "per_token_ms")[1]
+        times, ratios = [f"{p50:.1f}", f"{p99:.1f}", f"{per_token:.2f}"], ["", ""]
+        if alone:
+            ratios = [f"{p99 / figures(alone)[2]:.2f}", f"{per_token / figures(alone, 'per_token_ms')[1]:.2f}"]
+        steps = one["steps_per_second"]
+        kept = f"{steps['beside'] / steps['alone']:.2f}" if steps["alone"] else ""
+        moved = one["moved"] or {}
+        gigabytes = [f"{moved[way] / 1e9:.1f}" if way in moved else "" for way in ("bytes_in", "bytes_out")]
+        equal = sum(answer.get("equal", False) for answer in one["answers"])
+        said = f"{equal} of {n} equal" if alone else ""
+        row = [model, f"{one['share']:g}", one["trained"].removeprefix("corun_"), n, *times[:2], ratios[0], times[2]]
+        found.append([*row, ratios[1], kept, *gigabytes, said])
     return found

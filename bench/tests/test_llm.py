@@ -86,6 +86,19 @@ class Rows(unittest.TestCase):
         self.assertTrue(serving_llms.differs(result))
         self.assertNotIn("[1, 3]", json.dumps(result), "the tokens themselves are not kept")
 
+    def test_beside_a_training_tokens_are_compared_prompt_by_prompt_and_steps_are_a_part_of_those_alone(self):
+        result = run([1, 2])
+        answers = [answer(11.0, [1, 2]), answer(12.0, [1, 2]), answer(13.0, [1, 3])]
+        steps = {"alone": 8.0, "beside": 2.0}
+        beside = {"share": 0.5, "trained": "corun_bert", "answers": answers, "steps_per_second": steps}
+        result["beside"] = [beside | {"moved": None}]
+        serving_llms.judge(result)
+        row = serving_llms.beside_rows(result)[0]
+        self.assertEqual(row[:7], ["1b", "0.5", "bert", 3, "12.0", "13.0", "1.30"])
+        self.assertEqual(row[8:], ["1.00", "0.25", "", "", "2 of 3 equal"])
+        self.assertTrue(serving_llms.differs(result))
+        self.assertNotIn("[1, 3]", json.dumps(result), "the tokens themselves are not kept")
+
     def test_two_servers_of_a_model_have_two_names(self):
         names = list(serving_llms.names_of(["7b", "1b", "1b"]))
         self.assertEqual(names, [("7b", "7b"), ("1b", "1b"), ("1b-2", "1b")])
@@ -128,7 +141,7 @@ class Script(unittest.TestCase):
         out = pathlib.Path(folder, "out.json")
         argv = [sys.executable, str(BENCH / "llm.py"), "--baton", str(baton.parent), "--bus", "50"]
         argv += ["--site", str(pathlib.Path(folder, "site")), "--models", "tiny", "tiny", "--rounds", "2"]
-        argv += ["--tokens", "3", "--rest", "0", "--out", str(out)]
+        argv += ["--tokens", "3", "--rest", "0", "--out", str(out), "--parts", "alone", "together", "baton"]
         done = subprocess.run(argv, capture_output=True, text=True, env={**os.environ, **settings})
         return done, json.loads(out.read_text())
 

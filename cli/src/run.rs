@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, OsStr, OsString};
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::hash::{BuildHasher as _, DefaultHasher, Hash as _, Hasher as _, RandomState};
 use std::io::IsTerminal as _;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
@@ -15,6 +15,7 @@ use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use baton_contract::class::Class;
+use baton_contract::memory::size;
 use baton_contract::messages::DriverKind;
 use baton_contract::scheduling::{Change, Scheduling};
 use baton_contract::{settings, socket_path};
@@ -28,6 +29,7 @@ use clap::Args;
 
 use super::program::{Kind, Root};
 use super::settings::Settings;
+use super::units::Amount;
 use super::{CliError, DriverChoice, gpu_uuid, named_socket, program, usual_socket};
 
 /// The exit code that says that `baton run` itself has failed, as `env` and `timeout` have it.
@@ -51,6 +53,10 @@ pub struct Run {
     /// How long a request may take, for `latency`: the one that has to be answered first goes first.
     #[arg(long, value_name = "20ms", value_parser = super::set::micros)]
     slo: Option<u64>,
+    /// Start using the GPU when so much memory is free for the program, on the GPU and on the host together: then it waits instead of
+    /// running out of memory, and has that much for certain. All processes that it starts have it together. A part is one of the GPU.
+    #[arg(long, value_name = "14GB|90%")]
+    needs: Option<Amount>,
     /// Let the program run without Baton if it cannot share the GPU. Otherwise it ends, with exit code 125.
     #[arg(long)]
     optional: bool,
@@ -151,6 +157,7 @@ fn prepare(run: &Run, program: &OsStr, file: &Path, command: &mut Command) -> Re
     if offer.driver == DriverKind::Simulated {
         command.envs(DriverChoice::Simulated.set()?);
     }
+    let needs = needs(run, &offer)?;
     let gpu = socket_path::gpu_name(offer.gpu);
     command.env("LD_PRELOAD", preload(&shim, &std::env::var_os("LD_PRELOAD").unwrap_or_default()));
     command.env("ASAN_OPTIONS", sanitizers(std::env::var_os("ASAN_OPTIONS")));
@@ -177,6 +184,9 @@ fn prepare(run: &Run, program: &OsStr, file: &Path, command: &mut Command) -> Re
     put(settings::CLASS, run.class.map(|class| class.word().into()));
     put(settings::WEIGHT, run.weight.map(|weight| weight.to_string().into()));
     put(settings::SLO_MICROS, run.slo.map(|slo| slo.to_string().into()));
+    put(settings::NEEDS, needs.map(|bytes| bytes.to_string().into()));
+    // Nothing else says of processes that they are of one run.
+    put(settings::RUN, needs.map(|_| RandomState::new().build_hasher().finish().to_string().into()));
     Ok(connection)
 }
 
@@ -218,15 +228,17 @@ fn simulated(words: &[OsString], program: usize) -> String {
     said.join(" ")
 }
 
+/// What a setting in the environment says, if it is there.
+fn of<T: FromStr>(name: &'static CStr, what: &str) -> Result<Option<T>, CliError> {
+    let name = self::name(name);
+    let Some(word) = std::env::var_os(name).filter(|word| !word.is_empty()) else { return Ok(None) };
+    let value = word.to_str().and_then(|word| word.parse().ok());
+    let wrong = || CliError::Told(format!("{name}={} is not {what}", Path::new(&word).display()));
+    value.ok_or_else(wrong).map(Some)
+}
+
 /// How the program is to be scheduled, by options and by what its environment says: whatever cannot be is refused here.
 fn scheduling(run: &Run) -> Result<(), CliError> {
-    fn of<T: FromStr>(name: &'static CStr, what: &str) -> Result<Option<T>, CliError> {
-        let name = self::name(name);
-        let Some(word) = std::env::var_os(name).filter(|word| !word.is_empty()) else { return Ok(None) };
-        let value = word.to_str().and_then(|word| word.parse().ok());
-        let wrong = || CliError::Told(format!("{name}={} is not {what}", Path::new(&word).display()));
-        value.ok_or_else(wrong).map(Some)
-    }
     let said = Change {
         class: run.class.or(of(settings::CLASS, "latency, normal or batch")?),
         weight: run.weight.or(of(settings::WEIGHT, "a number from 1 to 1000")?),
@@ -234,6 +246,24 @@ fn scheduling(run: &Run) -> Result<(), CliError> {
         suspended: None,
     };
     Scheduling::default().changed(said).check().map_err(|error| CliError::Told(error.to_owned()))
+}
+
+/// What the program needs, in bytes, if the user says so, by the option or in its environment.
+fn needs(run: &Run, offer: &Offer) -> Result<Option<u64>, CliError> {
+    let needs = match run.needs {
+        Some(Amount::Bytes(bytes)) => Some(bytes),
+        Some(part) => Some(part.of(offer.bytes)),
+        None => of(settings::NEEDS, "a number of bytes")?,
+    };
+    match needs {
+        Some(bytes) if bytes > offer.all => Err(CliError::Told(format!(
+            "the program needs {} of memory, and arena and host pool together have {}; start the coordinator with a larger \
+             `--host-pool`",
+            size(bytes),
+            size(offer.all)
+        ))),
+        needs => Ok(needs),
+    }
 }
 
 /// Refuses a program that would not start or would go without Baton, and says what it is if it may start others that do not.

@@ -52,6 +52,10 @@ pub struct Offer {
     pub gpu: [u8; 16],
     /// Which driver the coordinator uses.
     pub driver: DriverKind,
+    /// The size of "the GPU" that programs see, in bytes.
+    pub bytes: u64,
+    /// What all programs together can have, in bytes.
+    pub all: u64,
 }
 
 /// Announces a program, whose coming the coordinator waits for while the connection is open; none if there is no coordinator, or
@@ -77,8 +81,8 @@ pub fn announce(path: &Path) -> Result<Option<(OwnedFd, Offer)>, NoAnswer> {
             Err(error) => return Err(told(&error)),
         };
         match FromCoordinator::decode(&received.message) {
-            Ok((_, FromCoordinator::Admission(Admission::Offer { gpu, driver, .. }))) => {
-                return Ok(Some((socket, Offer { gpu, driver })));
+            Ok((_, FromCoordinator::Admission(Admission::Offer { gpu, driver, bytes, all }))) => {
+                return Ok(Some((socket, Offer { gpu, driver, bytes, all })));
             }
             Ok((_, FromCoordinator::Admission(Admission::Refused { reason: Refusal::Busy, text }))) => {
                 if start.elapsed() > SILENCE && !std::mem::replace(&mut is_said, true) {

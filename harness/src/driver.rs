@@ -157,6 +157,8 @@ fn quiet(program: &Path) -> Command {
         settings::CLASS,
         settings::WEIGHT,
         settings::SLO_MICROS,
+        settings::NEEDS,
+        settings::RUN,
         settings::REQUIRE,
         settings::GPU,
     ];

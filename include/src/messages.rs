@@ -96,6 +96,10 @@ declare::messages! {
                 scheduling: Scheduling,
                 /// UUID of the GPU that it is about to use.
                 gpu: [u8; 16],
+                /// What its run is to be sure of having, in bytes; 0 if it takes what there is.
+                needs: u64,
+                /// Which programs share that: those of one user that say the same number.
+                run: u64,
             } carries 1,
             /// The only message of who will come, or sends somebody: the coordinator is not to end before this connection
             /// does. Answered by [`Admission::Offer`].
@@ -400,11 +404,13 @@ declare::messages! {
                 /// Its slot on the activity page; [`ACTIVITY_SLOTS`](crate::page::ACTIVITY_SLOTS) for none.
                 slot: u32,
             } carries 5,
-            /// The answer to an [`Opening::Hello`] when there are as many tenants as there may be: the welcome comes when
-            /// one has left and those before have had theirs.
+            /// The answer to an [`Opening::Hello`] when there are as many tenants as there may be, or less memory than it needs: the
+            /// welcome comes when there is room, and those before have had theirs.
             2 => Queued {
                 /// How many wait before this one.
                 ahead: u32,
+                /// How many bytes there are too few; 0 if it waits for its place alone.
+                lacking: u64,
             },
             /// No: the connection ends.
             3 => Refused {
@@ -421,6 +427,8 @@ declare::messages! {
                 driver: DriverKind,
                 /// The size of "the GPU" that programs see, in bytes.
                 bytes: u64,
+                /// What all programs together can have, in bytes, on the GPU and on the host.
+                all: u64,
             },
             /// The answer to a tool: a piece of a JSON text.
             5 => Text {

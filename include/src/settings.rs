@@ -29,6 +29,12 @@ pub const WEIGHT: &core::ffi::CStr = c"BATON_WEIGHT";
 /// How long its requests may take, in microseconds, for `latency`.
 pub const SLO_MICROS: &core::ffi::CStr = c"BATON_SLO_MICROS";
 
+/// What the program needs of arena and host pool together, in bytes: it joins when there is so much, which is then kept for it.
+pub const NEEDS: &core::ffi::CStr = c"BATON_NEEDS";
+
+/// Set by `baton run --needs`: a number that all processes of one run have in common, so that they share what the run needs.
+pub const RUN: &core::ffi::CStr = c"BATON_RUN";
+
 /// `whole`: no call of this program runs before all its memory is back after an eviction. For programs that reach memory in
 /// ways that cannot be seen, such as pointers that kernels hide in a module's variables.
 pub const GATE: &core::ffi::CStr = c"BATON_GATE";

@@ -63,9 +63,11 @@ fn serving() -> Serving {
 
 fn join(coordinator: &Coordinator, at: usize) -> BareTenant {
     let name = format!("{}-{}", NAMES[at % NAMES.len()], at / NAMES.len());
-    let Opening::Hello { name, mut scheduling, gpu } = greeting(coordinator, &name) else { unreachable!("a greeting") };
+    let Opening::Hello { name, mut scheduling, gpu, .. } = greeting(coordinator, &name) else {
+        unreachable!("a greeting")
+    };
     scheduling.class = [Class::Latency, Class::Normal, Class::Batch][at % 3];
-    BareTenant::greet(coordinator, &Opening::Hello { name, scheduling, gpu }.encode(GpuNumber::ANY))
+    BareTenant::greet(coordinator, &Opening::Hello { name, scheduling, gpu, needs: 0, run: 0 }.encode(GpuNumber::ANY))
 }
 
 /// Wants the GPU, has it for a while, and rests, until it is over.

@@ -28,7 +28,7 @@ pub fn greeting(coordinator: &Coordinator, name: &str) -> Opening {
     for (at, byte) in gpu.iter_mut().enumerate() {
         *byte = u8::from_str_radix(&digits[2 * at..2 * at + 2], 16).expect("hexadecimal");
     }
-    Opening::Hello { name: name.to_owned(), scheduling: Scheduling::default(), gpu }
+    Opening::Hello { name: name.to_owned(), scheduling: Scheduling::default(), gpu, needs: 0, run: 0 }
 }
 
 /// A connection to the coordinator whose socket this is.

@@ -19,7 +19,7 @@ pub(crate) fn urgent(coordinator: &Coordinator, name: &str) -> Vec<u8> {
     match greeting(coordinator, name) {
         Opening::Hello { name, gpu, .. } => {
             let scheduling = Scheduling { class: Class::Latency, ..Scheduling::default() };
-            Opening::Hello { name, scheduling, gpu }.encode(GpuNumber::ANY)
+            Opening::Hello { name, scheduling, gpu, needs: 0, run: 0 }.encode(GpuNumber::ANY)
         }
         other => panic!("{other:?}"),
     }

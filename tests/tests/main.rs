@@ -39,6 +39,7 @@ mod malformed; // timed
 mod metrics; // timed
 mod mute; // timed
 mod namespaces; // timed
+mod needing; // timed
 mod newer; // timed
 mod nvml; // timed
 mod observe; // timed

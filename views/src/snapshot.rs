@@ -246,6 +246,8 @@ pub struct Newcomer {
     pub name: String,
     pub pid: Option<i32>,
     pub waited_seconds: f64,
+    pub needs_bytes: Option<u64>,
+    pub waits_for: WaitsFor,
     pub quotas: Vec<Met>,
 }
 

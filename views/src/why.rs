@@ -48,11 +48,13 @@ pub enum Reason {
     Disconnected,
     /// As many programs share the GPU as may.
     Join,
+    /// There is less memory left than it has said that it needs.
+    Room,
 }
 
 impl Reason {
     /// All of them.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Idle,
         Self::Running,
         Self::Turn,
@@ -70,6 +72,7 @@ impl Reason {
         Self::Unresponsive,
         Self::Disconnected,
         Self::Join,
+        Self::Room,
     ];
 
     /// Whether a program does nothing for that reason.
@@ -140,6 +143,12 @@ fn of_newcomer(snapshot: &Snapshot, at: usize, newcomer: &Newcomer) -> String {
     let waited = duration_ms(newcomer.waited_seconds * 1e3);
     let name = &newcomer.name;
     match newcomer.quotas.iter().find(|met| met.quota == Quota::Tenants) {
+        _ if newcomer.waits_for.bytes > 0 => format!(
+            "{name} has waited to join for {waited}: it needs {} of memory, and {} of that are not free. {ahead}\n\
+             It joins when others have freed as much or ended; `baton serve --host-pool` allows more.",
+            words::bytes(newcomer.needs_bytes.unwrap_or(0)),
+            words::bytes(newcomer.waits_for.bytes)
+        ),
         Some(met) => format!("{name} has waited to join for {waited}: {met}.\nIt joins when one of those has ended."),
         None => format!(
             "{name} has waited to join for {waited}: no more than {} may share the GPU at once. {ahead}\n\
@@ -232,6 +241,7 @@ fn waits(tenant: &Tenant) -> String {
              Baton.\nThe coordinator's log says why; to share the GPU again, start it anew."
         ),
         Reason::Join => format!("{name} {has_waited} to join."),
+        Reason::Room => format!("{name} {has_waited} to join, until the memory that it needs is free."),
     }
 }
 

@@ -72,7 +72,8 @@
 //!
 //! **Running beside others.** While nothing has to move because all fits together ([`Arbiter::set_together`]), tenants of class latency
 //! are **corunners**: their gates are open all the time, and they have no turn. Others keep back while a corunner is at work, but that is
-//! between the tenants (the activity page). When not all fits any more, corunners are told to leave, and take turns as anybody does; what
+//! between the tenants (the activity page). One that has come in by a turn ends its request before others are put on the GPU beside it,
+//! but nobody is kept waiting for too long by that. When not all fits any more, corunners are told to leave, and take turns as anybody does; what
 //! they did as corunners they did when nobody had to wait for a turn, so it does not count against them.
 //!
 //! The time in which a holder can do nothing for corunners at work ([`Pressure`]) is no part of its turn. When those who were

@@ -15,7 +15,9 @@ use super::memory::{Attaching, MemoryEvent};
 use super::preemption::PreemptEvent;
 use super::receive::Socket;
 use super::recorder::event::What;
+use super::tenants::table::Tenants;
 use super::tenants::tenant::Tenant;
+use crate::books::reservations::{Need, Run};
 use crate::policy::arbiter::{Decision, Event, Pressure, State, TenantId};
 
 /// So many reports of a tenant are heard in a round: then the others have their turn.
@@ -28,7 +30,11 @@ impl Server {
     pub(super) fn hear_stranger(&mut self, at: u32) {
         let Some((peer, opening, descriptor)) = self.lobby.hear(at) else { return };
         match opening {
-            Opening::Hello { name, scheduling, gpu } => self.greet(peer, name, scheduling, gpu, descriptor),
+            Opening::Hello { name, scheduling, gpu, needs, run } => {
+                let number = run;
+                let need = (needs > 0).then(|| Need { run: Run { guest: peer.guest(), number }, bytes: needs });
+                self.greet(peer, name, scheduling, need, gpu, descriptor);
+            }
             Opening::Expect => self.answer_expect(peer),
             Opening::Status => self.answer_status(peer),
             Opening::Events { next } => self.answer_events(peer, next),
@@ -366,8 +372,8 @@ impl Server {
 
     pub(super) fn tell_arbiter(&mut self, tenant: TenantId, event: Event) {
         let is_work = matches!(event, Event::Demand | Event::Closed | Event::Preempted);
-        if let Some(class) = self.tenants.get(tenant).filter(|_| is_work).map(Tenant::class) {
-            self.turns.at_work(class, self.now());
+        if let Some(one) = self.tenants.get(tenant).filter(|_| is_work) {
+            self.turns.at_work(one.class(), one.scheduling.requests.get(), self.now());
         }
         self.set_costs();
         let decisions = self.arbiter.handle(self.now(), tenant, event);
@@ -495,20 +501,20 @@ impl Server {
     pub(super) fn look_at_activity(&mut self) {
         let now = self.now();
         let changes = self.corun.changes();
+        let usual = |tenants: &Tenants, id: TenantId| tenants.get(id)?.scheduling.requests.get();
         for (id, busy) in &changes {
             self.arbiter.set_busy(now, *id, *busy);
             self.turns().count(*id, now);
             if !busy {
                 self.turns().read_requests(*id);
             }
-            self.turns.at_work(Class::Latency, now);
+            self.turns.at_work(Class::Latency, usual(&self.tenants, *id), now);
         }
         self.turns().limit_holders(now);
         if self.corun.is_allowed() {
             self.preemptions().set_slices(&changes);
         }
-        let usual = |id: TenantId| self.tenants.get(id)?.scheduling.requests.get();
-        let usual = changes.iter().filter(|(_, busy)| *busy).filter_map(|(id, _)| usual(*id)).max();
+        let usual = changes.iter().filter(|(_, busy)| *busy).filter_map(|(id, _)| usual(&self.tenants, *id)).max();
         let (together, overdue) = (self.arbiter.is_together(), self.arbiter.is_anybody_overdue());
         let verdict = self.corun.judge(now, together, overdue, usual);
         self.arbiter.set_pressure(now, verdict.pressure);

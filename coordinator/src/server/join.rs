@@ -13,7 +13,7 @@ use baton_contract::wire::VERSION;
 use baton_views::quota::{Met, Quota};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
-use super::lobby::{FULL, Newcomer, Refused, refuse};
+use super::lobby::{FULL, Lacks, Newcomer, Refused, refuse};
 use super::recorder::event::What;
 use super::tenants::connection::{Connection, Pages};
 use super::tenants::peer::Peer;
@@ -22,6 +22,7 @@ use super::tenants::shared::{Shared, TenantsPage};
 use super::tenants::table::Tenants;
 use super::tenants::tenant::{Stuck, Tenant};
 use super::{Isolation, Options, Server};
+use crate::books::reservations::Need;
 use crate::policy::arbiter::Event;
 
 /// One tenant of so many is the coordinator's user's or root's.
@@ -34,6 +35,7 @@ impl Server {
         mut peer: Peer,
         name: String,
         scheduling: Scheduling,
+        need: Option<Need>,
         gpu: [u8; 16],
         sent: Option<OwnedFd>,
     ) {
@@ -44,10 +46,8 @@ impl Server {
         if let Some(kept_out) = self.lobby.kept_out(guest) {
             return refuse(&mut peer, kept_out);
         }
-        let may_join = |guest| self.lobby.kept_out(guest).is_none() && is_room_for(&self.tenants, &self.options, guest);
-        let waits = !may_join(guest) || self.lobby.waiting().any(|(other, _)| may_join(other.peer.guest()));
-        if waits && let Some(full) = self.lobby.full(guest) {
-            return refuse(&mut peer, full);
+        if let Some(never) = need.and_then(|need| self.memory.never_has(&self.tenants, need)) {
+            return refuse(&mut peer, (Refusal::Failed, never));
         }
         let process = match self.process_of(&peer, gpu, sent) {
             Ok(process) => process,
@@ -56,11 +56,37 @@ impl Server {
         let name = if name.is_empty() { "unnamed".to_owned() } else { shown(&name) };
         let (scheduling, met) = self.options.quotas.bound(guest, scheduling);
         met.iter().for_each(|met| log::warn!("{name} is scheduled otherwise than it asked for: {met}"));
-        let newcomer = Newcomer { peer, name, process, scheduling, met };
-        if waits {
-            return self.lobby.wait(newcomer);
+        let newcomer = Newcomer { peer, name, process, scheduling, met, need };
+        // Others may have come before it, and wait until this round ends.
+        let is_behind = self.first_newcomer().is_some() || need.is_some() && self.lobby.waiting().next().is_some();
+        let lacks = self.lacks(&newcomer);
+        if lacks == Lacks::Nothing && !is_behind {
+            return self.welcome(newcomer);
         }
-        self.welcome(newcomer);
+        match self.lobby.full(guest) {
+            Some(full) => refuse(&mut { newcomer }.peer, full),
+            None => self.lobby.wait(newcomer, if let Lacks::Memory(bytes) = lacks { bytes } else { 0 }),
+        }
+    }
+
+    /// What a newcomer lacks, for now.
+    pub(super) fn lacks(&self, newcomer: &Newcomer) -> Lacks {
+        let guest = newcomer.peer.guest();
+        if self.lobby.kept_out(guest).is_some() || !is_room_for(&self.tenants, &self.options, guest) {
+            return Lacks::Place;
+        }
+        match newcomer.need.map_or(0, |need| self.memory.lacking(&self.tenants, need)) {
+            0 => Lacks::Nothing,
+            bytes => Lacks::Memory(bytes),
+        }
+    }
+
+    /// Who may come in first of those who wait.
+    fn first_newcomer(&self) -> Option<usize> {
+        if self.tenants.len() >= self.options.tuning.max_tenants {
+            return None;
+        }
+        self.lobby.first(self.options.tuning.max_wait, |newcomer| self.lacks(newcomer))
     }
 
     /// The process that greets, or why it is not let in.
@@ -83,22 +109,19 @@ impl Server {
 
     /// Lets those in who have waited for the longest, as many as there is room for.
     pub(super) fn welcome_newcomers(&mut self) {
-        while self.tenants.len() < self.options.tuning.max_tenants
-            && let Some(newcomer) = self.lobby.next(|lobby, waiting| {
-                let guest = waiting.peer.guest();
-                lobby.kept_out(guest).is_none() && is_room_for(&self.tenants, &self.options, guest)
-            })
-        {
-            self.welcome(newcomer);
+        while let Some(at) = self.first_newcomer() {
+            let Some(mut newcomer) = self.lobby.take(at) else { return };
+            match newcomer.need.and_then(|need| self.memory.never_has(&self.tenants, need)) {
+                Some(why) => refuse(&mut newcomer.peer, (Refusal::Failed, why)),
+                None => self.welcome(newcomer),
+            }
         }
     }
 
     /// From here on nobody is let in, also none of those who wait for that.
     pub(super) fn send_newcomers_away(&mut self) {
         self.lobby.close();
-        while let (Some(mut newcomer), Some(closed)) =
-            (self.lobby.next(|_, _| true), self.lobby.closed(Refusal::Failed))
-        {
+        while let (Some(mut newcomer), Some(closed)) = (self.lobby.take(0), self.lobby.closed(Refusal::Failed)) {
             refuse(&mut newcomer.peer, closed);
         }
     }
@@ -109,8 +132,9 @@ impl Server {
         if let Some(closed) = self.lobby.closed(Refusal::Busy) {
             return refuse(&mut peer, closed);
         }
-        let bytes = self.memory().offer_of_later(peer.guest());
-        let offer = Admission::Offer { gpu: self.memory.gpu().uuid, driver: self.options.driver, bytes };
+        let guest = peer.guest();
+        let (bytes, all) = (self.memory().offer_of_later(guest), self.memory.most_of(guest));
+        let offer = Admission::Offer { gpu: self.memory.gpu().uuid, driver: self.options.driver, bytes, all };
         if peer.send(&offer, &[]).is_ok() {
             self.outsiders.expect(link::peer(peer.as_fd()).and_then(|peer| peer.process));
             self.lobby.stays(peer);
@@ -147,7 +171,7 @@ impl Server {
     }
 
     fn make_tenant(&mut self, newcomer: Newcomer) -> Result<Tenant, (Peer, io::Error)> {
-        let Newcomer { peer: mut control, name, process, scheduling, .. } = newcomer;
+        let Newcomer { peer: mut control, name, process, scheduling, need, .. } = newcomer;
         let prepared = (|| -> io::Result<_> {
             let (page, page_file) = Shared::written_by_us()?;
             let theirs = TenantsPage::new()?;
@@ -181,7 +205,7 @@ impl Server {
         let pages = Pages { coordinators: page, tenants: theirs };
         let requests = Peer::new(ours, control.gpu(), control.guest());
         let connection = Connection::new(process, (control, requests), pages);
-        let mut tenant = Tenant::new(name, connection, scheduling);
+        let mut tenant = Tenant::new(name, connection, scheduling, need);
         tenant.scheduling.stuck = Stuck {
             keeps_memory: self.options.isolation == Isolation::Strict,
             killed_after: self.options.on_stuck.killed_after(tenant.connection.control.guest().is_some()),

@@ -389,7 +389,8 @@ impl Server {
         let haste = self.haste_ends().filter(|end| *end > Instant::now());
         let tenants = self.tenants.index().deadline();
         let corun = self.corun.next_timer(self.start);
-        let lobby = self.lobby.next_timer().into_iter().chain(self.endpoint.next_look()).min();
+        let held_up = self.lobby.next_held_up(self.options.tuning.max_wait);
+        let lobby = self.lobby.next_timer().into_iter().chain(held_up).chain(self.endpoint.next_look()).min();
         let holders = self.next_look_at_holders();
         let unsent = self.tenants.next_try();
         // Somebody was on the way, or is just looking for a coordinator.

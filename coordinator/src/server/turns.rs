@@ -38,8 +38,8 @@ pub(super) struct Access<'a> {
 
 impl Turns {
     /// Somebody of this class is at work, or wants to be.
-    pub(super) fn at_work(&mut self, class: Class, now: Micros) {
-        self.lately.at_work(class, now);
+    pub(super) fn at_work(&mut self, class: Class, usual: Option<Micros>, now: Micros) {
+        self.lately.at_work(class, usual, now);
     }
 
     /// When it has to be looked again how much the holder keeps in flight, by the arbiter's clock.

@@ -13,6 +13,7 @@ use std::time::Instant;
 use baton_contract::class::Class;
 use baton_contract::cuda::{CUDA_SUCCESS, CUdevice};
 use baton_contract::link::{Chosen, Received, Unconnected};
+use baton_contract::memory::size;
 use baton_contract::messages::{Admission, FromCoordinator, MAX_NAME, Message as _, Opening, Refusal};
 use baton_contract::page::{ACTIVITY_SLOTS, CoordinatorPage, PAGE_BYTES};
 use baton_contract::scheduling::Scheduling;
@@ -92,7 +93,8 @@ fn is_only_shared_if_it_can_be(uuid: [u8; 16]) -> bool {
 /// Becomes a tenant of a GPU's coordinator.
 pub(super) fn join(device: CUdevice, uuid: [u8; 16], channels: Own) -> Result<Session, Unjoined> {
     let (path, chosen) = place(uuid).ok_or(Unjoined::NotAsked)?;
-    let hello = Opening::Hello { name: name(), scheduling: scheduling()?, gpu: uuid };
+    let (needs, run) = needs()?;
+    let hello = Opening::Hello { name: name(), scheduling: scheduling()?, gpu: uuid, needs, run };
     if !gate::prepare() {
         return Err(cannot(
             "this system has no membarrier, so calls cannot be held back",
@@ -149,19 +151,25 @@ fn greet(path: &Path, chosen: Chosen, hello: &Opening, uuid: [u8; 16]) -> Result
         // Whoever does not hear us may have said why.
         let _ = link::send(socket.as_fd(), &hello.encode(GpuNumber::ANY), &[own.as_fd()], false);
         let asked = Instant::now();
-        let mut ahead = None;
+        let mut queued = None;
         let received = loop {
             match link::receive(socket.as_fd(), false) {
                 Ok(Some(received)) => match FromCoordinator::decode(&received.message) {
-                    Ok((_, FromCoordinator::Admission(Admission::Queued { ahead: before }))) => ahead = Some(before),
+                    Ok((_, FromCoordinator::Admission(Admission::Queued { ahead, lacking }))) => {
+                        queued = Some((ahead, lacking))
+                    }
                     _ => break received,
                 },
                 Ok(None) => return Err(gone()),
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
                 Err(error) => return Err(cannot(format!("{at}: {error}"), look_at_the_log())),
             }
-            match ahead {
-                Some(ahead) => waiting.say(&format_args!(
+            match queued {
+                Some((ahead, lacking @ 1..)) => waiting.say(&format_args!(
+                    "{} more of memory are to be free for this program (`baton run --needs`), and {ahead} wait before this one",
+                    size(lacking)
+                )),
+                Some((ahead, 0)) => waiting.say(&format_args!(
                     "as many programs share the GPU as may (`baton serve --max-programs`), and {ahead} wait before this one"
                 )),
                 None if asked.elapsed() < PATIENCE => waiting.say(&format_args!("the coordinator at {at} does not answer yet")),
@@ -265,12 +273,6 @@ fn session_of(
 
 /// How the user wants this program to be scheduled.
 fn scheduling() -> Result<Scheduling, Unjoined> {
-    fn of<T: FromStr>(name: &CStr, usual: T, what: &str) -> Result<T, Unjoined> {
-        let Some(word) = user::setting(name) else { return Ok(usual) };
-        let value = word.to_str().and_then(|word| word.parse().ok());
-        let name = name.to_string_lossy();
-        value.ok_or_else(|| cannot(format!("{name}={} is not {what}", word.to_string_lossy()), "correct it"))
-    }
     let scheduling = Scheduling {
         class: of(settings::CLASS, Class::default(), "latency, normal or batch")?,
         weight: of(settings::WEIGHT, 1, "a number from 1 to 1000")?,
@@ -280,6 +282,21 @@ fn scheduling() -> Result<Scheduling, Unjoined> {
         .check()
         .map(|()| scheduling)
         .map_err(|why| cannot(why, "correct BATON_CLASS, BATON_WEIGHT or BATON_SLO_MICROS"))
+}
+
+/// What a setting says, or what is usual.
+fn of<T: FromStr>(name: &CStr, usual: T, what: &str) -> Result<T, Unjoined> {
+    let Some(word) = user::setting(name) else { return Ok(usual) };
+    let value = word.to_str().and_then(|word| word.parse().ok());
+    let name = name.to_string_lossy();
+    value.ok_or_else(|| cannot(format!("{name}={} is not {what}", word.to_string_lossy()), "correct it"))
+}
+
+/// What this program needs, and the number of the run that needs it together; its own if it was started alone.
+fn needs() -> Result<(u64, u64), Unjoined> {
+    let needs = of(settings::NEEDS, 0, "a number of bytes")?;
+    let alone = u64::from(std::process::id());
+    Ok((needs, of(settings::RUN, alone, "a number")?))
 }
 
 /// `baton run` has left a connection open, so that a coordinator waits for this program, which has joined the one at this path:

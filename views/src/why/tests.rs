@@ -18,7 +18,10 @@ fn every_reason_has_sentences_of_its_own_that_name_the_program_and_say_what_help
     for reason in Reason::ALL {
         let said = of_tenant(&tenant(reason, &["serve"]));
         assert!(said.starts_with("train ") && said.contains("1.50 s"), "{said}");
-        assert!(said.lines().count() == 2 || !reason.is_a_wait() || reason == Reason::Join, "{said}");
+        assert!(
+            said.lines().count() == 2 || !reason.is_a_wait() || matches!(reason, Reason::Join | Reason::Room),
+            "{said}"
+        );
         assert!(all.insert(said));
     }
 }

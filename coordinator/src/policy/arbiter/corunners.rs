@@ -140,8 +140,11 @@ impl Arbiter {
         if !self.corunners.welcome || self.tenants.len() < 2 {
             return;
         }
+        // One that is about a request keeps the baton until that has ended: the others would only be put on the GPU to be taken off again.
+        let is_urgent = |id: TenantId| self.tenants.get(id).is_some_and(|tenant| tenant.class() == Class::Latency);
+        let keeps_back = |id: TenantId| !is_urgent(id) && !self.is_overdue(id);
         let is_ready = |turn: &Turn| turn.stage == Stage::Running && turn.resident.is_some();
-        let ready = self.turn.as_ref().filter(|turn| is_ready(turn));
+        let ready = self.turn.as_ref().filter(|turn| is_ready(turn) && !self.next().is_some_and(keeps_back));
         if ready.is_some_and(|turn| self.tenants.get(turn.tenant).is_some_and(Tenant::can_corun))
             && let Some(turn) = self.take_turn()
         {

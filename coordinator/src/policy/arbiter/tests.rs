@@ -550,13 +550,43 @@ fn a_guest_that_leaves_has_left_before_it_gets_the_baton() {
 #[test]
 fn an_urgent_holder_makes_way_without_leaving_when_all_fit_together() {
     let mut arbiter = running(&[Latency, Batch]);
-    assert_eq!(arbiter.handle(MS, B, Demand), [Contend(A, Some(500))]);
     arbiter.set_together(true);
-    assert_eq!(arbiter.tick(2 * MS), [Corun(A, true), SwapIn(B)]);
+    assert_eq!(arbiter.tick(2 * MS), [Corun(A, true)]);
+    assert_eq!(arbiter.handle(2 * MS, B, Demand), [SwapIn(B)]);
     assert_eq!(arbiter.handle(2 * MS, B, Resident), [Grant(B)]);
     assert_eq!((arbiter.state(A), arbiter.holder()), (State::Corunning, Some(B)));
     assert_eq!(arbiter.handle(3 * MS, A, Left), []);
     assert_eq!(arbiter.holder(), Some(B));
+}
+
+#[test]
+fn an_urgent_holder_that_others_wait_for_ends_its_request_first() {
+    let mut arbiter = running(&[Latency, Batch]).with_max_wait(10 * QUANTUM);
+    assert_eq!(arbiter.handle(MS, B, Demand), [Contend(A, Some(500))]);
+    arbiter.set_together(true);
+    assert_eq!(arbiter.tick(2 * MS), []);
+    assert_eq!(arbiter.handle(3 * MS, A, Closed), [SwapIn(B)]);
+    assert_eq!(arbiter.handle(4 * MS, B, Resident), [Grant(B)]);
+    // From its next request on it is beside the other.
+    assert_eq!(arbiter.handle(5 * MS, A, Demand), [Corun(A, true), Grant(A)]);
+}
+
+#[test]
+fn nobody_waits_longer_than_max_wait_for_the_end_of_a_request() {
+    let mut arbiter = running(&[Latency, Batch]).with_max_wait(10 * QUANTUM);
+    arbiter.handle(MS, B, Demand);
+    arbiter.set_together(true);
+    assert_eq!(arbiter.next_timer(), Some(MS + 10 * QUANTUM));
+    assert_eq!(arbiter.tick(MS + 10 * QUANTUM), [Corun(A, true), SwapIn(B)]);
+}
+
+#[test]
+fn one_that_is_urgent_too_does_not_wait_for_the_end_of_a_request() {
+    let mut arbiter = running(&[Latency, Latency]);
+    arbiter.set_cost(B, MS);
+    arbiter.handle(MS, B, Demand);
+    arbiter.set_together(true);
+    assert_eq!(arbiter.tick(2 * MS), [Corun(A, true), SwapIn(B)]);
 }
 
 #[test]
@@ -577,8 +607,10 @@ fn only_who_is_urgent_and_has_all_its_memory_runs_beside_others() {
     assert_eq!(arbiter.handle(2 * MS, B, Demand), [Revoke(A)]);
     assert_eq!(arbiter.handle(3 * MS, A, Preempted), [SwapIn(B)]);
     assert_eq!(arbiter.handle(4 * MS, B, Ready), [Grant(B), Contend(B, Some(500))]);
-    // And makes way as soon as it has.
-    assert_eq!(arbiter.handle(5 * MS, B, Resident), [Corun(B, true), SwapIn(A)]);
+    assert_eq!(arbiter.handle(5 * MS, B, Resident), []);
+    arbiter.set_cost(B, 0);
+    assert_eq!(arbiter.handle(6 * MS, B, Closed), [SwapIn(A)]);
+    assert_eq!(arbiter.handle(7 * MS, B, Demand), [Corun(B, true), Grant(B)]);
 }
 
 fn slo(micros: Micros) -> Scheduling {

@@ -9,6 +9,7 @@ use serde::Serialize;
 
 use crate::policy::arbiter::{State, TenantId};
 use crate::server::Server;
+use crate::server::lobby::Lacks;
 use crate::server::outsiders::Outsider;
 use crate::server::recorder::{
     BOUNDS, Counters, Departed, DepartedTotals, Histograms, PhaseBuckets, Record, Summary, Totals,
@@ -147,6 +148,8 @@ struct NewcomerStatus {
     user: Option<u32>,
     quotas: Vec<Met>,
     waited_seconds: f64,
+    /// What it needs; none if it takes what there is.
+    needs_bytes: Option<u64>,
     /// That it waits to join.
     waits_for: WaitsFor,
 }
@@ -368,8 +371,10 @@ impl Server {
             user: newcomer.process.user(),
             quotas: self.quota_in_the_way_of(newcomer).into_iter().chain(newcomer.met.iter().cloned()).collect(),
             waited_seconds: since.elapsed().as_secs_f64(),
+            needs_bytes: newcomer.need.map(|need| need.bytes),
             waits_for: WaitsFor {
-                reason: Reason::Join,
+                reason: if newcomer.need.is_some() { Reason::Room } else { Reason::Join },
+                bytes: if let Lacks::Memory(bytes) = self.lacks(newcomer) { bytes } else { 0 },
                 since_ms: Some(since.elapsed().as_secs_f64() * 1e3),
                 ..WaitsFor::default()
             },

@@ -23,6 +23,7 @@ use baton_views::quota::Met;
 use super::event_loop::{EventLoop, Interest, Source};
 use super::tenants::peer::Peer;
 use super::tenants::process::Process;
+use crate::books::reservations::Need;
 use crate::endpoint::{Closing, Endpoint};
 use debts::Debts;
 pub(super) use strangers::FULL;
@@ -38,6 +39,19 @@ pub(super) struct Newcomer {
     pub(super) scheduling: Scheduling,
     /// What kept it from more.
     pub(super) met: Vec<Met>,
+    /// What it needs.
+    pub(super) need: Option<Need>,
+}
+
+/// What one that waits lacks now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lacks {
+    /// Nothing: it can come in.
+    Nothing,
+    /// There are as many programs as may be, or others of its user have a debt.
+    Place,
+    /// So many bytes of memory, of what it needs.
+    Memory(u64),
 }
 
 /// So many programs of a guest may wait to become tenants.
@@ -263,19 +277,38 @@ impl Lobby {
     }
 
     /// Has a newcomer wait until it is its turn.
-    pub(super) fn wait(&mut self, mut newcomer: Newcomer) {
+    pub(super) fn wait(&mut self, mut newcomer: Newcomer, lacking: u64) {
         let ahead = self.waiting.len() as u32;
         self.last = self.last.wrapping_add(1);
         let number = self.last;
         let is_watched = self.events.add(&newcomer.peer, Source::Newcomer(number), Interest::Read).is_ok();
-        if is_watched && newcomer.peer.send(&Admission::Queued { ahead }, &[]).is_ok() {
+        if is_watched && newcomer.peer.send(&Admission::Queued { ahead, lacking }, &[]).is_ok() {
             self.waiting.push_back(Waiting { number, since: Instant::now(), newcomer });
         }
     }
 
-    /// Who has waited for the longest of those who may, and waits no longer.
-    pub(super) fn next(&mut self, may: impl Fn(&Self, &Newcomer) -> bool) -> Option<Newcomer> {
-        let at = self.waiting.iter().position(|waiting| may(self, &waiting.newcomer))?;
+    /// Who may come in first, of those who wait, and is at this place: who has waited for the longest and lacks nothing. Those who need
+    /// memory come in in order. But nobody is held up by one that lacks some for longer than this.
+    pub(super) fn first(&self, most: Duration, lacks: impl Fn(&Newcomer) -> Lacks) -> Option<usize> {
+        let mut is_held_up = false;
+        self.waiting.iter().position(|Waiting { since, newcomer, .. }| match lacks(newcomer) {
+            Lacks::Nothing => newcomer.need.is_none() || !is_held_up || since.elapsed() >= most,
+            Lacks::Place => false,
+            Lacks::Memory(_) => {
+                is_held_up = true;
+                false
+            }
+        })
+    }
+
+    /// When those have waited for so long who need memory.
+    pub(super) fn next_held_up(&self, most: Duration) -> Option<Instant> {
+        let needing = self.waiting.iter().filter(|waiting| waiting.newcomer.need.is_some());
+        needing.map(|waiting| waiting.since + most).filter(|at| *at > Instant::now()).min()
+    }
+
+    /// Who waits at this place, and does so no longer.
+    pub(super) fn take(&mut self, at: usize) -> Option<Newcomer> {
         let newcomer = self.waiting.remove(at)?.newcomer;
         self.events.remove(&newcomer.peer);
         Some(newcomer)

@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use baton_contract::memory::{GRANULE, SizeClass};
+use baton_contract::memory::{GRANULE, SizeClass, size};
 use baton_contract::messages::{Answer, ExtentId, Full};
 use baton_contract::wire::MAX_DESCRIPTORS;
 use baton_views::quota::Quota;
@@ -179,20 +179,17 @@ impl Access<'_> {
             Some(Full::Arena)
         } else if own > self.offered_to(id) {
             Some(Full::Held)
-        } else if bytes > self.grantable() {
+        } else if bytes > self.grantable_to(id) {
             Some(Full::HostPool)
         } else {
             None
         }
     }
 
-    /// What there is of arena and host pool for all tenants, on top of what they have.
-    pub(super) fn grantable(&self) -> u64 {
-        let (arena, pool) = (self.memory.arena.capacity(), self.memory.pool.bytes());
-        // As long as everything fits the arena, nothing ever has to move. Beyond that, one extent's room is
-        // kept free, so that one can always go where another comes from.
-        let most = arena.max((arena + pool).saturating_sub(self.memory.arena.largest_class().bytes()));
-        most.saturating_sub(self.tenants.totals().used())
+    /// What of arena and host pool a tenant can have on top of what all have, in bytes.
+    pub(super) fn grantable_to(&self, id: TenantId) -> u64 {
+        let run = self.tenants.get(id).and_then(|tenant| tenant.need).map(|need| need.run);
+        self.memory.grantable(self.tenants, run)
     }
 
     /// Serves claims as far as possible, then who is swapped in: whoever claims anything has the baton, and is waited for before it
@@ -326,13 +323,21 @@ impl Access<'_> {
 
     /// Says no to an allocation.
     fn deny(&mut self, id: TenantId, full: Full, bytes: u64) {
+        let run = self.tenants.get(id).and_then(|tenant| tenant.need).map(|need| need.run);
+        let kept = self.tenants.reservations().of_others(run);
         let Some(tenant) = self.tenants.get_mut(id) else { return };
         tenant.memory.is_over(Notice::PutOff);
         let why = match full {
             Full::Arena => {
                 format!("with its {} MiB that is more than the arena", tenant.extents().counts().bytes >> 20)
             }
-            Full::HostPool => "arena and host pool together have no room; a larger --host-pool would help".to_owned(),
+            Full::HostPool => {
+                let kept = match kept {
+                    0 => String::new(),
+                    bytes => format!(", with {} that are kept for others (`baton run --needs`)", size(bytes)),
+                };
+                format!("arena and host pool together have no room{kept}; a larger --host-pool would help")
+            }
             Full::Held => "the memory for it is held by a program that does not give it back".to_owned(),
         };
         log::warn!("{} asked for {} MiB and got none: {why}", tenant.name, bytes >> 20);

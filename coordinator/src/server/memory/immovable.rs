@@ -105,7 +105,8 @@ impl Access<'_> {
     /// What all tenants see of the ledger now.
     fn shown(&self) -> Shown {
         let step = (self.memory.arena.configured() / STEPS).max(1);
-        let (capacity, grantable) = (self.memory.arena.capacity(), self.grantable() / step * step);
+        let (capacity, grantable) =
+            (self.memory.arena.capacity(), self.memory.grantable(self.tenants, None) / step * step);
         Shown { capacity, immovable: self.immovable_bytes(), grantable }
     }
 
@@ -127,7 +128,7 @@ impl Access<'_> {
         let others = others.saturating_add(self.bytes_beside(id));
         let guest = tenant.connection.control.guest();
         tenant.connection.page.arena_bytes.store(own.saturating_sub(others).min(self.quota_of(guest)), Relaxed);
-        let more = self.grantable().min(self.quota_left(guest));
+        let more = self.grantable_to(id).min(self.memory.quota_left(self.tenants, guest));
         let could_have = tenant.extents().counts().used().saturating_add(more);
         tenant.connection.page.could_have_bytes.store(could_have, Relaxed);
     }
@@ -135,7 +136,10 @@ impl Access<'_> {
     /// What is shown to one that has just come, of this guest's if it is one's.
     pub(in crate::server) fn first_offer(&self, guest: Option<u32>) -> (u64, u64) {
         let total = self.memory.offered().saturating_sub(self.immovable_bytes());
-        (total.min(self.quota_of(guest)), self.grantable().min(self.quota_left(guest)))
+        (
+            total.min(self.quota_of(guest)),
+            self.memory.grantable(self.tenants, None).min(self.memory.quota_left(self.tenants, guest)),
+        )
     }
 
     /// What is shown to one that comes later, or never.

@@ -2,6 +2,7 @@
 //!
 //! | file | what it does |
 //! |---|---|
+//! | `admission` | how much memory there is for those who come, and for more of those who are here |
 //! | `allocate` | whether a tenant may have so much more, and frames for it |
 //! | `frames` | free ones, new ones, dirty ones |
 //! | `quotas` | what a guest's programs may have |
@@ -25,6 +26,7 @@
 //! needed for the answer: the tenants, to tell them what to map; the arbiter, only to see whose turn it is; the ledger. What
 //! others have to act upon comes back as a [`MemoryEvent`].
 
+mod admission;
 mod allocate;
 mod beside;
 mod consolidate;

@@ -10,9 +10,6 @@ use crate::books::arena::FrameId;
 use crate::policy::arbiter::TenantId;
 use crate::server::recorder::event::What;
 
-/// One of so many bytes is the coordinator's user's and root's alone, however many guests there are.
-const OWN_PART: u64 = 8;
-
 impl Access<'_> {
     fn guest(&self, id: TenantId) -> Option<u32> {
         self.tenants.get(id)?.connection.control.guest()
@@ -21,15 +18,6 @@ impl Access<'_> {
     /// What one of a guest's programs may have at most, as far as quotas are concerned.
     pub(super) fn quota_of(&self, guest: Option<u32>) -> u64 {
         guest.map_or(u64::MAX, |_| self.memory.rules.quotas.arena)
-    }
-
-    /// How much more the programs of this guest may have together.
-    pub(super) fn quota_left(&self, guest: Option<u32>) -> u64 {
-        let Some(user) = guest else { return u64::MAX };
-        let all = self.memory.arena.capacity() + self.memory.pool.bytes();
-        let left = |most: u64, used: u64| most.saturating_sub(used);
-        let own = left(self.memory.rules.quotas.memory(), self.tenants.memory_of_guest(user).used());
-        own.min(left(all - all / OWN_PART, self.tenants.memory_of_guests().used()))
     }
 
     /// How much more those of this tenant's user may have that does not move: beside the arena, or in it and within others' reach.
@@ -66,7 +54,7 @@ impl Access<'_> {
         // Several of them may be about to get some.
         let is_its = |claim: &&Claim| self.guest(claim.tenant()) == Some(guest);
         let claimed: u64 = self.memory.claims.iter().filter(is_its).map(Claim::bytes).sum();
-        let left = self.quota_left(Some(guest)).saturating_sub(claimed);
+        let left = self.memory.quota_left(self.tenants, Some(guest)).saturating_sub(claimed);
         let most = self.tenants.memory_of_guest(guest).used() + claimed + left;
         (bytes > left).then(|| Met { quota: Quota::HostPool, most: size(most), asked: size(bytes) })
     }

@@ -129,10 +129,24 @@ pub(super) struct Histograms {
     allocate: Histogram,
     /// Requests of tenants of class latency.
     request: Histogram,
+    /// From the end of such a request until work goes on that had made way for it.
+    gap: Histogram,
+    /// When the last request ended, if work has been off the GPU for it since.
+    #[serde(skip)]
+    rested: Option<Instant>,
 }
 
 impl Histograms {
     fn see(&mut self, at: Instant, what: &What) {
+        match what {
+            What::Descheduled => self.rested = None,
+            What::Request { time, .. } => self.rested = Some(time.end),
+            What::Rescheduled => {
+                let rested = self.rested.take().map(|end| at.saturating_duration_since(end));
+                rested.into_iter().for_each(|gap| self.gap.add(gap));
+            }
+            _ => {}
+        }
         let Some(took) = what.took(at) else { return };
         match what {
             What::Granted { .. } => self.wait.add(took),
@@ -415,6 +429,25 @@ mod tests {
         let preempt = recorder.times().preempt.summary();
         assert_eq!(preempt.count, many);
         assert!(preempt.p50.is_some_and(|ms| (1.98..2.02).contains(&ms)));
+    }
+
+    #[test]
+    fn a_gap_is_from_the_end_of_a_request_until_what_made_way_for_it_goes_on() {
+        let mut recorder = Recorder::new("GPU-0".into(), None);
+        let (served, other, now) = (TenantId(1), TenantId(2), Instant::now());
+        [1, 2].map(|id| joined(&mut recorder, id));
+        let request = |recorder: &mut Recorder| {
+            recorder.record(served, What::Request { time: now..Instant::now(), late: false });
+        };
+        // One for which nobody had to make way.
+        request(&mut recorder);
+        recorder.record(other, What::Descheduled);
+        request(&mut recorder);
+        recorder.record(other, What::Rescheduled);
+        // In the middle of a request, because it has waited for too long.
+        recorder.record(other, What::Descheduled);
+        recorder.record(other, What::Rescheduled);
+        assert_eq!(recorder.times().gap.summary().count, 1);
     }
 
     /// A tenant that comes, has a turn with memory that moves, and goes: so many events.

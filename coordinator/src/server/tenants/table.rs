@@ -14,6 +14,7 @@ use super::index::Index;
 use super::peer::{Peer, Sent};
 use super::tenant::Tenant;
 use crate::books::extents::{Counts, Extents};
+use crate::books::reservations::{Reservations, Run};
 use crate::policy::arbiter::TenantId;
 use crate::server::event_loop::{EventLoop, Interest, Source};
 
@@ -30,6 +31,8 @@ pub(in crate::server) struct Tenants {
     /// The same of each guest's who has a tenant, and of all guests'.
     guest_totals: BTreeMap<u32, Counts>,
     all_guests_total: Counts,
+    /// What is kept for those who have said what they need.
+    reservations: Reservations,
     /// Which quotas keep tenants from what they have asked for.
     met: BTreeMap<TenantId, BTreeMap<Quota, Met>>,
     index: Index,
@@ -57,6 +60,7 @@ impl Tenants {
             totals: Counts::default(),
             guest_totals: BTreeMap::new(),
             all_guests_total: Counts::default(),
+            reservations: Reservations::default(),
             met: BTreeMap::new(),
             index: Index::default(),
             touched: Vec::new(),
@@ -92,6 +96,7 @@ impl Tenants {
             self.behind.insert(id);
         }
         self.guests.add(tenant.connection.control.guest());
+        tenant.need.into_iter().for_each(|need| self.reservations.come(need));
         self.all.insert(id, tenant);
         self.touched.push(id);
         Ok(id)
@@ -104,6 +109,9 @@ impl Tenants {
         self.events.remove(&tenant.connection.process);
         let extents = std::mem::take(&mut tenant.memory.extents);
         self.totals = self.totals.less(extents.counts());
+        if let Some(need) = tenant.need {
+            self.reservations.go(need.run, extents.counts().used());
+        }
         let guest = tenant.connection.control.guest();
         self.guests.remove(guest);
         if let Some(total) = guest.and_then(|user| self.guest_totals.get_mut(&user)) {
@@ -218,6 +226,7 @@ impl Tenants {
         self.touch(id);
         let tenant = self.all.get_mut(&id)?;
         let guest = tenant.connection.control.guest();
+        let reserved = tenant.need.map(|need| (need.run, &mut self.reservations));
         let extents = &mut tenant.memory.extents;
         let before = *extents.counts();
         let totals = [
@@ -225,7 +234,7 @@ impl Tenants {
             guest.map(|user| self.guest_totals.entry(user).or_default()),
             guest.map(|_| &mut self.all_guests_total),
         ];
-        Some(Changing { id, extents, before, totals, changed: &mut self.changed })
+        Some(Changing { id, extents, before, totals, reserved, changed: &mut self.changed })
     }
 
     /// What the extents of a guest's tenants add up to.
@@ -236,6 +245,11 @@ impl Tenants {
     /// What those of all guests' do.
     pub(in crate::server) fn memory_of_guests(&self) -> &Counts {
         &self.all_guests_total
+    }
+
+    /// What is kept for those who have said what they need.
+    pub(in crate::server) fn reservations(&self) -> &Reservations {
+        &self.reservations
     }
 
     /// A quota keeps a tenant from what it has asked for.
@@ -355,6 +369,8 @@ pub(in crate::server) struct Changing<'a> {
     before: Counts,
     /// All sums of which it is a part.
     totals: [Option<&'a mut Counts>; 3],
+    /// If it has said what it needs: its run's.
+    reserved: Option<(Run, &'a mut Reservations)>,
     changed: &'a mut BTreeSet<TenantId>,
 }
 
@@ -378,6 +394,9 @@ impl Drop for Changing<'_> {
         if *after != self.before {
             for total in self.totals.iter_mut().flatten() {
                 **total = total.less(&self.before).plus(after);
+            }
+            if let Some((run, reservations)) = &mut self.reserved {
+                reservations.has(*run, self.before.used(), after.used());
             }
             self.changed.insert(self.id);
         }

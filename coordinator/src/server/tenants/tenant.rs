@@ -11,6 +11,7 @@ use super::memory::Holdings;
 use super::preemption::Preemption;
 use super::turn::Turn;
 use crate::books::extents::Extents;
+use crate::books::reservations::Need;
 use crate::policy::bursts::Usual;
 
 /// A tenant that has not carried out a command in this time is not waited for: its process was stopped, say.
@@ -49,6 +50,8 @@ pub(in crate::server) struct Tenant {
     /// What of it can be taken off the GPU, and how far that is.
     pub(in crate::server) preemption: Preemption,
     pub(in crate::server) turn: Turn,
+    /// What it has said that it needs.
+    pub(in crate::server) need: Option<Need>,
 }
 
 /// For how long others go on after a turn in which one that waits in the driver did not come back from there. It doubles each time, up
@@ -85,7 +88,7 @@ pub(in crate::server) struct Mute {
 
 impl Tenant {
     /// One that has just joined.
-    pub(in crate::server) fn new(name: String, connection: Connection, wanted: Scheduling) -> Self {
+    pub(in crate::server) fn new(name: String, connection: Connection, wanted: Scheduling, need: Option<Need>) -> Self {
         Self {
             name,
             connection,
@@ -103,6 +106,7 @@ impl Tenant {
             memory: Holdings::default(),
             preemption: Preemption::default(),
             turn: Turn::default(),
+            need,
         }
     }
 

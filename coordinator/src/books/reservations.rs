@@ -1,0 +1,158 @@
+//! What is kept for programs that have said what they need. Pure.
+//!
+//! Programs of one **run** need it together: those of one user that say the same number. A run is sure of what it needs from its first
+//! program's coming to its last one's going. What its programs have of that already is no longer *outstanding*.
+
+use std::collections::BTreeMap;
+
+/// A run: whose it is, if it is a guest's, and which of theirs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Run {
+    /// The guest.
+    pub guest: Option<u32>,
+    /// The run's number, which it has chosen.
+    pub number: u64,
+}
+
+/// What a program needs, and with which others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Need {
+    /// The run that it is of.
+    pub run: Run,
+    /// How much all programs of the run need together, in bytes.
+    pub bytes: u64,
+}
+
+/// What is known of one run. In bytes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Reserved {
+    needs: u64,
+    has: u64,
+    programs: usize,
+}
+
+impl Reserved {
+    fn outstanding(&self) -> u64 {
+        self.needs.saturating_sub(self.has)
+    }
+}
+
+/// All runs that have a program here.
+#[derive(Debug, Default)]
+pub struct Reservations {
+    runs: BTreeMap<Run, Reserved>,
+    outstanding: u64,
+}
+
+impl Reservations {
+    fn change(&mut self, run: Run, change: impl FnOnce(&mut Reserved)) {
+        let reserved = self.runs.entry(run).or_default();
+        let before = reserved.outstanding();
+        change(reserved);
+        // Each run's part is no more than what there was room for when it came.
+        self.outstanding = self.outstanding - before + reserved.outstanding();
+        if reserved.programs == 0 {
+            self.runs.remove(&run);
+        }
+    }
+
+    /// A program has come, without memory. The most that one of its run has asked for holds for all.
+    pub fn come(&mut self, need: Need) {
+        self.change(need.run, |reserved| {
+            reserved.needs = reserved.needs.max(need.bytes);
+            reserved.programs += 1;
+        });
+    }
+
+    /// A program has so many bytes where it had others.
+    pub fn has(&mut self, run: Run, before: u64, after: u64) {
+        self.change(run, |reserved| reserved.has = reserved.has - before + after);
+    }
+
+    /// A program that had so much has gone.
+    pub fn go(&mut self, run: Run, had: u64) {
+        self.change(run, |reserved| {
+            reserved.has -= had;
+            reserved.programs -= 1;
+            if reserved.programs == 0 {
+                reserved.needs = 0;
+            }
+        });
+    }
+
+    /// What more a program's run is to have for it to come in, in bytes.
+    pub fn lacking(&self, need: Need) -> u64 {
+        need.bytes - self.runs.get(&need.run).map_or(0, |reserved| reserved.needs).min(need.bytes)
+    }
+
+    /// What is kept for others than this run, in bytes.
+    pub fn of_others(&self, run: Option<Run>) -> u64 {
+        let own = run.and_then(|run| self.runs.get(&run)).map_or(0, Reserved::outstanding);
+        self.outstanding - own
+    }
+
+    /// What is kept for a guest's programs, in bytes.
+    pub fn of_guest(&self, user: u32) -> u64 {
+        let first = Run { guest: Some(user), number: 0 };
+        let last = Run { guest: Some(user), number: u64::MAX };
+        self.runs.range(first..=last).map(|(_, reserved)| reserved.outstanding()).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const GUESTS: [Option<u32>; 3] = [None, Some(1), Some(2)];
+
+    proptest! {
+        /// Whatever comes, grows, shrinks and goes, sums are as if counted anew, and nothing stays of runs that have gone.
+        #[test]
+        fn what_is_outstanding_is_what_each_run_lacks(
+            steps in prop::collection::vec((0..3usize, 0..3u64, 0..100u64, 0..3u8), 1..200)
+        ) {
+            let mut books = Reservations::default();
+            // Each program: its run, what it has.
+            let mut programs: Vec<(Run, u64)> = Vec::new();
+            let mut needs: BTreeMap<Run, u64> = BTreeMap::new();
+            for (guest, number, bytes, what) in steps {
+                let run = Run { guest: GUESTS[guest], number };
+                let at = programs.iter().position(|(other, _)| *other == run);
+                match (what, at) {
+                    (1, Some(at)) => {
+                        books.has(run, programs[at].1, bytes);
+                        programs[at].1 = bytes;
+                    }
+                    (2, Some(at)) => {
+                        let (_, had) = programs.swap_remove(at);
+                        books.go(run, had);
+                        if !programs.iter().any(|(other, _)| *other == run) {
+                            needs.remove(&run);
+                        }
+                    }
+                    _ => {
+                        let known = needs.get(&run).copied().unwrap_or(0);
+                        prop_assert_eq!(books.lacking(Need { run, bytes }), bytes.saturating_sub(known));
+                        books.come(Need { run, bytes });
+                        programs.push((run, 0));
+                        needs.insert(run, known.max(bytes));
+                    }
+                }
+                let outstanding = |run: &Run| {
+                    let has: u64 = programs.iter().filter(|(other, _)| other == run).map(|(_, has)| has).sum();
+                    needs[run].saturating_sub(has)
+                };
+                let all: u64 = needs.keys().map(outstanding).sum();
+                prop_assert_eq!(books.of_others(None), all);
+                for run in needs.keys() {
+                    prop_assert_eq!(books.of_others(Some(*run)), all - outstanding(run));
+                }
+                let of_first: u64 = needs.keys().filter(|run| run.guest == Some(1)).map(outstanding).sum();
+                prop_assert_eq!(books.of_guest(1), of_first);
+            }
+            prop_assert_eq!(books.runs.len(), needs.len());
+        }
+    }
+}
