@@ -163,13 +163,16 @@ fn table(status: &Snapshot) -> String {
         let _ = writeln!(out, "\n{}", programs(tenants));
     }
     if !newcomers.is_empty() {
-        let mut table = plain_table(&["waiting to join", ">pid", ">for"]);
+        let mut table = plain_table(&["waiting to join", ">pid", ">needs", ">for"]);
         for newcomer in newcomers {
+            let needs = newcomer.needs_bytes.map_or("-".to_owned(), size);
             let waited = format!("{:.0} s", newcomer.waited_seconds);
-            table.add_row([newcomer.name.clone(), number(newcomer.pid), waited]);
+            table.add_row([newcomer.name.clone(), number(newcomer.pid), needs, waited]);
         }
-        let _ =
-            writeln!(out, "\n{}\nno more than {max_tenants} share the GPU at once (--max-programs)", trimmed(&table));
+        let _ = writeln!(out, "\n{}", trimmed(&table));
+        if newcomers.iter().any(|newcomer| newcomer.needs_bytes.is_none()) {
+            let _ = writeln!(out, "no more than {max_tenants} share the GPU at once (--max-programs)");
+        }
     }
     let here = tenants.iter().map(|one| (&one.name, &one.quotas));
     for (name, quotas) in here.chain(newcomers.iter().map(|one| (&one.name, &one.quotas))) {

@@ -435,7 +435,7 @@ mod tests {
     fn a_gap_is_from_the_end_of_a_request_until_what_made_way_for_it_goes_on() {
         let mut recorder = Recorder::new("GPU-0".into(), None);
         let (served, other, now) = (TenantId(1), TenantId(2), Instant::now());
-        [1, 2].map(|id| joined(&mut recorder, id));
+        [1, 2].into_iter().for_each(|id| joined(&mut recorder, id));
         let request = |recorder: &mut Recorder| {
             recorder.record(served, What::Request { time: now..Instant::now(), late: false });
         };
