@@ -112,8 +112,8 @@ fn head(status: &Snapshot) -> String {
         ms(times.switch.max)
     );
     let _ = writeln!(out, "on the GPU {}", status.on_gpu());
-    if status.stopping {
-        let _ = writeln!(out, "stopping   no new programs share the GPU, and the coordinator ends after the last one");
+    if status.ending {
+        let _ = writeln!(out, "ending     no new programs share the GPU, and the coordinator ends after the last one");
     }
     out
 }

@@ -62,7 +62,7 @@ fn truth(status: &Value) -> Truth {
     ] {
         truth.numbers.insert(what.to_owned(), number(value));
     }
-    let (mut running, mut loading) = (Vec::new(), Vec::new());
+    let (mut running, mut changing) = (Vec::new(), Vec::new());
     for one in list(&status["tenants"]) {
         let name = word(&one["name"]);
         let [resident, evicted, missing] =
@@ -72,7 +72,7 @@ fn truth(status: &Value) -> Truth {
         let standing = if state == "loading" { format!("loading {percent} %") } else { state.clone() };
         match state.as_str() {
             "running" => running.push(name.clone()),
-            "loading" => loading.push(format!("{name} ({standing})")),
+            "loading" | "stopping" => changing.push(format!("{name} ({standing})")),
             _ => {}
         }
         truth.words.insert(format!("state of {name}"), state);
@@ -87,7 +87,7 @@ fn truth(status: &Value) -> Truth {
             truth.numbers.insert(format!("{what} of {name}"), value);
         }
     }
-    let on = if running.is_empty() { loading } else { running };
+    let on = if running.is_empty() { changing } else { running };
     let on = if on.is_empty() { "nobody".to_owned() } else { on.join(", ") };
     truth.words.insert("on the GPU".to_owned(), on);
     truth

@@ -25,7 +25,7 @@ pub struct Snapshot {
     pub gpu: Gpu,
     pub driver: String,
     pub socket: String,
-    pub stopping: bool,
+    pub ending: bool,
     pub arena: Arena,
     pub ledger: Ledger,
     pub host_pool: Pool,
@@ -190,8 +190,8 @@ pub struct Tenant {
 }
 
 /// The words for how a program can stand.
-pub const STATES: [&str; 8] =
-    ["running", "loading", "waiting", "idle", "evicted", "preempted", "suspended", "unresponsive"];
+pub const STATES: [&str; 9] =
+    ["running", "loading", "stopping", "waiting", "idle", "evicted", "preempted", "suspended", "unresponsive"];
 
 impl Tenant {
     /// Whether its calls go to the GPU now.
@@ -326,8 +326,8 @@ impl Snapshot {
         self.tenants.iter().find(|tenant| tenant.name == name)
     }
 
-    /// Which programs have the GPU, in words: those whose calls go to it, which are several where some run beside others; else the one
-    /// whose memory comes for that.
+    /// Which programs have the GPU, in words: those whose calls go to it, which are several where some run beside others; else those
+    /// whose memory comes for that, or whose work is being taken off it.
     pub fn on_gpu(&self) -> String {
         let named = |tenants: Vec<&Tenant>, word: fn(&Tenant) -> String| {
             let shown: Vec<String> = tenants.iter().take(NAMED).map(|tenant| word(tenant)).collect();
@@ -336,10 +336,11 @@ impl Snapshot {
             format!("{}{more}", shown.join(", "))
         };
         let running: Vec<&Tenant> = self.tenants.iter().filter(|tenant| tenant.is_running()).collect();
-        let loading: Vec<&Tenant> = self.tenants.iter().filter(|tenant| tenant.state == "loading").collect();
-        match (running.is_empty(), loading.is_empty()) {
+        let changes = |tenant: &&Tenant| matches!(tenant.state.as_str(), "loading" | "stopping");
+        let changing: Vec<&Tenant> = self.tenants.iter().filter(changes).collect();
+        match (running.is_empty(), changing.is_empty()) {
             (false, _) => named(running, |tenant| tenant.name.clone()),
-            (true, false) => named(loading, |tenant| format!("{} ({})", tenant.name, tenant.standing())),
+            (true, false) => named(changing, |tenant| format!("{} ({})", tenant.name, tenant.standing())),
             (true, true) => "nobody".to_owned(),
         }
     }

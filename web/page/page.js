@@ -97,8 +97,8 @@ function show(message) {
     document.title = `${top.gpu.name} – Baton`;
     tell("connected");
   }
-  const stopping = top.stopping ? " – stopping: no new programs, and the end after the last one" : "";
-  say(get("gpu"), `${top.gpu.name}, ${bytes(top.gpu.memory_bytes)}, ${top.gpu.uuid}${stopping}`);
+  const ending = top.ending ? " – ends after the last program, and takes no new ones" : "";
+  say(get("gpu"), `${top.gpu.name}, ${bytes(top.gpu.memory_bytes)}, ${top.gpu.uuid}${ending}`);
   tiles(top);
   ribbon.see(message.lanes, all);
   programs.see(message.tenants, message.gone, all, top.control);

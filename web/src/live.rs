@@ -187,7 +187,7 @@ impl Live {
             "now_ms": self.timeline.now / 1_000_000,
             "control": self.control,
             "on_gpu": status.on_gpu(),
-            "stopping": status.stopping,
+            "ending": status.ending,
             "count": status.tenants.len(),
             "max_tenants": status.max_tenants,
             "newcomers": { "count": status.newcomers.len(), "names": newcomers },

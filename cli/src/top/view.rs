@@ -20,6 +20,10 @@ const COLORS: [Color; 6] = [Color::Cyan, Color::Green, Color::Yellow, Color::Mag
 
 /// Where bars begin.
 const MARGIN: u16 = 11;
+/// Whoever had less of a column's time than that had nothing of it.
+const MOMENT: f64 = 0.01;
+/// So wide are names at least, where there is room.
+const WIDE: usize = 24;
 /// So many lines are above the table's own.
 const ABOVE: u16 = 7;
 
@@ -87,7 +91,7 @@ fn header(model: &Model, buffer: &mut Buffer) {
         snapshot.gpu.name,
         size(snapshot.gpu.memory_bytes),
         duration_ms(snapshot.uptime_seconds * 1e3),
-        if snapshot.stopping { "   stopping" } else { "" }
+        if snapshot.ending { "   ends after the last program" } else { "" }
     );
     text(buffer, 0, &line, Style::new().add_modifier(Modifier::BOLD));
 }
@@ -99,12 +103,11 @@ fn style_of(id: Option<u32>, color: bool) -> Style {
     }
 }
 
-/// Who had the GPU for longest in a stretch of time; none if nobody had it for at least half of it.
+/// Who had the GPU for longest in a stretch of time; none if nobody had it for more than a moment.
 pub fn owner(timeline: &Timeline, time: &Range<u64>) -> Option<u32> {
     let shares = timeline.shares(time);
-    let had: f64 = shares.values().sum();
-    let (id, _) = shares.into_iter().max_by(|(_, one), (_, other)| one.total_cmp(other))?;
-    (had >= 0.5).then_some(id)
+    let (id, share) = shares.into_iter().max_by(|(_, one), (_, other)| one.total_cmp(other))?;
+    (share > MOMENT).then_some(id)
 }
 
 fn ribbon(model: &Model, color: bool, buffer: &mut Buffer) {
@@ -230,7 +233,10 @@ fn table(model: &Model, color: bool, buffer: &mut Buffer) {
     let Rect { width, height, .. } = buffer.area;
     let columns = shown_columns(width as usize);
     let taken: usize = columns.iter().map(|column| column.width + 1).sum();
-    let name_width = (width as usize).saturating_sub(2 + taken);
+    // Figures stay beside the names that they are about, however wide the screen.
+    let rows = model.rows();
+    let longest = rows.iter().map(|row| row.tenant.name.chars().count()).max().unwrap_or(0).max(WIDE);
+    let name_width = (width as usize).saturating_sub(2 + taken).min(longest);
     let seconds = (model.summary.time.end - model.summary.time.start) as f64 / 1e9;
     let line = |letter: char, name: &str, cells: &dyn Fn(&Column) -> String| {
         let mut line = format!("{letter} {:<name_width$}", cut(name, name_width));
@@ -248,7 +254,7 @@ fn table(model: &Model, color: bool, buffer: &mut Buffer) {
     let bold = Style::new().add_modifier(Modifier::BOLD);
     text(buffer, ABOVE - 1, &line(' ', name, &|column| heading(column)), bold);
     let room = height.saturating_sub(ABOVE + 1) as usize;
-    let (rows, selected) = (model.rows(), model.selected_row());
+    let selected = model.selected_row();
     // The selected one is always to be seen.
     let first = (selected + 1).saturating_sub(room.max(1));
     if rows.len() > room {

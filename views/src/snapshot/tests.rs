@@ -21,6 +21,7 @@ fn who_has_the_gpu_is_whoever_runs_then_whoever_loads() {
     (loading.resident_bytes, loading.evicted_bytes, loading.missing_bytes) = (60, 40, 40);
     assert_eq!(of(&[]), "nobody");
     assert_eq!(of(&[tenant("a", "preempted"), loading.clone()]), "c (loading 60 %)");
+    assert_eq!(of(&[tenant("a", "stopping"), tenant("b", "waiting")]), "a (stopping)");
     assert_eq!(of(&[tenant("a", "running"), tenant("b", "running"), loading]), "a, b");
     assert_eq!(of(&["a", "b", "c", "d"].map(|name| tenant(name, "running"))), "a, b, c and 1 more");
 }

@@ -110,6 +110,8 @@ fn a_narrow_screen_shows_what_matters_most() {
         assert_eq!(lines[6].contains("pid"), width >= 132, "{width}: {lines:#?}");
     }
     assert!(lines(&drawn(&model(), 80, 12, false))[6].contains("wait p99"));
+    let wide = lines(&drawn(&model(), 200, 12, false));
+    assert!(wide[7].find("batch").is_some_and(|at| at < 30), "its figures are beside its name: {wide:#?}");
     assert_eq!(lines(&drawn(&model(), 10, 2, false))[0], "too small");
 }
 

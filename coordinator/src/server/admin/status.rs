@@ -31,7 +31,7 @@ pub struct Status<'a> {
     socket: String,
     pid: u32,
     /// It takes no new programs, and ends after the last one.
-    stopping: bool,
+    ending: bool,
     arena: ArenaStatus,
     ledger: LedgerStatus,
     host_pool: PoolStatus,
@@ -229,6 +229,9 @@ struct Standing {
     /// It is its turn, and nothing of it runs before its memory has come, and its work is back.
     #[serde(skip)]
     loading: bool,
+    /// Its turn is over, and its work is being taken off the GPU.
+    #[serde(skip)]
+    stopping: bool,
     /// Its work was taken off the GPU in the middle.
     preempted: bool,
     /// A call of its waits for the GPU, or for its memory.
@@ -245,6 +248,7 @@ impl Standing {
             (self.suspended, "suspended"),
             (self.running, "running"),
             (self.loading, "loading"),
+            (self.stopping, "stopping"),
             (self.preempted, "preempted"),
             (self.waiting, "waiting"),
             (self.evicted, "evicted"),
@@ -283,6 +287,7 @@ impl Server {
             running: has_gate_open && !is_descheduled,
             arriving: matches!(state, State::Arriving | State::Running) && tenant.extents().counts().missing > 0,
             loading: state == State::Arriving,
+            stopping: state == State::Leaving && tenant.preemption.is_under_way(),
             preempted: tenant.preemption.is_under_way() || has_gate_open && is_descheduled,
             waiting: matches!(state, State::Waiting | State::Arriving),
             // What cannot move is always there.
@@ -395,7 +400,7 @@ impl Server {
             driver: self.options.driver.word(),
             socket: self.endpoint.path().display().to_string(),
             pid: std::process::id(),
-            stopping: self.lobby.is_closed(),
+            ending: self.lobby.is_closed(),
             arena: ArenaStatus {
                 gpu: gpu(),
                 bytes: self.memory.arena().capacity(),
