@@ -64,12 +64,12 @@ fn said(timeline: &Timeline, summary: &Summary, id: u32, part: &Part) -> String 
     let name = &part.name;
     let all = (*all).max(1);
     let share = part.share * (summary.time.end - summary.time.start) as f64;
-    let mut text = format!(
-        "{name} was there for {}, and had the GPU for {} of that, in {} turns.\n",
-        duration(all),
-        percent(share / all as f64),
-        part.waits.count()
-    );
+    let turns = match part.waits.count() {
+        1 => "one turn".to_owned(),
+        turns => format!("{turns} turns"),
+    };
+    let had = percent(share / all as f64);
+    let mut text = format!("{name} was there for {}, and had the GPU for {had} of that, in {turns}.\n", duration(all));
     let mut most: Vec<(&u32, &u64)> = behind.iter().filter(|(_, ns)| **ns > 0).collect();
     most.sort_by_key(|(_, ns)| std::cmp::Reverse(**ns));
     let whom = most.first().and_then(|(id, _)| summary.programs.get(id));
@@ -96,7 +96,7 @@ fn help(stood: &Stood) -> &'static str {
     let Stood { waiting, loading, preempted, suspended, all, .. } = stood;
     let most = *[waiting + preempted, *loading, *suspended].iter().max().unwrap_or(&0);
     match most {
-        most if 20 * most < *all => "It hardly waited: what made it slow was not Baton's turns.",
+        most if 20 * most < *all => "It hardly waited: turns did not make it slow.",
         most if most == waiting + preempted => {
             "A better class or a larger weight would help, or fewer programs at the same time."
         }
@@ -147,12 +147,12 @@ mod tests {
         let said = sentences(&timeline, "train").expect("it was there");
         assert_eq!(
             said,
-            "train was there for 100 s, and had the GPU for 20 % of that, in 1 turns.\n\
+            "train was there for 100 s, and had the GPU for 20 % of that, in one turn.\n\
              It waited for 60.0 s for its turn, mostly behind serve (the longest wait was 70.0 s).\n\
              It waited for 10.0 s for its memory, of which 3 GiB came and 0 B left.\n\
              A better class or a larger weight would help, or fewer programs at the same time."
         );
-        assert!(sentences(&timeline, "serve").expect("it was there").ends_with("not Baton's turns."));
+        assert!(sentences(&timeline, "serve").expect("it was there").ends_with("turns did not make it slow."));
         assert_eq!(sentences(&timeline, "nobody"), None);
     }
 }
