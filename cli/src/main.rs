@@ -49,6 +49,8 @@ enum Command {
     ///
     /// The trace is for https://ui.perfetto.dev, which reads it in your browser and sends it nowhere.
     Trace(trace::Trace),
+    /// List the records of what has happened, which coordinators leave behind: `stats`, `logs`, `trace` and `why` read them.
+    Records(records::Records),
     /// Move memory of programs to the host, as soon as their work in flight has ended.
     Evict(named::Waited),
     /// Bring memory of idle programs back to the GPU before they need it, as far as there is free room.
@@ -66,8 +68,6 @@ enum Command {
     /// Shared GPUs as resources of a Kubernetes node.
     #[command(subcommand)]
     K8s(kubernetes::Kubernetes),
-    /// List the records of what has happened, which coordinators leave behind: `stats`, `logs`, `trace` and `why` read them.
-    Records(records::Records),
     /// Say whether programs fit the GPU, before they start: what will be on it, what a switch costs, how much host memory it takes.
     ///
     /// The exit code is 1 if they do not.

@@ -706,7 +706,7 @@ mod tests {
             assert_eq!(flag.get_env().and_then(|name| name.to_str()), Some(variable.as_str()));
             assert!(text.contains(&format!("{name} =")) || text.contains(&format!("# {name}:")), "{name}: {text}");
         }
-        assert_eq!(flags.len(), 36, "{flags:?}");
+        assert_eq!(flags.len(), 37, "{flags:?}");
     }
 
     #[test]
