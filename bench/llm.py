@@ -336,6 +336,7 @@ def main():
             "models": arguments.models,
             "share": arguments.share,
             "rest_s": arguments.rest,
+            "tokens": arguments.tokens,
             "weights": {model: engine.weights(model) for model in dict.fromkeys(arguments.models)},
         }
         try:
@@ -343,11 +344,11 @@ def main():
             for part in arguments.parts:
                 result[part] = getattr(scene, part)()
         except (ServerFailed, WorkerFailed) as failure:
+            sys.exit(f"llm.py: {machine.scrub(str(failure))}")
+        finally:
+            # Also what there is when it has to end.
             judge(result)
             machine.write_json(arguments.out, result)
-            sys.exit(f"llm.py: {machine.scrub(str(failure))}")
-    judge(result)
-    machine.write_json(arguments.out, result)
     print(table.text(HEADER, rows(result)))
     if "beside" in result:
         print(table.text(BESIDE_HEADER, beside_rows(result)))

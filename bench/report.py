@@ -415,17 +415,18 @@ def llm_section(runs):
     parts = []
     for run in runs:
         mode = ", with CUDA graphs" if run["graphs"] else ", eager" if run["engine"] == "vllm" else ""
-        parts.append(f"**{run['engine']}{mode}**, {run['share']:g} of the GPU each:")
+        prompts = max((len(one["answers"]) for one in run.get("alone", {}).values()), default=0)
+        said = f"{prompts} prompts, {run.get('tokens', 64)} tokens each, after {run['rest_s']:g} s of rest"
+        parts.append(f"**{run['engine']}{mode}**, {run['share']:g} of the GPU each; {said}:")
         parts.append(table.markdown(serving_llms.HEADER, serving_llms.rows(run)))
         if "beside" in run:
             parts.append(table.markdown(serving_llms.BESIDE_HEADER, serving_llms.beside_rows(run)))
         parts += [f"Bare, together: {name} {came}." for name, came in run.get("together", {}).items()]
-    run = runs[-1]
     return section(
         "llm",
         runs,
-        "Servers over HTTP, made weights, 64 tokens for each of 20 prompts; each server is asked after "
-        f"{run['rest_s']:g} s in which nobody is, while another one has the GPU. `limit`: the first "
+        "Servers over HTTP, made weights; each server is asked after a rest in which nobody is, while another "
+        "one has the GPU. `limit`: the first "
         "token of the bare server, and all weights over the bus at the speed of a copy from pinned "
         "memory. `GB in` and `GB out`: medians of a switch. `equal`: token for token as bare.",
         "\n\n".join(parts),
@@ -845,12 +846,13 @@ def llm_short(runs):
     after = [row for run in runs for row in serving_llms.rows(run) if row[1] == serving_llms.KINDS["switch"]]
     times = {}
     for row in after:
-        times.setdefault(row[0], []).append(float(row[3]))
+        # Of several servers of a model each has a number.
+        times.setdefault(row[0].partition("-")[0], []).append(float(row[3]))
     said = ", ".join(f"{name} {between(values, 0)} ms" for name, values in times.items())
     same = all(row[-1].split(" of ")[0] == str(row[2]) for row in after)
     said += ", token for token as bare" if same else ", and answers that DIFFER"
-    share = runs[-1]["share"]
-    what = f"first token of vLLM servers with {share:g} of the GPU each, after a switch"
+    shares = between([run["share"] for run in runs if "baton" in run], 1)
+    what = f"first token of vLLM servers with {shares} of the GPU each, after a switch"
     return [[what, said]]
 
 

@@ -47,8 +47,8 @@ def yields(work, folder, urgency):
     rests = [ONE] if arguments.holder_megabytes else list(SEEDS)
     plan = {name: (work.pieces(seed, sizes[name]), urgency) for name, seed in SEEDS.items()}
     found = []
-    # The larger one fits, and a quarter of the other beside it.
-    arena, pool = MIB * max(sizes.values()) + MIB * sizes[OTHER] // 4, MIB * (max(sizes.values()) + 3 * sizes[OTHER])
+    # The larger one fits, with what its program has beside the pieces, and the other one not beside it.
+    arena, pool = MIB * max(sizes.values()) + MIB * sizes[OTHER] * 3 // 4, MIB * (max(sizes.values()) + 3 * sizes[OTHER])
     with work.serving(plan, folder, arena, pool) as (serving, tenants):
         seen = 0
         for _ in range(arguments.tries):
