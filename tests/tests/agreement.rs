@@ -337,17 +337,19 @@ fn all_agree(coordinator: &Coordinator, names: &[&str], scene: &str) {
             let shown = ask(number(&before["uptime_seconds"]));
             let (before, after) = (truth(&before), truth(&coordinator.status()));
             let untold = untold.get_or_insert_with(|| shown.iter().map(|(what, _)| what.clone()).collect());
+            // Of what a view shows twice, both have to be true.
+            let mut told: BTreeMap<String, bool> = BTreeMap::new();
             for (what, shown) in shown {
-                let told = is_true(&what, &shown, &before, &after);
-                if told == Some(false) {
+                let Some(is_true) = is_true(&what, &shown, &before, &after) else { continue };
+                if !is_true {
                     let of = |truth: &Truth| (truth.words.get(&what).cloned(), truth.numbers.get(&what).copied());
                     let said = format!("{shown:?}; status: {:?}, then {:?}", of(&before), of(&after));
-                    let times = wrong.entry((view, what.clone())).or_default();
-                    times.push(said);
-                    if times.len() >= WRONG {
-                        untold.remove(&what);
-                    }
-                } else if told == Some(true) {
+                    wrong.entry((view, what.clone())).or_default().push(said);
+                }
+                *told.entry(what).or_insert(true) &= is_true;
+            }
+            for (what, is_true) in told {
+                if is_true || wrong.get(&(view, what.clone())).is_some_and(|times| times.len() >= WRONG) {
                     untold.remove(&what);
                 }
             }
