@@ -6,7 +6,8 @@
 
 The programs are Baton's own examples, and measure nothing: they run for a while, and then `baton
 trace` writes what the coordinator has seen, as OUT.svg (the picture for documents), OUT.html (the
-page) and OUT.json (the trace for Perfetto).
+page) and OUT.json (the trace for Perfetto). With `--kinds look`, it writes pictures of `baton top`
+and of the live page into the folder OUT instead, for screens of several sizes (`tests/look`).
 """
 
 import argparse
@@ -39,6 +40,8 @@ SIZES = {
 }
 # What `baton trace` is told for each kind of file.
 KINDS = {"svg": ["--svg"], "html": ["--html"], "json": []}
+LOOK = "look"
+ROOT = pathlib.Path(__file__).resolve().parent.parent
 ENDLESS = ["--steps", "1000000000", "--verify", "0", "--every", "1"]
 # A program whose first step or answer takes longer than this hangs.
 LONGEST = 300
@@ -54,7 +57,7 @@ def parsed():
     parser.add_argument("--seconds", type=float, default=8, help="how much of it is shown")
     parser.add_argument("--quantum", default="150ms", help="how long a turn of a training is")
     parser.add_argument("--gap", type=float, default=0.9, help="seconds between two requests")
-    parser.add_argument("--kinds", nargs="+", choices=KINDS, default=list(KINDS))
+    parser.add_argument("--kinds", nargs="+", choices=[*KINDS, LOOK], default=list(KINDS))
     parser.add_argument("--out", default="ribbon", help="name of the files, without an ending")
     arguments = parser.parse_args()
     coordinator.Install.check(arguments.baton, parser)
@@ -85,6 +88,18 @@ def until_tenants(served, count):
         time.sleep(0.1)
 
 
+def looked_at(served, folder):
+    """Takes pictures of `baton top` and of the page."""
+    folder.mkdir(parents=True, exist_ok=True)
+    example = ["cargo", "run", "-q", "-p", "baton-cli", "--example", "top", "--"]
+    subprocess.run([*example, str(served.socket), str(folder.resolve())], cwd=ROOT, check=True)
+    said = served.log.read_text(encoding="utf-8", errors="replace")
+    page = said.split("the page is at ", 1)[1].split()[0]
+    token = served.socket.with_suffix(".token").read_text(encoding="utf-8").strip()
+    url = f"{page}#token={token}"
+    subprocess.run([ROOT / "tests/look", folder, "--page", url], check=True)
+
+
 def main():
     """Runs the programs, and writes the files."""
     arguments = parsed()
@@ -95,7 +110,9 @@ def main():
     arena = arguments.arena or size["arena"]
     with contextlib.ExitStack() as stack:
         served = stack.enter_context(
-            coordinator.Coordinator(driver, arena, size["pool"], arguments.quantum)
+            coordinator.Coordinator(
+                driver, arena, size["pool"], arguments.quantum, more=["--http", "127.0.0.1:0"]
+            )
         )
         serve = [install.folder / "serve_mlp", *size["serve"], "--check", "0"]
         train = [install.folder / "train_mlp", *ENDLESS]
@@ -118,7 +135,9 @@ def main():
             server.stdin.write("request\n")
             server.stdin.flush()
             time.sleep(arguments.gap)
-        for kind in arguments.kinds:
+        if LOOK in arguments.kinds:
+            looked_at(served, pathlib.Path(arguments.out))
+        for kind in [kind for kind in arguments.kinds if kind != LOOK]:
             words = ["trace", "--socket", str(served.socket), "--last", f"{arguments.seconds}s"]
             file = pathlib.Path(f"{arguments.out}.{kind}")
             subprocess.run([install.command, *words, *KINDS[kind], "-o", file], check=True)

@@ -120,7 +120,8 @@ class Coordinator:
         self._folder = tempfile.TemporaryDirectory(prefix="baton-", ignore_cleanup_errors=True)
         self.folder = pathlib.Path(self._folder.name)
         self.socket, self.log = self.folder / "s.sock", self.folder / "serve.log"
-        self.settings = driver.settings(self.folder)
+        # What is kept of it ends with it too.
+        self.settings = {**driver.settings(self.folder), "XDG_STATE_HOME": str(self.folder)}
         # --force: some virtual machines are given their memory only as it is used, and until then
         # look as if they had too little for the pool.
         self.argv = [str(self.install.command), "serve", *driver.options(), "--force"]

@@ -13,10 +13,10 @@ use baton_coordinator::endpoint::Folder;
 use baton_harness::client;
 use baton_harness::driver::Choice;
 use baton_harness::install::Install;
+use baton_views::snapshot::{Outsider, Snapshot};
 use baton_workbench::output::Meanwhile;
 use clap::Args;
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
-use serde_json::{Value, json};
 
 use super::{CliError, DriverChoice, folder, host_memory, named_socket, open_gpu, status, usual_socket};
 
@@ -212,17 +212,19 @@ fn system(findings: &mut Findings) {
 /// Who uses the GPU and is no tenant, as the coordinator says, or where there is none, the driver.
 fn outsiders(findings: &mut Findings, socket: Option<PathBuf>, gpu: Option<Gpu>) {
     let said = socket.and_then(|socket| client::status(&socket).ok());
-    let status = match (said.and_then(|text| serde_json::from_slice::<Value>(&text).ok()), gpu) {
+    let status = match (said.and_then(|text| serde_json::from_slice(&text).ok()), gpu) {
         (Some(status), _) => status,
         (None, Some(gpu)) => match gpu.census.others(gpu.uuid) {
             Ok(all) => {
-                let one = |holder: &Holder| {
-                    let pid = (holder.pid != 0).then_some(holder.pid);
-                    json!({"pid": pid, "name": holder.name(), "bytes": holder.bytes})
+                let one = |holder: &Holder| Outsider {
+                    pid: (holder.pid != 0).then_some(holder.pid),
+                    name: holder.name(),
+                    bytes: holder.bytes,
+                    from_baton: None,
                 };
-                json!({"outsiders": all.iter().map(one).collect::<Vec<_>>()})
+                Snapshot { outsiders: Some(all.iter().map(one).collect()), ..Snapshot::default() }
             }
-            Err(why) => json!({"outsiders_unknown": why}),
+            Err(why) => Snapshot { outsiders_unknown: Some(why), ..Snapshot::default() },
         },
         (None, None) => return,
     };

@@ -3,14 +3,15 @@
 use std::fmt::Write as _;
 
 use baton_coordinator::device::gpu::Gpu;
+use baton_coordinator::records;
 use baton_harness::client;
 use baton_harness::install::Install;
 use baton_views::fit::{Fit, Place, Program, Verdict};
+use baton_views::snapshot::Snapshot;
 use baton_views::words;
 use baton_workbench::output::print;
 use baton_workbench::table::{plain_table, trimmed};
 use clap::Args;
-use serde::Deserialize;
 
 use super::settings::{Settings, arena, headroom, host_pool};
 use super::units::{Amount, NoAmount};
@@ -18,13 +19,12 @@ use super::{CliError, DriverChoice, host_memory, named, open_gpu, place};
 
 /// Taken for the bus where no coordinator has measured one: what PCIe 4 gives, in GB/s.
 const USUAL_BUS: f64 = 25.0;
-/// A rate is believed that was measured over so many bytes.
-const MEASURED: u64 = 1 << 28;
 
 /// `baton fit`.
 #[derive(Clone, Debug, Args)]
 pub struct FitArgs {
-    /// Programs that run now, or that have ended lately, by name: they count with the most memory that they had.
+    /// Programs that run now, or that have ended here, by name: they count with the most memory that they had. What programs had is
+    /// remembered, also where no coordinator runs.
     #[arg(required_unless_present = "sizes", value_name = "NAME")]
     names: Vec<String>,
     /// A program that is yet to come, by the memory that it will have; once for each. A server that takes a fraction of the GPU has
@@ -32,7 +32,7 @@ pub struct FitArgs {
     #[arg(long = "size", value_name = "14GB|90%", value_parser = sized)]
     sizes: Vec<Size>,
     /// Plan for a GPU with so much memory, instead of the coordinator's or the one that is here.
-    #[arg(long, value_name = "80GB", conflicts_with_all = ["names", "gpu", "socket"])]
+    #[arg(long, value_name = "80GB", conflicts_with_all = ["gpu", "socket"])]
     gpu_memory: Option<Amount>,
     /// How much of the GPU's memory is lent to programs. [default: the coordinator's, else 90%]
     #[arg(long, value_name = "90%|70GiB")]
@@ -73,75 +73,31 @@ fn rate(word: &str) -> Result<f64, String> {
     }
 }
 
-/// The part of a coordinator's status that is read here.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Seen {
-    arena: SeenArena,
-    host_pool: SeenPool,
-    tenants: Vec<SeenProgram>,
-    departed: Vec<SeenProgram>,
-    recent: Vec<Copied>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct SeenArena {
-    bytes: u64,
-    headroom_bytes: u64,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct SeenPool {
-    bytes: u64,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct SeenProgram {
-    name: String,
-    peak_bytes: u64,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Copied {
-    bytes_in: u64,
-    in_seconds: f64,
-}
-
-impl Seen {
-    /// The most memory that a program of this name had; of several the largest.
-    fn peak(&self, name: &str) -> Option<u64> {
-        let all = self.tenants.iter().chain(&self.departed);
-        all.filter(|program| program.name == name).map(|program| program.peak_bytes).max()
-    }
-
-    /// How fast memory came in the last switches, if much did.
-    fn rate(&self) -> Option<f64> {
-        let (bytes, seconds) =
-            self.recent.iter().fold((0, 0.0), |(bytes, seconds), one| (bytes + one.bytes_in, seconds + one.in_seconds));
-        (bytes >= MEASURED && seconds > 0.0).then(|| bytes as f64 / seconds)
-    }
-}
-
 /// Says whether they fit; false if they do not.
 ///
 /// # Errors
 ///
-/// When there is neither a coordinator nor a GPU to plan for, or no program of a name is known.
+/// When there is neither a coordinator nor a GPU to plan for, or no program of a name was seen.
 pub fn run(arguments: FitArgs) -> Result<bool, CliError> {
     let FitArgs { names, sizes, gpu_memory, arena, host_pool, bus, driver, json, place } = arguments;
-    let seen: Option<Seen> = match gpu_memory {
+    let seen: Option<Snapshot> = match gpu_memory {
         Some(_) => None,
-        None => match place.clone().find().and_then(|socket| Ok(client::status(&socket)?)) {
-            Ok(text) => Some(named::read(&text)?),
-            // Without names there is a GPU to ask instead.
-            Err(error) if !names.is_empty() => return Err(error),
-            Err(_) => None,
+        None => match place.running() {
+            Ok(socket) => Some(named::read(&client::status(&socket)?)?),
+            // There is a GPU to ask instead.
+            Err(CliError::NoCoordinator(_)) => None,
+            Err(error) => return Err(error),
         },
     };
+    let mut programs = Vec::new();
+    let before = records::state_folder().map(|state| records::seen(&state)).unwrap_or_default();
+    for name in names {
+        let bytes = seen.as_ref().and_then(|seen| seen.peak(&name)).or_else(|| before.peak(&name));
+        let bytes = bytes.ok_or_else(|| {
+            CliError::Told(format!("no program called {name} has run here lately; say how much it has with --size"))
+        })?;
+        programs.push(Program { name, bytes });
+    }
     let (arena, pool) = match &seen {
         Some(seen) => {
             let all = seen.arena.bytes;
@@ -151,15 +107,7 @@ pub fn run(arguments: FitArgs) -> Result<bool, CliError> {
     };
     let pool = host_pool.map_or(pool, |asked| asked.of(pool));
     let bytes_per_second =
-        bus.map(|gigabytes| gigabytes * 1e9).or_else(|| seen.as_ref()?.rate()).unwrap_or(USUAL_BUS * 1e9);
-    let mut programs = Vec::new();
-    for name in names {
-        let bytes = seen.as_ref().and_then(|seen| seen.peak(&name));
-        let bytes = bytes.ok_or_else(|| {
-            CliError::Told(format!("no program called {name} has run here lately; say how much it has with --size"))
-        })?;
-        programs.push(Program { name, bytes });
-    }
+        bus.map(|gigabytes| gigabytes * 1e9).or_else(|| seen.as_ref()?.bytes_per_second()).unwrap_or(USUAL_BUS * 1e9);
     programs.extend(sizes.into_iter().map(|Size { word, amount }| Program { name: word, bytes: amount.of(arena) }));
     let fit = Fit::of(programs, Place { arena, host_pool: pool, bytes_per_second });
     let text = if json { serde_json::to_string_pretty(&fit).expect("numbers and names") + "\n" } else { shown(&fit) };
@@ -254,16 +202,6 @@ fn gibibytes(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn programs_count_with_the_most_that_they_had_and_the_bus_with_what_it_gave() {
-        let text = r#"{"tenants": [{"name": "a", "peak_bytes": 5}], "departed": [{"name": "a", "peak_bytes": 7}],
-            "recent": [{"bytes_in": 600000000, "in_seconds": 0.02}, {"bytes_in": 0, "in_seconds": 0}]}"#;
-        let seen: Seen = serde_json::from_str(text).expect("a status");
-        assert_eq!((seen.peak("a"), seen.peak("b")), (Some(7), None));
-        assert_eq!(seen.rate().map(f64::round), Some(3e10));
-        assert_eq!(Seen::default().rate(), None, "nothing was copied");
-    }
 
     #[test]
     fn rates_are_numbers_above_zero() {

@@ -14,6 +14,7 @@ pub mod place;
 pub mod program;
 pub mod progress;
 pub mod ps;
+pub mod records;
 pub mod run;
 pub mod serve;
 pub mod service;
@@ -49,6 +50,9 @@ pub enum CliError {
     /// No coordinator answers, or not as it should.
     #[error(transparent)]
     NoAnswer(#[from] client::NoAnswer),
+    /// No coordinator is there.
+    #[error("{0}")]
+    NoCoordinator(String),
     /// The GPU or its driver.
     #[error("{error}{}", hint(.error))]
     Gpu {

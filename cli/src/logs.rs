@@ -9,7 +9,7 @@ use baton_workbench::output::Meanwhile;
 use clap::Args;
 
 use super::CliError;
-use super::place::Place;
+use super::records::{Source, Told};
 
 /// How often it is asked for more.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -18,11 +18,11 @@ const PAUSE: Duration = Duration::from_millis(200);
 #[derive(Clone, Debug, Args)]
 pub struct Logs {
     #[command(flatten)]
-    place: Place,
+    source: Source,
     /// Go on with what happens from now on.
-    #[arg(short, long)]
+    #[arg(short, long, conflicts_with = "record")]
     follow: bool,
-    /// Begin so long ago. Otherwise with the first that is still known.
+    /// Begin so long ago, or before a record ends. Otherwise with the first that is still known.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     last: Option<Duration>,
     /// Also what only happens inside: copies, mappings, requests.
@@ -34,9 +34,9 @@ pub struct Logs {
 ///
 /// # Errors
 ///
-/// When no coordinator answers.
-pub fn run(Logs { place, follow, last, all: everything }: Logs) -> Result<(), CliError> {
-    let socket = place.find()?;
+/// When no coordinator answers, and there is no record.
+pub fn run(Logs { source, follow, last, all: everything }: Logs) -> Result<(), CliError> {
+    let told = if follow { Told::Coordinator(source.place.find()?) } else { source.find("logs")? };
     let printed = Meanwhile::default();
     let mut from = None;
     let mut print = |history: &History| {
@@ -47,6 +47,15 @@ pub fn run(Logs { place, follow, last, all: everything }: Logs) -> Result<(), Cl
         let is_shown = |event: &&Event| event.ns >= from && (everything || is_of_interest(event));
         let lines = history.events.iter().filter(is_shown).map(|event| line(history.started_unix_ms, event) + "\n");
         printed.print(&lines.collect::<String>());
+    };
+    let socket = match told {
+        Told::Coordinator(socket) => socket,
+        Told::Record(record) => {
+            // Times are counted from its end.
+            let now_ns = record.histories.last().map_or(0, |history| history.now_ns);
+            record.histories.into_iter().for_each(|history| print(&History { now_ns, ..history }));
+            return Ok(printed.went()?);
+        }
     };
     let mut next = 0;
     loop {

@@ -6,7 +6,8 @@ use std::process::ExitCode;
 
 use baton_cli::container::{cdi, kubernetes};
 use baton_cli::{
-    CliError, doctor, evict, fit, logs, named, ps, run, serve, set, shell, stats, status, stop, top, trace, why,
+    CliError, doctor, evict, fit, logs, named, ps, records, run, serve, set, shell, stats, status, stop, top, trace,
+    why,
 };
 use baton_harness::driver::Choice;
 use baton_workbench::output::{print_with, remark};
@@ -43,11 +44,13 @@ enum Command {
     /// Print what has happened, a line each.
     Logs(logs::Logs),
     /// Say what a program waits for, since when, and what would help.
-    Why(named::Named),
+    Why(why::Why),
     /// Write down who had the GPU when, and why: as a trace for Perfetto, a page or a picture.
     ///
     /// The trace is for https://ui.perfetto.dev, which reads it in your browser and sends it nowhere.
     Trace(trace::Trace),
+    /// List the records of what has happened, which coordinators leave behind: `stats`, `logs`, `trace` and `why` read them.
+    Records(records::Records),
     /// Move memory of programs to the host, as soon as their work in flight has ended.
     Evict(named::Waited),
     /// Bring memory of idle programs back to the GPU before they need it, as far as there is free room.
@@ -146,6 +149,7 @@ fn main() -> ExitCode {
         Command::Logs(arguments) => ("logs", logs::run(arguments).map(|()| true)),
         Command::Why(arguments) => ("why", why::run(arguments).map(|()| true)),
         Command::Prefetch(arguments) => ("prefetch", evict::prefetch(arguments)),
+        Command::Records(arguments) => ("records", records::run(arguments).map(|()| true)),
         Command::Fit(arguments) => ("fit", fit::run(arguments)),
         Command::Stop(arguments) => ("stop", stop::run(arguments).map(|()| true)),
         Command::Cdi(cdi) => ("cdi", cdi::run(&cdi).map(|()| true)),

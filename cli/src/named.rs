@@ -141,7 +141,11 @@ pub fn state(socket: &Path, name: &str) -> Result<Option<String>, CliError> {
 }
 
 /// The name of the program that a user's word is about: its name, or its process id.
-fn called(socket: &Path, word: String) -> Result<String, CliError> {
+///
+/// # Errors
+///
+/// When no program can have such a name.
+pub fn called(socket: &Path, word: String) -> Result<String, CliError> {
     if word.len() > MAX_NAME {
         return Err(CliError::Told(format!("no program has a name of more than {MAX_NAME} bytes")));
     }

@@ -34,6 +34,47 @@ impl Place {
     }
 }
 
+/// Which coordinator's record is meant.
+pub enum Wanted {
+    /// That of whichever was the last.
+    Any,
+    /// That at this socket.
+    Socket(PathBuf),
+    /// That of the GPU whose UUID begins so.
+    Gpu(String),
+}
+
+impl Place {
+    /// The socket of a coordinator that listens.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Place::find`]; [`CliError::NoCoordinator`] if nobody listens.
+    pub fn running(&self) -> Result<PathBuf, CliError> {
+        let socket = self.clone().find()?;
+        match client::open(&socket)? {
+            Some(_) => Ok(socket),
+            None => Err(CliError::NoCoordinator(client::nobody(&socket))),
+        }
+    }
+
+    /// Which record is meant where no coordinator runs.
+    ///
+    /// # Errors
+    ///
+    /// When there is no GPU of the number that was named.
+    pub fn wanted(self) -> Result<Wanted, CliError> {
+        Ok(match (self.gpu, self.socket.or_else(named_socket)) {
+            (Some(gpu), _) => match gpu.parse() {
+                Ok(number) => Wanted::Socket(usual_of(number)?),
+                Err(_) => Wanted::Gpu(gpu),
+            },
+            (None, Some(socket)) => Wanted::Socket(std::path::absolute(socket)?),
+            (None, None) => Wanted::Any,
+        })
+    }
+}
+
 /// All sockets in the user's folder.
 fn sockets() -> Vec<PathBuf> {
     let is_socket = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "sock");
@@ -56,7 +97,7 @@ fn of_gpu(gpu: &str) -> Result<PathBuf, CliError> {
     let found: Vec<PathBuf> = sockets().into_iter().filter(begins_so).collect();
     match found.as_slice() {
         [one] => Ok(one.clone()),
-        [] => Err(CliError::Told(format!("no coordinator of {gpu} is in {}", folder().display()))),
+        [] => Err(CliError::NoCoordinator(format!("no coordinator of {gpu} is in {}", folder().display()))),
         several => Err(said_which(several)),
     }
 }
@@ -65,7 +106,7 @@ fn of_gpu(gpu: &str) -> Result<PathBuf, CliError> {
 fn only_one() -> Result<PathBuf, CliError> {
     let mut sockets = sockets();
     match sockets.len() {
-        0 => Err(CliError::Told(format!(
+        0 => Err(CliError::NoCoordinator(format!(
             "there is no coordinator's socket in {}; `baton serve` starts one, --socket names another place",
             folder().display()
         ))),

@@ -5,9 +5,11 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use baton_harness::client;
+use baton_views::snapshot::Snapshot;
 use baton_workbench::output::remark;
 use indicatif::{ProgressBar, ProgressStyle};
-use serde_json::Value;
+
+use super::named::read;
 
 /// What takes no longer is not shown.
 const SILENCE: Duration = Duration::from_secs(1);
@@ -21,10 +23,11 @@ pub enum Way {
     Out,
 }
 
-/// A tenant's part of a coordinator's status.
-pub fn tenant(socket: &Path, name: &str) -> Option<Value> {
-    let status: Value = serde_json::from_slice(&client::status(socket).ok()?).ok()?;
-    status["tenants"].as_array()?.iter().find(|tenant| tenant["name"] == name).cloned()
+/// How much of a program's memory has yet to go that way.
+fn left(socket: &Path, name: &str, way: Way) -> Option<u64> {
+    let status: Snapshot = read(&client::status(socket).ok()?).ok()?;
+    let tenant = status.tenant(name)?;
+    Some(if way == Way::In { tenant.evicted_bytes } else { tenant.resident_bytes })
 }
 
 /// Shows how much of a program's memory has gone, each time that it is called. `waits` is said where nothing goes yet.
@@ -36,9 +39,7 @@ pub fn of_memory(socket: &Path, name: &str, way: Way, waits: &str) -> impl FnMut
         if !shown.is_due(&waits) {
             return;
         }
-        let Some(tenant) = tenant(&socket, &name) else { return };
-        let bytes = |field: &str| tenant[field].as_u64().unwrap_or(0);
-        let left = if way == Way::In { bytes("evicted_bytes") } else { bytes("resident_bytes") };
+        let Some(left) = left(&socket, &name, way) else { return };
         let all = left.max(began.unwrap_or(left));
         began = Some(all);
         shown.bar(all, all.saturating_sub(left), if all == left { &waits } else { &name });

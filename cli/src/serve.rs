@@ -6,13 +6,15 @@ use std::path::PathBuf;
 use baton_contract::memory::size;
 use baton_coordinator::device::gpu::Gpu;
 use baton_coordinator::endpoint::Endpoint;
-use baton_coordinator::server::{OnStuck, Options, Server};
+use baton_coordinator::records::{self, Book};
+use baton_coordinator::server::{Kept, OnStuck, Options, Server};
 use baton_harness::install::Install;
 use baton_workbench::output::print;
 use clap::Args;
 use rustix::process::{DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
+use super::records::called;
 use super::service::{self, Sources};
 use super::settings::{Mode, Settings, arena, headroom, host_pool};
 use super::{CliError, host_memory, journal, named_socket, open_gpu, usual_socket, web};
@@ -110,6 +112,7 @@ pub fn run(serve: Serve) -> Result<(), CliError> {
         until_idle,
     };
     let mut server = Server::new(gpu, endpoint, options)?;
+    let kept = if all.no_record.expect(set) { None } else { keep(&mut server) };
     let (stop, tuner) = (server.stop(), server.tuner());
     let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     // A terminal that is closed ends what runs in it.
@@ -132,8 +135,22 @@ pub fn run(serve: Serve) -> Result<(), CliError> {
     if let Some(left) = server.left_behind() {
         log::warn!("{left}");
     }
+    drop(server);
+    kept.into_iter().for_each(Kept::end);
     log::logger().flush();
     Ok(served?)
+}
+
+/// Has what happens recorded in the user's state folder. Whatever is in the way of that keeps nobody from anything else.
+fn keep(server: &mut Server) -> Option<Kept> {
+    let head = server.head();
+    let name = called(head.started_unix_ms, &head.gpu);
+    let kept = match records::state_folder() {
+        Some(state) => Book::begin(&state, &name, head).map_err(CliError::from),
+        None => Err(CliError::Told("there is no home folder".to_owned())),
+    };
+    let kept = kept.and_then(|book| Ok(server.keep(book)?));
+    kept.inspect_err(|error| log::warn!("what happens is not recorded: {error}")).ok()
 }
 
 /// With memory of other users in the host pool: no other process of this user can read it (`/proc/PID/mem`, ptrace), have the descriptors

@@ -109,6 +109,11 @@ pub struct Settings {
     /// Write a line of JSON for every switch to this file.
     #[arg(long, value_name = "FILE", env = "BATON_SERVE_TRACE")]
     pub trace: Option<PathBuf>,
+    /// Keep no record of what happens, which `baton stats`, `logs`, `trace` and `why` could read when the coordinator has ended, nor of how
+    /// much memory programs had, which `baton fit` remembers.
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "true|false",
+        env = "BATON_SERVE_NO_RECORD")]
+    pub no_record: Option<bool>,
     /// Show a page about this coordinator there, to whoever knows the token that is printed. [default: no page]
     #[arg(long, value_name = "127.0.0.1:7878", env = "BATON_SERVE_HTTP")]
     pub http: Option<Listen>,
@@ -351,6 +356,7 @@ impl Settings {
             pipeline: Some(Pipeline::default()),
             no_hash: Some(false),
             no_keep: Some(false),
+            no_record: Some(false),
             http_control: Some(false),
             http: None,
             http_token_file: None,
@@ -700,7 +706,7 @@ mod tests {
             assert_eq!(flag.get_env().and_then(|name| name.to_str()), Some(variable.as_str()));
             assert!(text.contains(&format!("{name} =")) || text.contains(&format!("# {name}:")), "{name}: {text}");
         }
-        assert_eq!(flags.len(), 36, "{flags:?}");
+        assert_eq!(flags.len(), 37, "{flags:?}");
     }
 
     #[test]

@@ -59,7 +59,7 @@ _baton_with_names() {{
     case \"${{COMP_WORDS[1]}}\" in
         {commands})
             [[ $COMP_CWORD -lt 2 || \"${{COMP_WORDS[COMP_CWORD]}}\" == -* ]] && return
-            [[ \"${{COMP_WORDS[COMP_CWORD-1]}}\" == --@(gpu|socket|timeout) ]] && return
+            [[ \"${{COMP_WORDS[COMP_CWORD-1]}}\" == --@(gpu|socket|timeout|record) ]] && return
             local IFS=$'\\n'
             COMPREPLY+=($(compgen -W \"$(\"${{COMP_WORDS[0]}}\" names 2> /dev/null)\" -- \"${{COMP_WORDS[COMP_CWORD]}}\"))
             ;;

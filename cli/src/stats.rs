@@ -10,29 +10,39 @@ use baton_views::words::{bytes, duration};
 use clap::Args;
 
 use super::CliError;
-use super::place::Place;
+use super::records::{Source, Told};
 use baton_workbench::output::print;
 use baton_workbench::table::{plain_table, trimmed};
+
+/// Of a coordinator that runs, so much is summed up.
+const USUAL: Duration = Duration::from_secs(30);
 
 /// `baton stats`.
 #[derive(Clone, Debug, Args)]
 pub struct Stats {
     #[command(flatten)]
-    place: Place,
-    /// Over how long, until now.
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = humantime::parse_duration)]
-    last: Duration,
+    source: Source,
+    /// Over how long, until now, or until a record ends. [default: 30s, or all of a record]
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    last: Option<Duration>,
 }
 
 /// Shows it.
 ///
 /// # Errors
 ///
-/// When no coordinator answers.
-pub fn run(Stats { place, last }: Stats) -> Result<(), CliError> {
-    let mut timeline = Timeline::default();
-    client::see(&place.find()?, &mut timeline)?;
-    Ok(print(&text(&Summary::of(&timeline, u64::try_from(last.as_nanos()).unwrap_or(u64::MAX))))?)
+/// When no coordinator answers, and there is no record.
+pub fn run(Stats { source, last }: Stats) -> Result<(), CliError> {
+    let (timeline, usual) = match source.find("stats")? {
+        Told::Coordinator(socket) => {
+            let mut timeline = Timeline::default();
+            client::see(&socket, &mut timeline)?;
+            (timeline, USUAL)
+        }
+        Told::Record(record) => (record.timeline(), Duration::MAX),
+    };
+    let last = u64::try_from(last.unwrap_or(usual).as_nanos()).unwrap_or(u64::MAX);
+    Ok(print(&text(&Summary::of(&timeline, last)))?)
 }
 
 fn text(summary: &Summary) -> String {

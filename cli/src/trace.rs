@@ -3,12 +3,13 @@
 use std::io::Write;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use baton_harness::client;
 use baton_harness::stop::Stop;
 use baton_views::page::{self, page};
 use baton_views::perfetto;
+use baton_views::record::Record;
 use baton_views::ribbon::{ribbon, svg};
 use baton_views::summary::Summary;
 use baton_views::timeline::Timeline;
@@ -18,22 +19,25 @@ use clap::Args;
 
 use super::CliError;
 use super::named::read;
-use super::place::Place;
+use super::records::{Source, Told, moment};
 use super::units::Period;
 
 /// How often it is asked what has happened, while that is recorded.
 const LOOK: Duration = Duration::from_millis(100);
 
+/// Of a coordinator that runs, so much is looked back.
+const USUAL: Duration = Duration::from_secs(30);
+
 /// `baton trace`.
 #[derive(Clone, Debug, Args)]
 pub struct Trace {
     #[command(flatten)]
-    place: Place,
-    /// Of what has happened, the last so much: as far as the coordinator still knows it.
-    #[arg(long, value_name = "TIME", default_value = "30s", conflicts_with = "for")]
-    last: Period,
+    source: Source,
+    /// Of what has happened, the last so much: as far as the coordinator still knows it. [default: 30s, or all of a record]
+    #[arg(long, value_name = "TIME", conflicts_with = "for")]
+    last: Option<Period>,
     /// Record from now on, for so long. Ctrl-C ends it sooner.
-    #[arg(long, value_name = "TIME")]
+    #[arg(long, value_name = "TIME", conflicts_with = "record")]
     r#for: Option<Period>,
     /// Write a page for a browser instead: a picture and a table. It loads nothing.
     #[arg(long, conflicts_with = "svg")]
@@ -58,13 +62,16 @@ struct Recording {
 ///
 /// # Errors
 ///
-/// When no coordinator answers, or the file cannot be written.
+/// When no coordinator answers and there is no record, or the file cannot be written.
 pub fn run(arguments: Trace) -> Result<(), CliError> {
-    let Trace { place, last, r#for: period, html, svg, output } = arguments;
-    let path = place.find()?;
+    let Trace { source, last, r#for: period, html, svg, output } = arguments;
+    let last = last.map(|last| last.0);
     let recording = match period {
-        Some(period) => record(&path, period.0)?,
-        None => look_back(&path, last.0)?,
+        Some(period) => record(&source.place.find()?, period.0)?,
+        None => match source.find("trace")? {
+            Told::Coordinator(path) => look_back(&path, last.unwrap_or(USUAL))?,
+            Told::Record(record) => Recording::of(&record, last.unwrap_or(Duration::MAX)),
+        },
     };
     let file = output.filter(|file| file.as_os_str() != "-");
     let write = |out: &mut dyn Write| match (html, svg) {
@@ -139,11 +146,20 @@ fn record(path: &Path, period: Duration) -> Result<Recording, CliError> {
 
 /// A moment, by the clock on the wall.
 fn wall_clock(started_unix_ms: u64, ns: u64) -> String {
-    let moment = UNIX_EPOCH.checked_add(Duration::from_millis(started_unix_ms.saturating_add(ns / 1_000_000)));
-    moment.map_or_else(String::new, |moment| humantime::format_rfc3339_seconds(moment).to_string())
+    moment(started_unix_ms.saturating_add(ns / 1_000_000))
 }
 
 impl Recording {
+    /// The last so much of a record.
+    fn of(record: &Record, last: Duration) -> Self {
+        let mut timeline = record.timeline();
+        let time = timeline.now.saturating_sub(nanos(last)).max(timeline.since)..timeline.now;
+        timeline.lost = 0;
+        timeline.forget_before(time.start);
+        let (gpu, started_unix_ms) = (record.head.gpu.clone(), record.head.started_unix_ms);
+        Self { timeline, time, gpu, started_unix_ms }
+    }
+
     fn title(&self) -> &'static str {
         "Who had the GPU"
     }

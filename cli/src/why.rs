@@ -1,23 +1,38 @@
-//! `baton why`: what a program waits for, since when, and what would help.
+//! `baton why`: what a program waits for, since when, and what would help; or what it waited for.
 
 use baton_harness::client;
 use baton_views::snapshot::Snapshot;
-use baton_views::why::sentences;
+use baton_views::{past, why};
 use baton_workbench::output::print;
+use clap::Args;
 
 use super::CliError;
-use super::named::{Named, read};
+use super::named::{called, read};
+use super::records::{Source, Told};
+
+/// `baton why`.
+#[derive(Clone, Debug, Args)]
+pub struct Why {
+    #[command(flatten)]
+    source: Source,
+    /// What the program is called, as `baton status` shows it (in a record, the name alone), or its process id.
+    name: String,
+}
 
 /// Says it.
 ///
 /// # Errors
 ///
-/// When no coordinator answers, or there is no such program.
-pub fn run(named: Named) -> Result<(), CliError> {
-    let (socket, name) = named.find()?;
-    let snapshot: Snapshot = read(&client::status(&socket)?)?;
-    let said = sentences(&snapshot, &name).ok_or_else(|| {
-        CliError::Told(format!("there is no program called {}; `baton ps` lists them", name.escape_default()))
-    })?;
-    Ok(print(&format!("{said}\n"))?)
+/// When no coordinator answers and there is no record, or there is no such program.
+pub fn run(Why { source, name }: Why) -> Result<(), CliError> {
+    let (said, name, list) = match source.find("why")? {
+        Told::Coordinator(socket) => {
+            let name = called(&socket, name)?;
+            let snapshot: Snapshot = read(&client::status(&socket)?)?;
+            (why::sentences(&snapshot, &name), name, "`baton ps` lists them")
+        }
+        Told::Record(record) => (past::sentences(&record.timeline(), &name), name, "`baton stats` lists them"),
+    };
+    let none = || CliError::Told(format!("there is no program called {}; {list}", name.escape_default()));
+    Ok(print(&format!("{}\n", said.ok_or_else(none)?))?)
 }

@@ -12,7 +12,7 @@ import socket
 import struct
 import sys
 
-VERSION = 17
+VERSION = 18
 ANY_GPU = 0xFFFFFFFF
 STATUS = 3  # what we ask
 TEXT = 5  # what is answered

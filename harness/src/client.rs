@@ -218,14 +218,14 @@ fn is_over(end: Option<Instant>) -> bool {
     end.is_some_and(|end| Instant::now() >= end)
 }
 
+/// That nobody listens there, and what to do.
+pub fn nobody(path: &Path) -> String {
+    format!("no coordinator answers at {}; `baton serve` starts one, and `baton run` if there is none", path.display())
+}
+
 /// Connects and says what is asked; who waits for the answer looks up after so long.
 fn asked(path: &Path, question: &Opening, patience: Duration) -> Result<OwnedFd, NoAnswer> {
-    let socket = open(path)?.ok_or_else(|| {
-        NoAnswer(format!(
-            "no coordinator answers at {}; `baton serve` starts one, and `baton run` if there is none",
-            path.display()
-        ))
-    })?;
+    let socket = open(path)?.ok_or_else(|| NoAnswer(nobody(path)))?;
     link::set_patience(&socket, Some(patience)).map_err(|error| no_answer(path, error))?;
     // Whoever does not hear us may have said why.
     let _ = link::send(socket.as_fd(), &question.encode(GpuNumber::ANY), &[], false);

@@ -141,6 +141,7 @@ impl Place<'_> {
 
     fn surround(&self, command: &mut Command) {
         // If its driver is the simulated one: not on the GPU of whoever started this.
+        command.env("XDG_STATE_HOME", self.folder.join("state"));
         command.env("SIMCUDA_GPU_FILE", self.folder.join("gpu")).env("SIMCUDA_MEMORY", "512MiB");
         let unset = self.ground.model.iter().filter(|(setting, _)| std::env::var_os(setting).is_none());
         command.envs(unset.copied());

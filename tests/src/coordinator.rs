@@ -81,6 +81,7 @@ impl Serving {
         environment.push(("SIMCUDA_GPU_FILE".to_owned(), folder.join("gpu").display().to_string()));
         // Sockets that no option names come here too.
         environment.push(("XDG_RUNTIME_DIR".to_owned(), folder.join("runtime").display().to_string()));
+        environment.push(("XDG_STATE_HOME".to_owned(), folder.join("state").display().to_string()));
         let address = Address::in_folder(&folder);
         Place { folder, address, environment, started_coordinator: false }
     }

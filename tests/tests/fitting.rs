@@ -63,6 +63,26 @@ fn what_it_foretells_is_what_then_happens() {
 }
 
 #[test]
+fn what_programs_had_is_remembered_when_the_coordinator_has_ended() {
+    let mut coordinator = Serving::arena("128MiB").start();
+    for (name, mebibytes) in [("serve", "24"), ("train", "40")] {
+        let mut one = hold::joined(&coordinator, name, "normal", mebibytes, None);
+        assert!(one.ask("quit", LIMIT).ends_with(" ok"));
+    }
+    coordinator.until_empty();
+    coordinator.end(libc::SIGTERM);
+    // No coordinator answers, and there is no GPU here.
+    let words = ["serve", "train", "--gpu-memory", "64MiB", "--arena", "48MiB", "--host-pool", "64MiB", "--json"];
+    let mut command = coordinator.place.baton(&[&["fit"], &words[..]].concat());
+    let told: Value = serde_json::from_str(&run(&mut command).out).expect("an object");
+    let had = |at: usize| told["programs"][at]["bytes"].as_u64().expect("a number") / MIB;
+    assert!((24..32).contains(&had(0)) && (40..48).contains(&had(1)), "{told:#}");
+    assert_eq!(told["verdict"], "in_turns", "{told:#}");
+    let (_, _, err) = fit(&coordinator, &["nobody"]);
+    assert!(err.contains("no program called nobody has run here lately"), "{err}");
+}
+
+#[test]
 fn it_plans_for_a_gpu_that_is_not_here() {
     let baton = || {
         let mut command = Command::new(built().bin.join("baton"));

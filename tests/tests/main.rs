@@ -3,6 +3,7 @@
 //! `timed` are modules in whose tests time plays a part: programs take turns, are stopped, killed or evicted at some
 //! moment, or are measured. `tests/stress` runs each of their tests many times; it reads these lines.
 
+mod agreement; // timed
 mod ahead; // timed
 mod arriving; // timed
 mod bench; // timed
@@ -51,6 +52,7 @@ mod printing; // timed
 mod quiet; // plain
 mod quotas; // timed
 mod ready; // timed
+mod records; // timed
 mod recut; // timed
 mod resting; // timed
 mod rules; // timed

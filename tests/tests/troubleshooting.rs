@@ -56,6 +56,8 @@ const NO_MESSAGES: &[(&str, &str, &str)] = &[
     ("cli/src/stats.rs", "", "a table that was asked for"),
     ("cli/src/status.rs", "arena …", "a line that was asked for"),
     ("cli/src/status.rs", "host pool …", "a line that was asked for"),
+    ("cli/src/status.rs", "on the GPU …", "a line that was asked for"),
+    ("cli/src/status.rs", "ending no new", "a line that was asked for"),
     ("cli/src/status.rs", "switches …", "a line that was asked for"),
     ("cli/src/status.rs", "waiting to join", "a table's heading"),
     ("cli/src/top", "", "parts of a picture"),

@@ -21,6 +21,8 @@ struct Story {
     now: u64,
     names: Vec<String>,
     seed: u64,
+    /// When the last turn began.
+    granted: u64,
 }
 
 impl Story {
@@ -37,6 +39,13 @@ impl Story {
         (self.seed >> 33) % below.max(1)
     }
 
+    /// It had the GPU since then.
+    fn worked(&mut self, id: u32, from: u64) {
+        let gpu_ns = self.now - from;
+        let event = self.tell("worked", id);
+        (event.from_ns, event.gpu_ns) = (Some(from), Some(gpu_ns));
+    }
+
     fn copy(&mut self, what: &str, id: u32, bytes: u64) {
         let from = self.now;
         // 25 GB/s.
@@ -51,6 +60,7 @@ impl Story {
         self.tell("asked", id);
         self.now += 2 * MS + self.any(4 * MS);
         if let Some(before) = before {
+            self.worked(before, self.granted);
             let is_preempted = self.any(3) > 0;
             self.tell(if is_preempted { "preempted" } else { "drained" }, before);
             if is_preempted {
@@ -73,6 +83,7 @@ impl Story {
                 let event = self.tell("granted", id);
                 (event.arriving, event.from_ns) = (Some(true), Some(asked));
                 self.tell("opened", id);
+                self.granted = self.now;
             }
         }
         let launched = self.now - MS / 2;
@@ -88,7 +99,7 @@ pub fn turns(programs: u32, events: usize) -> History {
         if (id as usize) < NAMES.len() { name.to_owned() } else { format!("{name}-{id}") }
     };
     let names = (0..programs).map(name).collect();
-    let mut story = Story { events: Vec::new(), now: MS, names, seed: 7 };
+    let mut story = Story { events: Vec::new(), now: MS, names, seed: 7, granted: MS };
     for id in 0..programs {
         let class = ["batch", "latency", "normal"][id as usize % 3];
         story.tell("joined", id).class = Some(class.to_owned());
@@ -119,13 +130,17 @@ pub fn turns(programs: u32, events: usize) -> History {
         before = Some(id);
     }
     let now_ns = story.now + 10 * MS;
+    if let Some(id) = before {
+        story.worked(id, story.granted);
+    }
     let next = story.events.len() as u64;
     History { gpu: "GPU-made-up".to_owned(), now_ns, next, events: story.events, ..History::default() }
 }
 
 /// Programs that co-run: one always at work in the gaps of requests.
 pub fn together(events: usize) -> History {
-    let mut story = Story { events: Vec::new(), now: MS, names: vec!["train".to_owned(), "serve".to_owned()], seed: 3 };
+    let names = vec!["train".to_owned(), "serve".to_owned()];
+    let mut story = Story { events: Vec::new(), now: MS, names, seed: 3, granted: MS };
     story.tell("joined", 0).class = Some("batch".to_owned());
     story.tell("joined", 1).class = Some("latency".to_owned());
     for (id, what) in [(0, "granted"), (0, "opened"), (1, "opened")] {
@@ -134,11 +149,14 @@ pub fn together(events: usize) -> History {
     while story.events.len() < events {
         story.now += 10 * MS + story.any(40 * MS);
         let from = story.now;
+        story.worked(0, story.granted);
         story.now += MS / 4;
         story.tell("descheduled", 0);
         story.now += MS + story.any(4 * MS);
         story.tell("request", 1).from_ns = Some(from);
+        story.worked(1, from);
         story.tell("rescheduled", 0);
+        story.granted = story.now;
     }
     let next = story.events.len() as u64;
     History { gpu: "GPU-made-up".to_owned(), now_ns: story.now + MS, next, events: story.events, ..History::default() }

@@ -31,8 +31,9 @@ pub const MOST: usize = 1024;
 /// | `prepared`, `mapped`, `unmapped` | mappings were changed | the work in its process |
 /// | `allocated`, `freed`, `refused` | memory that it asked for, gave back, did not get | since it was asked for |
 /// | `request` | a request of its has ended | the request |
+/// | `worked` | it had the GPU for `gpu_ns` of that time | the time |
 /// | `scanned`, `scrubbed` | the GPU has read its memory; has overwritten memory that was nobody's | the work |
-pub const KINDS: [&str; 29] = [
+pub const KINDS: [&str; 30] = [
     "joined",
     "departed",
     "asked",
@@ -60,6 +61,7 @@ pub const KINDS: [&str; 29] = [
     "freed",
     "refused",
     "request",
+    "worked",
     "scanned",
     "scrubbed",
 ];
@@ -103,6 +105,12 @@ pub struct Event {
     /// Of `arrived`: when the first call went to the GPU, if one did before all was there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_launch_ns: Option<u64>,
+    /// Of `worked`: for how much of the time it had the GPU, or was at work beside whoever had it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu_ns: Option<u64>,
+    /// Of `departed`: the most memory that it had.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peak_bytes: Option<u64>,
     /// Of `joined`: its class.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub class: Option<String>,

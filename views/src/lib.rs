@@ -7,8 +7,10 @@
 //! - [`summary`]: what a stretch of that time came to. [`mod@line`]: an event in words.
 //! - [`perfetto`]: a timeline as a trace for Perfetto.
 //! - [`ribbon`]: a stretch of it as a picture; [`palette`]: the colours of programs. [`page`]: both as one page.
-//! - [`snapshot`]: how things stand, as a coordinator tells it (`Opening::Status`). [`why`]: what a program waits for, in sentences; [`quota`]:
+//! - [`snapshot`]: how things stand, as a coordinator tells it (`Opening::Status`). [`why`]: what a program waits for, in sentences; [`past`]: what it
+//!   waited for; [`quota`]:
 //!   what one of another user may not have.
+//! - [`record`]: what a coordinator leaves behind.
 //! - [`words`]: times, sizes and names, as people read them.
 
 pub mod event;
@@ -16,8 +18,10 @@ pub mod fit;
 pub mod line;
 pub mod page;
 pub mod palette;
+pub mod past;
 pub mod perfetto;
 pub mod quota;
+pub mod record;
 pub mod ribbon;
 pub mod snapshot;
 pub mod summary;

@@ -63,6 +63,7 @@ pub fn words(event: &Event) -> String {
         "freed" => "gave memory back".to_owned(),
         "refused" => format!("was refused {bytes} of memory"),
         "request" => after("has answered a request in"),
+        "worked" => after(&format!("had the GPU for {} of", duration(event.gpu_ns.unwrap_or(0)))),
         "scanned" => format!("{bytes} of its memory were read on the GPU"),
         "scrubbed" => format!("{bytes} of free memory were overwritten"),
         other => other.to_owned(),

@@ -61,7 +61,8 @@ pub struct Part {
     pub class: Option<String>,
     /// Counts the programs, from 0.
     pub number: usize,
-    /// Which part of the time it had the GPU: from 0 to 1. Co-runners have it beside whoever has.
+    /// Which part of the time it had the GPU, as the status counts GPU time: from 0 to 1. Those that run beside others have it at the same
+    /// time; of the GPU, no more than all of it.
     pub share: f64,
     /// How often it got the GPU from another.
     pub switches: u64,
@@ -145,7 +146,7 @@ impl Summary {
             part.is_active |= part.requests.count() > 0;
         }
         for part in programs.values() {
-            gpu.share += part.share;
+            gpu.share = (gpu.share + part.share).min(1.0);
             gpu.switches += part.switches;
             gpu.bytes_in = gpu.bytes_in.saturating_add(part.bytes_in);
             gpu.bytes_out = gpu.bytes_out.saturating_add(part.bytes_out);

@@ -139,6 +139,9 @@ pub struct Program {
     pub states: Spans<State>,
     /// When memory of its was on its way to the host.
     pub evicting: Spans<()>,
+    /// For how much of which time it had the GPU, as the coordinator counts it: without the time in which it could do nothing, and with
+    /// what it did beside whoever had the GPU.
+    pub worked: VecDeque<Worked>,
     /// How much of its memory was on the GPU before the first change that [`Timeline::resident`] still has, if that is known.
     pub resident_before: Option<u64>,
     /// When its process ended, if it has.
@@ -162,6 +165,15 @@ pub struct Program {
 struct Leaving {
     to_copy: u64,
     to_unmap: u64,
+}
+
+/// For how much of a stretch of time a program had the GPU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Worked {
+    /// From when to when.
+    pub time: Range<u64>,
+    /// How much of that, in nanoseconds.
+    pub ns: u64,
 }
 
 /// The GPU changed hands.
@@ -231,6 +243,17 @@ pub struct Timeline {
 }
 
 impl Program {
+    /// How much of a stretch of time it had the GPU, in nanoseconds.
+    pub fn worked(&self, time: &Range<u64>) -> f64 {
+        let later = self.worked.iter().rev().take_while(|worked| worked.time.end > time.start);
+        let part = |worked: &Worked| {
+            let all = worked.time.end.saturating_sub(worked.time.start).max(1) as f64;
+            let shown = worked.time.end.min(time.end).saturating_sub(worked.time.start.max(time.start));
+            worked.ns as f64 * shown as f64 / all
+        };
+        later.map(part).sum()
+    }
+
     /// Whether memory of its is on its way to the host: from when it begins to leave until it is copied and unmapped.
     fn leave(&mut self, event: &Event) {
         let Leaving { to_copy, to_unmap } = &mut self.leaving;
@@ -305,6 +328,11 @@ impl Timeline {
             program.name = event.tenant.clone().unwrap_or_default();
         }
         program.leave(event);
+        if event.what == "worked" {
+            let time = event.from_ns.unwrap_or(at)..event.to_ns.unwrap_or(at);
+            program.worked.push_back(Worked { time, ns: event.gpu_ns.unwrap_or(0) });
+            return;
+        }
         let state = program.states.now();
         let becomes = match event.what.as_str() {
             "joined" => {
@@ -445,6 +473,9 @@ impl Timeline {
         for program in self.programs.values_mut() {
             program.states.forget_before(ns);
             program.evicting.forget_before(ns);
+            while program.worked.front().is_some_and(|worked| worked.time.end < ns) {
+                program.worked.pop_front();
+            }
         }
         self.programs.retain(|_, program| program.ended.is_none_or(|at| at >= ns));
     }
@@ -460,13 +491,7 @@ impl Timeline {
 
     /// Which part of a stretch of time each program had the GPU, by number: from 0 to 1.
     pub fn shares(&self, time: &Range<u64>) -> BTreeMap<u32, f64> {
-        let mut shares = BTreeMap::new();
         let all = time.end.saturating_sub(time.start).max(1) as f64;
-        for span in self.owner.iter() {
-            if let Some(part) = span.within(time) {
-                *shares.entry(span.what).or_insert(0.0) += (part.end - part.start) as f64 / all;
-            }
-        }
-        shares
+        self.programs.iter().map(|(id, program)| (*id, program.worked(time) / all)).collect()
     }
 }

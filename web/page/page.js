@@ -68,7 +68,7 @@ async function act(what, control) {
 
 function tiles(top) {
   const rows = [
-    ["has the GPU", top.holder ?? "nobody"],
+    ["has the GPU", top.on_gpu],
     ["programs", `${top.count} of ${top.max_tenants}`],
     ["switches", top.switches.toLocaleString()],
     ["copied in", bytes(top.bytes_in)],
@@ -93,11 +93,12 @@ function show(message) {
   programs ??= new Programs(act);
   log ??= new Log();
   if (all) {
-    say(get("gpu"), `${top.gpu.name}, ${bytes(top.gpu.memory_bytes)}, ${top.gpu.uuid}`);
     say(get("foot"), `Baton ${top.version}. The same figures: baton status --json.`);
     document.title = `${top.gpu.name} – Baton`;
     tell("connected");
   }
+  const ending = top.ending ? " – ends after the last program, and takes no new ones" : "";
+  say(get("gpu"), `${top.gpu.name}, ${bytes(top.gpu.memory_bytes)}, ${top.gpu.uuid}${ending}`);
   tiles(top);
   ribbon.see(message.lanes, all);
   programs.see(message.tenants, message.gone, all, top.control);

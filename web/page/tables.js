@@ -26,12 +26,10 @@ export function say(element, text) {
 }
 
 const times = (summary) => (summary && summary.count ? `${ms(summary.p50)} / ${ms(summary.p99)}` : "–");
-/** How much of its memory is there, in percent. */
-const percent = (row) => Math.floor((100 * row.resident_bytes) / Math.max(1, row.resident_bytes + row.evicted_bytes));
 const HEADS = [
   ["program", (row) => row.name, "name"],
   ["class", (row) => (row.weight > 1 ? `${row.class} × ${row.weight}` : row.class), ""],
-  ["state", (row) => (row.state === "loading" ? `loading ${percent(row)} %` : row.state), "state"],
+  ["state", (row) => row.standing, "state"],
   ["GPU, 60 s", (row) => `${(row.share * 100).toFixed(row.share && row.share < 0.1 ? 1 : 0)} %`, "figure"],
   ["GPU time", (row) => `${row.gpu_seconds.toFixed(1)} s`, "figure"],
   ["resident", (row) => bytes(row.resident_bytes), "figure"],
@@ -44,7 +42,7 @@ const HEADS = [
 const STATE = 2;
 const ORDERS = {
   name: () => 0,
-  state: (row) => ["running", "loading", "waiting", "preempted", "suspended", "unresponsive", "idle", "evicted"].indexOf(row.state),
+  state: (row) => ["running", "loading", "stopping", "waiting", "preempted", "suspended", "unresponsive", "idle", "evicted"].indexOf(row.state),
   share: (row) => -row.share,
   memory: (row) => -(row.resident_bytes + row.evicted_bytes + row.unmanaged_bytes),
   wait: (row) => -(row.waits?.max ?? 0),

@@ -1,21 +1,29 @@
 //! Asks the coordinator over its socket, as any tool does, so that nothing here can hold its thread up. However many want to know,
 //! it is asked once.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use baton_harness::client;
-use baton_kubernetes::pods::Pods;
+use baton_kubernetes::pods::{Pod, Pods};
+use baton_views::snapshot::{Snapshot, Tenant};
 use bytes::Bytes;
 use tokio::sync::Mutex;
 
 use crate::metrics;
-use crate::status::Status;
 
 /// For so long an answer is good enough for metrics.
 pub(crate) const FRESH: Duration = Duration::from_secs(1);
+
+/// How things stand, and what the coordinator does not know of it.
+#[derive(Debug, Default)]
+pub(crate) struct Status {
+    pub(crate) snapshot: Snapshot,
+    /// Of which pod programs are, as kubelet names it, by their numbers.
+    pub(crate) pods: BTreeMap<u32, Pod>,
+}
 
 /// An answer, and what is made of it when somebody wants it.
 #[derive(Debug)]
@@ -73,14 +81,14 @@ impl Asker {
         let socket = self.socket.clone();
         let asked = tokio::task::spawn_blocking(move || {
             let text = client::status(&socket).map_err(|error| error.to_string())?;
-            serde_json::from_slice::<Status>(&text)
+            serde_json::from_slice::<Snapshot>(&text)
                 .map_err(|error| format!("the coordinator's answer cannot be read: {error}"))
         });
         let heard = match asked.await.unwrap_or_else(|error| Err(error.to_string())) {
-            Ok(mut status) => {
-                never_less(&mut last.gpu_seconds, &mut status);
-                self.name_pods(&mut status, &mut last.is_kubelet_missed).await;
-                Ok(Arc::new(Answer { status: Arc::new(status), metrics: OnceLock::new() }))
+            Ok(mut snapshot) => {
+                never_less(&mut last.gpu_seconds, &mut snapshot);
+                let pods = self.pods(&snapshot, &mut last.is_kubelet_missed).await;
+                Ok(Arc::new(Answer { status: Arc::new(Status { snapshot, pods }), metrics: OnceLock::new() }))
             }
             Err(why) => Err(why),
         };
@@ -88,29 +96,29 @@ impl Asker {
         heard
     }
 
-    /// Says of each tenant which pod it is of, if kubelet knows.
-    async fn name_pods(&self, status: &mut Status, is_missed: &mut bool) {
-        let Some(socket) = &self.pod_resources else { return };
+    /// Of each program which pod it is of, if kubelet knows.
+    async fn pods(&self, snapshot: &Snapshot, is_missed: &mut bool) -> BTreeMap<u32, Pod> {
+        let Some(socket) = &self.pod_resources else { return BTreeMap::new() };
         match Pods::ask(socket).await {
             Ok(pods) => {
                 *is_missed = false;
-                for tenant in &mut status.tenants {
-                    tenant.named_pod = pods.of(&status.gpu.uuid, &tenant.name).cloned();
-                }
+                let of = |tenant: &Tenant| Some((tenant.id, pods.of(&snapshot.gpu.uuid, &tenant.name)?.clone()));
+                return snapshot.tenants.iter().filter_map(of).collect();
             }
             Err(why) if !std::mem::replace(is_missed, true) => {
                 log::warn!("metrics do not name pods: kubelet does not answer: {why}");
             }
             Err(_) => {}
         }
+        BTreeMap::new()
     }
 }
 
-fn never_less(most: &mut HashMap<u32, f64>, status: &mut Status) {
+fn never_less(most: &mut HashMap<u32, f64>, snapshot: &mut Snapshot) {
     let of = |(id, seconds): (u32, f64)| (id, most.get(&id).map_or(seconds, |before| before.max(seconds)));
-    let now = status.tenants.iter().map(|tenant| (tenant.id, tenant.gpu_seconds));
+    let now = snapshot.tenants.iter().map(|tenant| (tenant.id, tenant.gpu_seconds));
     *most = now.map(of).collect();
-    for tenant in &mut status.tenants {
+    for tenant in &mut snapshot.tenants {
         tenant.gpu_seconds = most[&tenant.id];
     }
 }
@@ -118,16 +126,15 @@ fn never_less(most: &mut HashMap<u32, f64>, status: &mut Status) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::status::Tenant;
 
     #[test]
     fn gpu_time_never_goes_down_while_a_tenant_is_there_and_is_forgotten_with_it() {
         let mut most = HashMap::new();
         let mut see = |id, gpu_seconds| {
-            let mut status =
-                Status { tenants: vec![Tenant { id, gpu_seconds, ..Tenant::default() }], ..Status::default() };
-            never_less(&mut most, &mut status);
-            status.tenants[0].gpu_seconds
+            let tenants = vec![Tenant { id, gpu_seconds, ..Tenant::default() }];
+            let mut snapshot = Snapshot { tenants, ..Snapshot::default() };
+            never_less(&mut most, &mut snapshot);
+            snapshot.tenants[0].gpu_seconds
         };
         assert_eq!([see(1, 2.0), see(1, 1.5), see(1, 2.5), see(2, 1.0), see(1, 0.5)], [2.0, 2.0, 2.5, 1.0, 0.5]);
     }

@@ -83,7 +83,7 @@ impl Hub {
                     break;
                 }
             }
-            Ok(live.show(&status))
+            Ok(live.show(&status.snapshot))
         });
         made.await.unwrap_or_else(|error| Err(error.to_string()))
     }

@@ -58,25 +58,22 @@ const IDLE: u8 = ALPHABET[Rest::Idle as usize];
 
 /// One column of a program.
 fn column(program: &Program, time: Range<u64>) -> u8 {
-    let (mut ran, mut rest) = (0, [0_u64; Rest::COUNT]);
+    let (ran, mut rest) = (program.worked(&time), [0_u64; Rest::COUNT]);
     for span in program.states.iter().rev() {
         if span.to.is_some_and(|to| to <= time.start) {
             break;
         }
         let Some(part) = span.within(&time) else { continue };
-        let long = part.end - part.start;
-        if matches!(span.what, State::Running | State::RunningArriving | State::CoRunning) {
-            ran += long;
-        }
         if !matches!(span.what, State::Running | State::CoRunning) {
-            rest[Rest::of(span.what) as usize] += long;
+            rest[Rest::of(span.what) as usize] += part.end - part.start;
         }
     }
     let known: u64 = rest.iter().sum();
-    // What ran all the time stood in no other way.
+    // What had the GPU all the time stood in no other way; where it did nothing with it, it was idle.
+    let is_there = program.states.iter().any(|span| span.within(&time).is_some());
     let most = (0..Rest::COUNT).max_by_key(|at| rest[*at]).filter(|_| known > 0);
-    let rest = most.unwrap_or(if ran > 0 { Rest::Idle as usize } else { Rest::None as usize });
-    code(ran as f64 / (time.end - time.start) as f64, rest)
+    let rest = most.unwrap_or(if ran > 0.0 || is_there { Rest::Idle as usize } else { Rest::None as usize });
+    code(ran / (time.end - time.start) as f64, rest)
 }
 
 /// The columns of all programs.
@@ -152,6 +149,11 @@ mod tests {
         Event { ns, id: Some(1), tenant: Some("a".to_owned()), what: what.to_owned(), ..Event::default() }
     }
 
+    /// It had the GPU for all of that.
+    fn worked(from: u64, to: u64) -> Event {
+        Event { from_ns: Some(from), gpu_ns: Some(to - from), ..event(to, "worked") }
+    }
+
     fn told(events: Vec<Event>, now_ns: u64) -> Timeline {
         let mut timeline = Timeline::default();
         timeline.see(&History { now_ns, next: events.len() as u64, events, ..History::default() });
@@ -166,6 +168,7 @@ mod tests {
             event(COLUMN_NS, "asked"),
             event(2 * COLUMN_NS, "granted"),
             event(2 * COLUMN_NS + half, "opened"),
+            worked(2 * COLUMN_NS + half, 4 * COLUMN_NS),
             event(4 * COLUMN_NS, "preempted"),
         ];
         let timeline = told(events, 5 * COLUMN_NS);
@@ -193,6 +196,7 @@ mod tests {
             event(0, "joined"),
             event(11 * COLUMN_NS, "granted"),
             event(11 * COLUMN_NS, "opened"),
+            worked(11 * COLUMN_NS, 12 * COLUMN_NS),
             event(12 * COLUMN_NS, "drained"),
         ];
         lanes.advance(&told(events.clone(), 20 * COLUMN_NS));

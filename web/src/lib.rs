@@ -14,7 +14,6 @@
 //! | `asker` | asks the coordinator how things stand, once for all |
 //! | `hub` | tells all open pages |
 //! | `live`, `lanes` | what they are told |
-//! | `status` | what is read of a status |
 
 mod asker;
 mod door;
@@ -25,7 +24,6 @@ mod live;
 mod metrics;
 mod page;
 mod site;
-mod status;
 mod token;
 
 use std::future::Future;

@@ -4,13 +4,13 @@ use std::collections::{HashMap, VecDeque};
 use std::fmt::Write as _;
 
 use baton_views::event::{Event, History};
+use baton_views::snapshot::{Snapshot, Switch, Tenant, Times};
 use baton_views::timeline::Timeline;
 use bytes::Bytes;
 use serde::Serialize;
 use serde_json::json;
 
 use crate::lanes::{COLUMN_NS, COLUMNS, Lanes};
-use crate::status::{Status, Summary, Switch, Tenant};
 
 /// How far back a page shows who had the GPU.
 const WINDOW_NS: u64 = COLUMN_NS * COLUMNS as u64;
@@ -34,6 +34,8 @@ struct Row<'a> {
     weight: u32,
     slo_ms: Option<f64>,
     state: &'a str,
+    /// The same in words, with how much of its memory has come.
+    standing: String,
     suspended: bool,
     resident_bytes: u64,
     evicted_bytes: u64,
@@ -42,8 +44,8 @@ struct Row<'a> {
     share: f64,
     gpu_seconds: f64,
     switches: u64,
-    waits: Option<&'a Summary>,
-    requests: Option<&'a Summary>,
+    waits: Option<&'a Times>,
+    requests: Option<&'a Times>,
     slo_misses: u64,
     container: Option<&'a str>,
     pod: Option<&'a str>,
@@ -121,7 +123,7 @@ impl Live {
     }
 
     /// All there is to show, and what of it is new.
-    pub(crate) fn show(&mut self, status: &Status) -> (Bytes, Bytes) {
+    pub(crate) fn show(&mut self, status: &Snapshot) -> (Bytes, Bytes) {
         for switch in status.recent.iter().filter(|switch| switch.n > self.last_switch) {
             self.switches.add(of_switch(switch), SWITCHES);
         }
@@ -158,7 +160,7 @@ impl Live {
     }
 
     /// Which rows are not as they were, and which tenants have gone.
-    fn changed_rows(&mut self, status: &Status) -> (Vec<u32>, Vec<u32>) {
+    fn changed_rows(&mut self, status: &Snapshot) -> (Vec<u32>, Vec<u32>) {
         let time = self.timeline.now.saturating_sub(WINDOW_NS).max(self.timeline.since)..self.timeline.now;
         let shares = self.timeline.shares(&time);
         let mut changed = Vec::new();
@@ -174,17 +176,18 @@ impl Live {
     }
 
     /// What is not about one tenant.
-    fn top(&self, status: &Status) -> String {
+    fn top(&self, status: &Snapshot) -> String {
         let newcomers: Vec<&str> = status.newcomers.iter().take(NEWCOMERS).map(|one| one.name.as_str()).collect();
         let lines = status.ledger.lines.all();
         json!({
             "version": status.version,
-            "gpu": { "name": status.gpu.name, "uuid": status.gpu.uuid, "memory_bytes": status.gpu.memory_bytes },
+            "gpu": status.gpu,
             "driver": status.driver,
             "started_unix_ms": status.started_unix_ms,
             "now_ms": self.timeline.now / 1_000_000,
             "control": self.control,
-            "holder": status.holder,
+            "on_gpu": status.on_gpu(),
+            "ending": status.ending,
             "count": status.tenants.len(),
             "max_tenants": status.max_tenants,
             "newcomers": { "count": status.newcomers.len(), "names": newcomers },
@@ -192,14 +195,10 @@ impl Live {
             "bytes_in": status.bytes_in,
             "bytes_out": status.bytes_out,
             "preemptions": status.preemptions,
-            "refused": status.refused_arena + status.refused_host_pool + status.refused_held,
+            "refused": status.refused(),
             "departed": status.departed_totals.tenants,
             "arena": { "bytes": status.arena.bytes, "lent_bytes": status.arena.lent_bytes },
-            "host_pool": {
-                "bytes": status.host_pool.bytes,
-                "ready_bytes": status.host_pool.ready_bytes,
-                "used_bytes": status.host_pool.used_bytes,
-            },
+            "host_pool": status.host_pool,
             "ledger": { "total_bytes": status.ledger.total_bytes, "lines": lines },
         })
         .to_string()
@@ -236,6 +235,7 @@ fn of_tenant(tenant: &Tenant, share: f64) -> String {
         weight: tenant.weight,
         slo_ms: tenant.slo_ms,
         state: &tenant.state,
+        standing: tenant.standing(),
         suspended: tenant.suspended,
         resident_bytes: tenant.resident_bytes,
         evicted_bytes: tenant.evicted_bytes,

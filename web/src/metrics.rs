@@ -7,6 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use baton_kubernetes::pods::Pod;
+use baton_views::snapshot::{Buckets, STATES, Tenant};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{
     DescriptorEncoder, EncodeLabelSet, LabelSetEncoder, MetricEncoder, NoLabelSet, text,
@@ -14,16 +15,12 @@ use prometheus_client::encoding::{
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::status::{Buckets, Status, Tenant};
+use crate::asker::Status;
 
 /// The type of [`of`]'s text.
 pub(crate) const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// The type of [`classic`]'s.
 pub(crate) const CLASSIC: &str = "text/plain; version=0.0.4; charset=utf-8";
-
-/// How a program can stand.
-const STATES: [&str; 8] =
-    ["running", "loading", "waiting", "idle", "evicted", "preempted", "suspended", "unresponsive"];
 
 /// What a tenant that has left is called.
 const DEPARTED: &str = "departed";
@@ -178,7 +175,7 @@ impl Collector for Shown {
             let unit = metric.unit.map(|unit| Unit::Other(unit.to_owned()));
             let mut encoder = encoder.encode_descriptor(metric.name, metric.help, unit.as_ref(), metric.kind)?;
             for (labels, value) in series(metric.name, &self.0) {
-                encode(&mut encoder, metric.kind, &Labels(labels), &value, &self.0.bucket_seconds)?;
+                encode(&mut encoder, metric.kind, &Labels(labels), &value, &self.0.snapshot.bucket_seconds)?;
             }
         }
         Ok(())
@@ -217,7 +214,9 @@ type Row<'a> = (Vec<(&'static str, &'a str)>, Value<'a>);
 
 /// All series of a metric.
 fn series<'a>(name: &str, status: &'a Status) -> Vec<Row<'a>> {
+    let Status { snapshot: status, pods } = status;
     let gpu = status.gpu.uuid.as_str();
+    let labels = |tenant: &'a Tenant| labels(gpu, tenant, pods.get(&tenant.id));
     let one = |value| vec![(vec![("gpu", gpu)], value)];
     let by = |key: &'static str, rows: &[(&'static str, u64)]| -> Vec<Row<'a>> {
         rows.iter().map(|(word, number)| (vec![("gpu", gpu), (key, *word)], Value::Number(*number))).collect()
@@ -225,7 +224,7 @@ fn series<'a>(name: &str, status: &'a Status) -> Vec<Row<'a>> {
     // What only goes up is that of those who are there, and of all that have left.
     let left = || vec![("gpu", gpu), ("tenant", DEPARTED)];
     let tenants = |value: &dyn Fn(&'a Tenant) -> Value<'a>, of_departed: Value<'a>| -> Vec<Row<'a>> {
-        let rows = status.tenants.iter().map(|tenant| (labels(gpu, tenant), value(tenant)));
+        let rows = status.tenants.iter().map(|tenant| (labels(tenant), value(tenant)));
         rows.chain([(left(), of_departed)]).collect()
     };
     let departed = &status.departed_totals;
@@ -235,9 +234,10 @@ fn series<'a>(name: &str, status: &'a Status) -> Vec<Row<'a>> {
         "gpu_memory" => by("line", &status.ledger.lines.all()),
         "host_pool" => {
             let pool = &status.host_pool;
-            let free = pool.ready_bytes.saturating_sub(pool.used_bytes);
-            let unprepared = pool.bytes.saturating_sub(pool.ready_bytes);
-            by("state", &[("used", pool.used_bytes), ("free", free), ("unprepared", unprepared)])
+            by(
+                "state",
+                &[("used", pool.used_bytes), ("free", pool.free_bytes()), ("unprepared", pool.unprepared_bytes())],
+            )
         }
         "tenants" => {
             let count = |state| status.tenants.iter().filter(|tenant| tenant.state == state).count() as u64;
@@ -254,7 +254,7 @@ fn series<'a>(name: &str, status: &'a Status) -> Vec<Row<'a>> {
                     ("contexts", tenant.contexts_bytes),
                 ];
                 lines.map(|(state, bytes)| {
-                    let mut labels = labels(gpu, tenant);
+                    let mut labels = labels(tenant);
                     labels.push(("state", state));
                     (labels, Value::Number(bytes))
                 })
@@ -289,11 +289,11 @@ fn series<'a>(name: &str, status: &'a Status) -> Vec<Row<'a>> {
     }
 }
 
-fn labels<'a>(gpu: &'a str, tenant: &'a Tenant) -> Vec<(&'static str, &'a str)> {
+fn labels<'a>(gpu: &'a str, tenant: &'a Tenant, named: Option<&'a Pod>) -> Vec<(&'static str, &'a str)> {
     let mut labels = vec![("gpu", gpu), ("tenant", tenant.name.as_str()), ("class", tenant.class.as_str())];
     labels.extend(tenant.container.as_deref().map(|container| ("container_id", container)));
     labels.extend(tenant.pod.as_deref().map(|pod| ("pod_uid", pod)));
-    if let Some(Pod { namespace, name, container }) = &tenant.named_pod {
+    if let Some(Pod { namespace, name, container }) = named {
         labels
             .extend([("namespace", namespace), ("pod", name), ("container", container)].map(|(k, v)| (k, v.as_str())));
     }

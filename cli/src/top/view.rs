@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use baton_contract::memory::size;
 use baton_views::summary::Took;
-use baton_views::timeline::{Span, Timeline};
+use baton_views::timeline::Timeline;
 use baton_views::words::{duration, duration_ms};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -20,6 +20,10 @@ const COLORS: [Color; 6] = [Color::Cyan, Color::Green, Color::Yellow, Color::Mag
 
 /// Where bars begin.
 const MARGIN: u16 = 11;
+/// Whoever had less of a column's time than that had nothing of it.
+const MOMENT: f64 = 0.01;
+/// So wide are names at least, where there is room.
+const WIDE: usize = 24;
 /// So many lines are above the table's own.
 const ABOVE: u16 = 7;
 
@@ -33,7 +37,8 @@ const HELP: &[&str] = &[
     "Sort:  A age   N name   G share of the GPU   M memory on the GPU   W waits   S switches",
     "",
     "The first line of letters is who had the GPU in the last minute, now at the right end. Each",
-    "program has a letter, which stands in front of its line in the table too; - is nobody.",
+    "program has a letter, which stands in front of its line in the table too; - is nobody, and in the",
+    "bars + is what does not move, or copies that are kept of what is on the GPU.",
     "GPU, waits and switches are those of the last minute, as in `baton stats --last 60s`.",
     "`baton why NAME` says what a program waits for. A wider terminal shows more columns.",
 ];
@@ -48,10 +53,12 @@ pub fn draw(model: &Model, color: bool, buffer: &mut Buffer) {
     ribbon(model, color, buffer);
     let snapshot = &model.snapshot;
     let resident = snapshot.tenants.iter().map(|tenant| (tenant.id, tenant.resident_bytes));
-    bar(model, color, buffer, 2, "arena", resident.collect(), snapshot.arena.bytes);
+    let arena = [snapshot.arena.lent_bytes, snapshot.arena.bytes];
+    bar(model, color, buffer, 2, "arena", resident.collect(), arena);
     let evicted = snapshot.tenants.iter().map(|tenant| (tenant.id, tenant.evicted_bytes));
-    bar(model, color, buffer, 3, "host pool", evicted.collect(), snapshot.host_pool.bytes);
-    text(buffer, 4, &ledger(model), Style::new());
+    let pool = [snapshot.host_pool.used_bytes, snapshot.host_pool.bytes];
+    bar(model, color, buffer, 3, "host pool", evicted.collect(), pool);
+    text(buffer, 4, &format!("beside it  {}", snapshot.ledger.lines.beside()), Style::new());
     if model.mode == Mode::Help {
         for (at, line) in (ABOVE - 1..area.height.saturating_sub(1)).zip(HELP) {
             text(buffer, at, line, Style::new());
@@ -72,7 +79,6 @@ fn text(buffer: &mut Buffer, line: u16, words: &str, style: Style) {
 
 fn header(model: &Model, buffer: &mut Buffer) {
     let snapshot = &model.snapshot;
-    let holder = snapshot.holder.as_deref().unwrap_or("nobody");
     let count = snapshot.tenants.len();
     let programs = if count == 1 { "program" } else { "programs" };
     let joining = match snapshot.newcomers.len() {
@@ -80,10 +86,12 @@ fn header(model: &Model, buffer: &mut Buffer) {
         joining => format!(", {joining} joining"),
     };
     let line = format!(
-        "{holder} has the GPU   {count} {programs}{joining}   {} {}   up {}",
+        "on the GPU: {}   {count} {programs}{joining}   {} {}   up {}{}",
+        snapshot.on_gpu(),
         snapshot.gpu.name,
         size(snapshot.gpu.memory_bytes),
-        duration_ms(snapshot.uptime_seconds * 1e3)
+        duration_ms(snapshot.uptime_seconds * 1e3),
+        if snapshot.ending { "   ends after the last program" } else { "" }
     );
     text(buffer, 0, &line, Style::new().add_modifier(Modifier::BOLD));
 }
@@ -95,19 +103,11 @@ fn style_of(id: Option<u32>, color: bool) -> Style {
     }
 }
 
-/// Who had the GPU for longest in a stretch of time; none if nobody had it for at least half of it.
+/// Who had the GPU for longest in a stretch of time; none if nobody had it for more than a moment.
 pub fn owner(timeline: &Timeline, time: &Range<u64>) -> Option<u32> {
-    let mut shares: Vec<(u32, u64)> = Vec::new();
-    for (id, part) in timeline.owner.iter().rev().filter_map(|span: &Span<u32>| Some((span.what, span.within(time)?))) {
-        let took = part.end - part.start;
-        match shares.iter_mut().find(|(other, _)| *other == id) {
-            Some((_, sum)) => *sum += took,
-            None => shares.push((id, took)),
-        }
-    }
-    let had: u64 = shares.iter().map(|(_, took)| took).sum();
-    let most = shares.into_iter().max_by_key(|(_, took)| *took)?;
-    (2 * had >= time.end - time.start).then_some(most.0)
+    let shares = timeline.shares(time);
+    let (id, share) = shares.into_iter().max_by(|(_, one), (_, other)| one.total_cmp(other))?;
+    (share > MOMENT).then_some(id)
 }
 
 fn ribbon(model: &Model, color: bool, buffer: &mut Buffer) {
@@ -129,9 +129,16 @@ fn ribbon(model: &Model, color: bool, buffer: &mut Buffer) {
     }
 }
 
-/// Whose memory lies somewhere, to scale.
-fn bar(model: &Model, color: bool, buffer: &mut Buffer, line: u16, name: &str, parts: Vec<(u32, u64)>, all: u64) {
-    let used: u64 = parts.iter().map(|(_, bytes)| bytes).sum();
+/// Whose memory lies somewhere, to scale. What is used and nobody's in particular has a sign of its own.
+fn bar(
+    model: &Model,
+    color: bool,
+    buffer: &mut Buffer,
+    line: u16,
+    name: &str,
+    parts: Vec<(u32, u64)>,
+    [used, all]: [u64; 2],
+) {
     let numbers = format!(" {} of {}", size(used), size(all));
     text(buffer, line, name, Style::new());
     let width = buffer.area.width.saturating_sub(MARGIN + numbers.len() as u16);
@@ -149,24 +156,13 @@ fn bar(model: &Model, color: bool, buffer: &mut Buffer, line: u16, name: &str, p
         }
         from = from.max(at(sum));
     }
-    for column in from..width {
+    for column in from..at(used).max(from) {
+        buffer[(x + column, y)].set_char('+');
+    }
+    for column in from.max(at(used))..width {
         buffer[(x + column, y)].set_char('.');
     }
     buffer.set_string(x + width, y, numbers, Style::new());
-}
-
-fn ledger(model: &Model) -> String {
-    let lines = &model.snapshot.ledger.lines;
-    let unmanaged: u64 = lines.unmanaged.values().sum();
-    let parts = [
-        (unmanaged, "unmanaged"),
-        (lines.contexts_bytes, "contexts"),
-        (lines.own_bytes, "the coordinator's"),
-        (lines.hidden_bytes, "hidden"),
-        (lines.promised_bytes, "promised"),
-    ];
-    let parts = parts.iter().filter(|(bytes, _)| *bytes > 0).map(|(bytes, what)| format!("{what} {}, ", size(*bytes)));
-    format!("beside it  {}free {}", parts.collect::<String>(), size(lines.beside_bytes))
 }
 
 /// A column: its heading, its width, and what stands in it. The first that have room are shown, in the order of `ORDER`.
@@ -237,7 +233,10 @@ fn table(model: &Model, color: bool, buffer: &mut Buffer) {
     let Rect { width, height, .. } = buffer.area;
     let columns = shown_columns(width as usize);
     let taken: usize = columns.iter().map(|column| column.width + 1).sum();
-    let name_width = (width as usize).saturating_sub(2 + taken);
+    // Figures stay beside the names that they are about, however wide the screen.
+    let rows = model.rows();
+    let longest = rows.iter().map(|row| row.tenant.name.chars().count()).max().unwrap_or(0).max(WIDE);
+    let name_width = (width as usize).saturating_sub(2 + taken).min(longest);
     let seconds = (model.summary.time.end - model.summary.time.start) as f64 / 1e9;
     let line = |letter: char, name: &str, cells: &dyn Fn(&Column) -> String| {
         let mut line = format!("{letter} {:<name_width$}", cut(name, name_width));
@@ -255,7 +254,7 @@ fn table(model: &Model, color: bool, buffer: &mut Buffer) {
     let bold = Style::new().add_modifier(Modifier::BOLD);
     text(buffer, ABOVE - 1, &line(' ', name, &|column| heading(column)), bold);
     let room = height.saturating_sub(ABOVE + 1) as usize;
-    let (rows, selected) = (model.rows(), model.selected_row());
+    let selected = model.selected_row();
     // The selected one is always to be seen.
     let first = (selected + 1).saturating_sub(room.max(1));
     if rows.len() > room {

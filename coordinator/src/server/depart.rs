@@ -63,14 +63,10 @@ impl Server {
         self.corun.leave(id);
         self.outsiders.has_left(tenant.connection.process.pid());
         let (switches, gpu_micros) = tenant.scheduling.counted;
-        self.recorder.record(
-            id,
-            What::Departed {
-                peak_bytes: tenant.memory.peak_bytes,
-                switches,
-                gpu_time: Duration::from_micros(gpu_micros),
-            },
-        );
+        let gpu_time = Duration::from_micros(gpu_micros);
+        self.recorder.worked(id, gpu_time);
+        self.recorder.complete(id);
+        self.recorder.record(id, What::Departed { peak_bytes: tenant.memory.peak_bytes, switches, gpu_time });
         let held_by_us = preemption::is_held(&tenant.preemption).then_some(id);
         if let Some(target) = tenant.preemption.target() {
             self.preemptions.let_go(id, target.clone());

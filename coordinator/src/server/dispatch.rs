@@ -337,6 +337,8 @@ impl Server {
         for decision in decisions {
             log::debug!("{decision:?}");
             self.note_waiting(decision.tenant());
+            let now = self.now();
+            self.turns().count(decision.tenant(), now);
             match decision {
                 Decision::Contend(id, Some(patience_micros)) => {
                     // From now on it shows that it lives.
@@ -376,6 +378,8 @@ impl Server {
         self.set_costs();
         let decisions = self.arbiter.handle(self.now(), tenant, event);
         self.note_waiting(tenant);
+        let now = self.now();
+        self.turns().count(tenant, now);
         self.carry_out(decisions);
     }
 
@@ -500,6 +504,7 @@ impl Server {
         let usual = |tenants: &Tenants, id: TenantId| tenants.get(id)?.scheduling.requests.get();
         for (id, busy) in &changes {
             self.arbiter.set_busy(now, *id, *busy);
+            self.turns().count(*id, now);
             if !busy {
                 self.turns().read_requests(*id);
             }
@@ -514,6 +519,7 @@ impl Server {
         let verdict = self.corun.judge(now, together, overdue, usual);
         self.arbiter.set_pressure(now, verdict.pressure);
         let holders = self.arbiter.holders();
+        holders.iter().for_each(|id| self.turns().count(*id, now));
         let off: Vec<TenantId> = holders.into_iter().filter(|id| verdict.off && self.makes_way(*id)).collect();
         let on = self.tenants.index().descheduled();
         on.into_iter().filter(|id| !off.contains(id)).for_each(|id| self.preemptions().reschedule(id));

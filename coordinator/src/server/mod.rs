@@ -45,7 +45,7 @@ mod tuning;
 mod turns;
 mod unresponsive;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -57,12 +57,14 @@ use std::time::{Duration, Instant};
 use baton_contract::class::Class;
 use baton_contract::messages::DriverKind;
 use baton_contract::socket_path;
+use baton_views::record::Head;
 
 use crate::device::gpu::{Gpu, GpuError};
 use crate::device::wake::Waker;
 use crate::endpoint::Endpoint;
 use crate::policy::arbiter::{Arbiter, Event, Micros, TenantId};
 use crate::policy::scheduler::Scheduler;
+use crate::records::Book;
 
 use admin::evict::Evictions;
 use admin::prefetch::Prefetches;
@@ -80,6 +82,7 @@ use tenants::tenant::Tenant;
 use turns::Turns;
 
 pub use admin::status::{Status, TenantStatus};
+pub use recorder::keeper::Kept;
 pub use recorder::{Departed, Phases, Record};
 pub use tenants::guests::Quotas;
 pub use tuning::{Tuner, Tuning};
@@ -260,7 +263,8 @@ impl Server {
             tunings,
             arbiter: Scheduler::new(arbiter),
             turns: Turns::default(),
-            start: Instant::now(),
+            // One clock: what has happened and how long it runs are told by the same.
+            start: recorder.start(),
             awake_until: Instant::now(),
             looked_at_holders: Instant::now(),
             stop: Stop { flag: Arc::new(AtomicBool::new(false)), waker },
@@ -284,6 +288,29 @@ impl Server {
     /// By what it can be ended.
     pub fn stop(&self) -> Stop {
         self.stop.clone()
+    }
+
+    /// What the record of this coordinator begins with.
+    pub fn head(&self) -> Head {
+        let gpu = self.memory.gpu();
+        Head {
+            schema: baton_views::event::SCHEMA,
+            gpu: self.recorder.gpu().to_string(),
+            gpu_name: gpu.name.clone(),
+            socket: self.endpoint.path().display().to_string(),
+            pid: std::process::id(),
+            started_unix_ms: self.recorder.started_unix_ms(),
+            programs: BTreeMap::new(),
+        }
+    }
+
+    /// Has what happens from now on written to a book. When this is gone, whoever wants to can wait until all is written.
+    ///
+    /// # Errors
+    ///
+    /// When the system gives no thread.
+    pub fn keep(&mut self, book: Book) -> std::io::Result<Kept> {
+        self.recorder.keep(book)
     }
 
     /// By what its settings can be changed, as far as that is possible.

@@ -191,6 +191,14 @@ impl Access<'_> {
         self.recorder.record(id, What::Arrived { story });
     }
 
+    /// Has the recorder know for how long a tenant has had the GPU now.
+    pub(super) fn count(&mut self, id: TenantId, now: Micros) {
+        // The arbiter knows nobody whose connection has ended.
+        if self.tenants.get(id).is_some_and(|tenant| tenant.connection.is_open()) {
+            self.recorder.worked(id, Duration::from_micros(self.arbiter.gpu_time(id, now)));
+        }
+    }
+
     /// Writes down which requests of a tenant have ended. It says so on its page, and nobody waits for that to be read.
     pub(super) fn read_requests(&mut self, id: TenantId) {
         let Some(tenant) = self.tenants.unindexed(id) else { return };

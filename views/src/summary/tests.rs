@@ -17,6 +17,12 @@ fn granted(ms: u64, id: u32, asked_ms: u64) -> Event {
     Event { from_ns: Some(asked_ms * MS), ..event(ms, id, "granted") }
 }
 
+/// It had the GPU for all of that time.
+fn worked(from_ms: u64, to_ms: u64, id: u32) -> Event {
+    let (from, to) = (from_ms * MS, to_ms * MS);
+    Event { from_ns: Some(from), gpu_ns: Some(to - from), ..event(to_ms, id, "worked") }
+}
+
 #[test]
 fn shares_switches_waits_and_bytes_are_those_of_the_last_so_many_seconds() {
     let copied = |ms: u64, id, what: &str, bytes| Event { bytes: Some(bytes), ..event(ms, id, what) };
@@ -27,11 +33,13 @@ fn shares_switches_waits_and_bytes_are_those_of_the_last_so_many_seconds() {
             granted(10, 1, 5),
             event(10, 1, "opened"),
             copied(20, 2, "copied_in", 7),
+            worked(10, 100, 1),
             event(100, 1, "preempted"),
             copied(110, 2, "copied_in", 30),
             copied(112, 1, "copied_out", 40),
             granted(120, 2, 90),
             event(120, 2, "opened"),
+            worked(120, 200, 2),
             Event { from_ns: Some(121 * MS), to_ns: Some(124 * MS), ..event(125, 2, "request") },
         ],
         200,

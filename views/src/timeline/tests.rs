@@ -68,8 +68,6 @@ fn two_programs_take_turns() {
     assert_eq!(owners, [(13, Some(30), 1), (33, Some(50), 2)]);
     assert_eq!((timeline.switches, timeline.now), (1, 50));
     assert_eq!(timeline.switched, [Switch { at: 33, from: 1, to: 2 }]);
-    let shares = timeline.shares(&(0..50));
-    assert!((shares[&1] - 0.34).abs() < 1e-9 && (shares[&2] - 0.34).abs() < 1e-9);
     assert_eq!(timeline.waits.iter().map(|wait| wait.launched).collect::<Vec<_>>(), [Some(13), Some(33)]);
 }
 
@@ -98,6 +96,20 @@ fn a_corunner_has_no_turn_and_whoever_makes_way_for_it_goes_on_as_before() {
     assert_eq!(timeline.programs[&2].states.now(), Some(State::CoRunning));
     assert_eq!(timeline.programs[&1].states.now(), Some(State::Running));
     assert_eq!(timeline.owner.now(), Some(1));
+}
+
+#[test]
+fn who_had_the_gpu_is_what_the_coordinator_has_counted_in_whatever_state() {
+    let mut timeline = Timeline::default();
+    let mut history = told(&[("joined", 1, 0), ("opened", 2, 0), ("worked", 1, 40), ("worked", 2, 60)]);
+    for (event, (from, gpu)) in history.events[2..].iter_mut().zip([(0, 20), (20, 10)]) {
+        (event.from_ns, event.gpu_ns) = (Some(from), Some(gpu));
+    }
+    timeline.see(&history);
+    let shares = |time: Range<u64>| timeline.shares(&time);
+    assert_eq!(shares(0..60), [(1, 20.0 / 60.0), (2, 10.0 / 60.0)].into());
+    assert_eq!(shares(20..40), [(1, 0.5), (2, 0.25)].into(), "evenly where nothing else is known");
+    assert_eq!(shares(50..100)[&1], 0.0);
 }
 
 #[test]

@@ -1,3 +1,5 @@
+use baton_views::snapshot::Snapshot;
+
 use super::*;
 
 fn tenant(id: u32, name: &str) -> Tenant {
@@ -5,23 +7,23 @@ fn tenant(id: u32, name: &str) -> Tenant {
 }
 
 fn status() -> Status {
-    let mut status = Status { bucket_seconds: vec![0.1, 1.0], ..Status::default() };
+    let mut status = Snapshot { bucket_seconds: vec![0.1, 1.0], ..Snapshot::default() };
     status.gpu.uuid = "GPU-0".to_owned();
     status.version = "1.0".to_owned();
     let mut urgent = tenant(1, "a \"name\" \\ of\ntwo lines");
     urgent.wait_buckets = Buckets { counts: vec![2, 1, 1], sum_seconds: 12.5 };
     urgent.pod = Some("5f8a".to_owned());
     let (namespace, name, container) = ("prod".to_owned(), "chat-0".to_owned(), "model".to_owned());
-    urgent.named_pod = Some(Pod { namespace, name, container });
+    let pods = [(1, Pod { namespace, name, container })].into();
     status.tenants = vec![urgent, tenant(2, "other")];
-    status
+    Status { snapshot: status, pods }
 }
 
 #[test]
 fn every_metric_has_series_and_is_described_once() {
     let mut status = status();
-    status.tenants[0].request_buckets = Buckets { counts: vec![1, 0, 0], sum_seconds: 0.1 };
-    status.switch_buckets.insert("whole".to_owned(), Buckets::default());
+    status.snapshot.tenants[0].request_buckets = Buckets { counts: vec![1, 0, 0], sum_seconds: 0.1 };
+    status.snapshot.switch_buckets.insert("whole".to_owned(), Buckets::default());
     let text = of(Arc::new(status));
     for metric in &METRICS {
         let name = metric.full_name();
@@ -50,8 +52,8 @@ fn names_of_tenants_are_escaped_and_buckets_add_up() {
 #[test]
 fn who_has_left_is_not_named_and_still_counts() {
     let mut status = status();
-    status.departed_totals.gpu_seconds = 7.5;
-    status.departed_totals.slo_misses = 3;
+    status.snapshot.departed_totals.gpu_seconds = 7.5;
+    status.snapshot.departed_totals.slo_misses = 3;
     let text = of(Arc::new(status));
     assert!(text.contains("baton_tenant_gpu_seconds_total{gpu=\"GPU-0\",tenant=\"departed\"} 7.5\n"), "{text}");
     assert!(text.contains("baton_slo_misses_total{gpu=\"GPU-0\",tenant=\"departed\"} 3\n"), "{text}");

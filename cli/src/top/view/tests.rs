@@ -28,23 +28,30 @@ fn model() -> Model {
         what: what.to_owned(),
         ..Event::default()
     };
+    let worked = |from: u64, to: u64, id| Event {
+        from_ns: Some(from * S),
+        gpu_ns: Some((to - from) * S),
+        ..event(to, id, "worked")
+    };
     let granted = |s: u64, id| Event { from_ns: Some((s - 1) * S), ..event(s, id, "granted") };
     let events = vec![
         event(1, 1, "joined"),
         event(1, 2, "joined"),
         granted(40, 1),
         event(40, 1, "opened"),
+        worked(40, 70, 1),
         event(70, 1, "preempted"),
         granted(70, 2),
         event(70, 2, "opened"),
+        worked(70, 100, 2),
     ];
     let mut model = Model::default();
-    model.timeline.see(&History { now_ns: 100 * S, next: 7, events, ..History::default() });
+    model.timeline.see(&History { now_ns: 100 * S, next: 9, events, ..History::default() });
     model.see(Snapshot {
         uptime_seconds: 100.0,
         gpu: Gpu { name: "Simulated GPU".to_owned(), memory_bytes: 512 << 20, ..Gpu::default() },
-        arena: Arena { bytes: 64 << 20, ..Arena::default() },
-        host_pool: Pool { bytes: 128 << 20, ..Pool::default() },
+        arena: Arena { bytes: 64 << 20, lent_bytes: 52 << 20, ..Arena::default() },
+        host_pool: Pool { bytes: 128 << 20, used_bytes: 64 << 20, ..Pool::default() },
         holder: Some("serve".to_owned()),
         tenants: vec![tenant(1, "train", "waiting", 16, 32), tenant(2, "serve", "running", 32, 0)],
         ..Snapshot::default()
@@ -79,15 +86,16 @@ fn programs_that_have_no_room_are_told() {
 #[test]
 fn the_ribbon_shows_who_had_the_gpu_and_the_bars_whose_memory_is_where() {
     let lines = lines(&drawn(&model(), 71, 12, false));
-    assert!(lines[0].starts_with("serve has the GPU   2 programs   Simulated GPU 512 MiB   up 100 s"), "{lines:#?}");
+    assert!(lines[0].starts_with("on the GPU: serve   2 programs   Simulated GPU 512 MiB   up 100 s"), "{lines:#?}");
     let (first, second) = ("a".repeat(30), "b".repeat(30));
     assert_eq!(lines[1], format!("last 60 s  {first}{second}"));
     let bar = lines[2].strip_prefix("arena      ").expect("the arena");
-    let count = |letter| bar.split(" 48").next().unwrap_or_default().matches(letter).count();
+    let count = |letter| bar.split(" 52").next().unwrap_or_default().matches(letter).count();
 
-    assert!(count('b') > 2 * count('a') - 3 && count('.') == count('a'), "{bar}");
-    assert!(bar.ends_with(" 48 MiB of 64 MiB"), "{bar}");
+    assert!(count('b') > 2 * count('a') - 3 && (1..count('a')).contains(&count('+')), "{bar}");
+    assert!(bar.ends_with(" 52 MiB of 64 MiB"), "{bar}");
     assert!(lines[3].starts_with("host pool  aaa") && !lines[3].contains('b'), "{lines:#?}");
+    assert!(lines[3].contains("a+") && lines[3].ends_with(" 64 MiB of 128 MiB"), "{lines:#?}");
     assert!(lines[7].starts_with("a train") && lines[8].starts_with("b serve"), "{lines:#?}");
     assert!(lines[8].contains("running") && lines[8].contains("50 %"), "{lines:#?}");
 }
@@ -102,6 +110,8 @@ fn a_narrow_screen_shows_what_matters_most() {
         assert_eq!(lines[6].contains("pid"), width >= 132, "{width}: {lines:#?}");
     }
     assert!(lines(&drawn(&model(), 80, 12, false))[6].contains("wait p99"));
+    let wide = lines(&drawn(&model(), 200, 12, false));
+    assert!(wide[7].find("batch").is_some_and(|at| at < 30), "its figures are beside its name: {wide:#?}");
     assert_eq!(lines(&drawn(&model(), 10, 2, false))[0], "too small");
 }
 

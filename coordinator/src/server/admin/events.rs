@@ -7,8 +7,12 @@ use crate::server::tenants::peer::Peer;
 impl Server {
     /// Sends a tool what has happened, from the event of this number on.
     pub(in crate::server) fn answer_events(&mut self, mut peer: Peer, next: u64) {
-        let all: Vec<TenantId> = self.tenants.ids().collect();
-        all.into_iter().for_each(|id| self.turns().read_requests(id));
+        let (all, now): (Vec<TenantId>, _) = (self.tenants.ids().collect(), self.now());
+        for id in all {
+            self.turns().read_requests(id);
+            self.turns().count(id, now);
+            self.recorder.complete(id);
+        }
         if super::send(&mut peer, &self.recorder.history(next)) {
             self.lobby.reads(peer);
         }

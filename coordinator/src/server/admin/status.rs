@@ -30,6 +30,8 @@ pub struct Status<'a> {
     driver: &'static str,
     socket: String,
     pid: u32,
+    /// It takes no new programs, and ends after the last one.
+    ending: bool,
     arena: ArenaStatus,
     ledger: LedgerStatus,
     host_pool: PoolStatus,
@@ -224,9 +226,12 @@ struct Standing {
     running: bool,
     /// It goes on, or is about to, while memory of its is still on the way.
     arriving: bool,
-    /// It is its turn, and nothing of it runs before its memory has come.
+    /// It is its turn, and nothing of it runs before its memory has come, and its work is back.
     #[serde(skip)]
     loading: bool,
+    /// Its turn is over, and its work is being taken off the GPU.
+    #[serde(skip)]
+    stopping: bool,
     /// Its work was taken off the GPU in the middle.
     preempted: bool,
     /// A call of its waits for the GPU, or for its memory.
@@ -243,6 +248,7 @@ impl Standing {
             (self.suspended, "suspended"),
             (self.running, "running"),
             (self.loading, "loading"),
+            (self.stopping, "stopping"),
             (self.preempted, "preempted"),
             (self.waiting, "waiting"),
             (self.evicted, "evicted"),
@@ -280,7 +286,8 @@ impl Server {
             suspended: self.arbiter.is_suspended(id) && self.arbiter.state(id).is_off_the_gpu(),
             running: has_gate_open && !is_descheduled,
             arriving: matches!(state, State::Arriving | State::Running) && tenant.extents().counts().missing > 0,
-            loading: state == State::Arriving && counts.missing > 0,
+            loading: state == State::Arriving,
+            stopping: state == State::Leaving && tenant.preemption.is_under_way(),
             preempted: tenant.preemption.is_under_way() || has_gate_open && is_descheduled,
             waiting: matches!(state, State::Waiting | State::Arriving),
             // What cannot move is always there.
@@ -393,6 +400,7 @@ impl Server {
             driver: self.options.driver.word(),
             socket: self.endpoint.path().display().to_string(),
             pid: std::process::id(),
+            ending: self.lobby.is_closed(),
             arena: ArenaStatus {
                 gpu: gpu(),
                 bytes: self.memory.arena().capacity(),

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use baton_contract::class::Class;
 use baton_contract::messages::{ArrivalStory, Full};
+use baton_views::event as shown;
 
 use crate::policy::arbiter::TenantId;
 
@@ -123,6 +124,11 @@ pub(in crate::server) enum What {
         time: Range<Instant>,
         late: bool,
     },
+    /// It had the GPU for so much of this time, as the arbiter counts it.
+    Worked {
+        time: Range<Instant>,
+        gpu_time: Duration,
+    },
     /// Memory of its was read on the GPU, to find what has changed.
     Scanned {
         bytes: u64,
@@ -143,6 +149,46 @@ pub(in crate::server) struct Recorded {
     pub(in crate::server) id: Option<TenantId>,
     pub(in crate::server) tenant: Option<Arc<str>>,
     pub(in crate::server) what: What,
+}
+
+/// Nanoseconds between two moments.
+pub(super) fn nanos_since(start: Instant, at: Instant) -> u64 {
+    u64::try_from(at.saturating_duration_since(start).as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl Recorded {
+    /// As tools are told of it, the event of this number of a coordinator that began then.
+    pub(super) fn shown(&self, n: u64, start: Instant) -> shown::Event {
+        let Self { at, id, tenant, what } = self;
+        let (time, nanos) = (what.time(*at), |at| nanos_since(start, at));
+        let mut shown = shown::Event {
+            n,
+            ns: nanos(*at),
+            id: id.map(|id| id.0),
+            tenant: tenant.as_deref().map(str::to_owned),
+            what: what.word().to_owned(),
+            from_ns: time.as_ref().map(|time| nanos(time.start)),
+            to_ns: time.filter(|time| time.end != *at).map(|time| nanos(time.end)),
+            bytes: what.bytes(),
+            uncopied_bytes: what.uncopied(),
+            extents: what.extents(),
+            resident_bytes: what.resident(),
+            ..shown::Event::default()
+        };
+        match what {
+            What::Granted { arriving, .. } => shown.arriving = Some(*arriving),
+            What::Worked { gpu_time, .. } => shown.gpu_ns = u64::try_from(gpu_time.as_nanos()).ok(),
+            What::Departed { peak_bytes, .. } => shown.peak_bytes = Some(*peak_bytes),
+            What::Joined { class, .. } => shown.class = Some(class.word().to_owned()),
+            What::Arrived { story } if story.first_call_micros != u64::MAX => {
+                // The story ends now; whatever it says of itself, nothing in it was later.
+                let ago = story.end_micros.saturating_sub(story.first_call_micros).saturating_mul(1000);
+                shown.first_launch_ns = Some(shown.ns.saturating_sub(ago));
+            }
+            _ => {}
+        }
+        shown
+    }
 }
 
 impl What {
@@ -176,6 +222,7 @@ impl What {
             Self::Freed { .. } => "freed",
             Self::Refused { .. } => "refused",
             Self::Request { .. } => "request",
+            Self::Worked { .. } => "worked",
             Self::Scanned { .. } => "scanned",
             Self::Scrubbed { .. } => "scrubbed",
         }
@@ -234,7 +281,8 @@ impl What {
             | Self::CopiedAhead { time, .. }
             | Self::Scanned { time, .. }
             | Self::Scrubbed { time, .. }
-            | Self::Request { time, .. } => Some(time.clone()),
+            | Self::Request { time, .. }
+            | Self::Worked { time, .. } => Some(time.clone()),
             Self::Granted { demanded: since, .. } | Self::Allocated { asked: since, .. } => Some(*since..at),
             _ => None,
         }

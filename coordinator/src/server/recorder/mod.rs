@@ -5,6 +5,8 @@
 //! | `event` | what can happen |
 //! | `switches` | switches, put together from events |
 //! | `histogram` | how long things take |
+//! | `keeper` | has what happened written to a file as it happens |
+//! | `work` | how long programs have had the GPU |
 //! | `buckets` | the same in buckets that never change, for monitoring |
 //!
 //! There is one way in ([`Recorder::record`]). An event goes into a ring of bounded size, and everything that is shown is derived
@@ -13,13 +15,16 @@
 mod buckets;
 pub(super) mod event;
 mod histogram;
+pub(super) mod keeper;
 mod switches;
+mod work;
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
 use std::io::Write as _;
+use std::ops::Range;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use baton_contract::class::Class;
 use baton_contract::messages::Full;
@@ -27,9 +32,12 @@ use baton_views::event::{self as shown, History};
 use serde::Serialize;
 
 use crate::policy::arbiter::TenantId;
-use event::{Recorded, Way, What};
+use crate::records::Book;
+use event::{Recorded, Way, What, nanos_since};
 use histogram::Histogram;
+use keeper::{Kept, Tap};
 use switches::{Switches, keep};
+use work::Work;
 
 pub(super) use buckets::{BOUNDS, DepartedTotals, PhaseBuckets, Totals};
 pub(super) use histogram::Summary;
@@ -164,6 +172,7 @@ struct Known {
     /// How long it has waited for each of its turns, if it has had any.
     waits: Option<Box<Histogram>>,
     totals: Box<Totals>,
+    work: Work,
 }
 
 /// The recorder of one GPU.
@@ -186,6 +195,8 @@ pub(super) struct Recorder {
     phases: PhaseBuckets,
     /// Where each switch goes too, as a line of JSON.
     trace: Option<File>,
+    /// Where each event goes too.
+    tap: Option<Tap>,
 }
 
 impl Recorder {
@@ -205,6 +216,7 @@ impl Recorder {
             departed_totals: DepartedTotals::default(),
             phases: PhaseBuckets::default(),
             trace,
+            tap: None,
         }
     }
 
@@ -218,10 +230,30 @@ impl Recorder {
         self.add(Instant::now(), None, what);
     }
 
+    /// A tenant has had the GPU for so long now.
+    pub(super) fn worked(&mut self, id: TenantId, all: Duration) {
+        let now = Instant::now();
+        let told = self.known.get_mut(&id).and_then(|known| known.work.see(now, all));
+        self.tell_work(now, id, told);
+    }
+
+    /// Whatever a tenant had of the GPU until now is written down.
+    pub(super) fn complete(&mut self, id: TenantId) {
+        let told = self.known.get_mut(&id).and_then(|known| known.work.take());
+        self.tell_work(Instant::now(), id, told);
+    }
+
+    fn tell_work(&mut self, now: Instant, id: TenantId, told: Option<(Range<Instant>, Duration)>) {
+        if let Some((time, gpu_time)) = told {
+            self.add(now, Some(id), What::Worked { time, gpu_time });
+        }
+    }
+
     fn add(&mut self, at: Instant, tenant: Option<TenantId>, what: What) {
         if let (Some(id), What::Joined { name, class }) = (tenant, &what) {
             let (name, totals) = (Arc::clone(name), Box::default());
-            self.known.insert(id, Known { name, class: *class, requests: None, waits: None, totals });
+            self.known
+                .insert(id, Known { name, class: *class, requests: None, waits: None, totals, work: Work::new(at) });
         }
         let name = tenant.and_then(|id| self.known.get(&id)).map(|known| Arc::clone(&known.name));
         self.counters.see(&what);
@@ -261,8 +293,19 @@ impl Recorder {
                 self.known.remove(&id);
             }
         }
+        let recorded = Recorded { at, id: tenant, tenant: name, what };
+        if let Some(tap) = &self.tap {
+            tap.give(self.count, &recorded);
+        }
         self.count += 1;
-        keep(&mut self.ring, Recorded { at, id: tenant, tenant: name, what }, EVENTS);
+        keep(&mut self.ring, recorded, EVENTS);
+    }
+
+    /// Has each event written to a book from now on, by a thread of its own.
+    pub(super) fn keep(&mut self, book: Book) -> std::io::Result<Kept> {
+        let (tap, kept) = keeper::start(book, self.start)?;
+        self.tap = Some(tap);
+        Ok(kept)
     }
 
     /// The GPU's UUID, as users read it.
@@ -315,7 +358,12 @@ impl Recorder {
         &self.phases
     }
 
-    /// When the coordinator began, in milliseconds since 1970.
+    /// When the coordinator began.
+    pub(super) fn start(&self) -> Instant {
+        self.start
+    }
+
+    /// The same in milliseconds since 1970.
     pub(super) fn started_unix_ms(&self) -> u64 {
         self.start_unix_ms
     }
@@ -341,46 +389,12 @@ impl Recorder {
             schema: shown::SCHEMA,
             gpu: self.gpu.to_string(),
             started_unix_ms: self.start_unix_ms,
-            now_ns: self.nanos(Instant::now()),
+            now_ns: nanos_since(self.start, Instant::now()),
             oldest,
             next,
             more: next < self.count,
-            events: events.into_iter().map(|(n, event)| self.shown(n, event)).collect(),
+            events: events.into_iter().map(|(n, event)| event.shown(n, self.start)).collect(),
         }
-    }
-
-    fn nanos(&self, at: Instant) -> u64 {
-        u64::try_from(at.saturating_duration_since(self.start).as_nanos()).unwrap_or(u64::MAX)
-    }
-
-    fn shown(&self, n: u64, event: &Recorded) -> shown::Event {
-        let Recorded { at, id, tenant, what } = event;
-        let time = what.time(*at);
-        let mut shown = shown::Event {
-            n,
-            ns: self.nanos(*at),
-            id: id.map(|id| id.0),
-            tenant: tenant.as_deref().map(str::to_owned),
-            what: what.word().to_owned(),
-            from_ns: time.as_ref().map(|time| self.nanos(time.start)),
-            to_ns: time.filter(|time| time.end != *at).map(|time| self.nanos(time.end)),
-            bytes: what.bytes(),
-            uncopied_bytes: what.uncopied(),
-            extents: what.extents(),
-            resident_bytes: what.resident(),
-            ..shown::Event::default()
-        };
-        match what {
-            What::Granted { arriving, .. } => shown.arriving = Some(*arriving),
-            What::Joined { class, .. } => shown.class = Some(class.word().to_owned()),
-            What::Arrived { story } if story.first_call_micros != u64::MAX => {
-                // The story ends now; whatever it says of itself, nothing in it was later.
-                let ago = story.end_micros.saturating_sub(story.first_call_micros).saturating_mul(1000);
-                shown.first_launch_ns = Some(shown.ns.saturating_sub(ago));
-            }
-            _ => {}
-        }
-        shown
     }
 }
 
@@ -397,8 +411,6 @@ fn trace(file: &mut Option<File>, record: &Record) {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use baton_contract::messages::ArrivalStory;
 
     use super::*;
@@ -557,6 +569,7 @@ mod tests {
             What::Freed { resident: 0 },
             What::Refused { bytes: 0, why: Full::Arena },
             What::Request { time: time.clone(), late: false },
+            What::Worked { time: time.clone(), gpu_time: took },
             What::Scanned { bytes: 0, time: time.clone() },
             What::Scrubbed { bytes: 0, time },
         ];

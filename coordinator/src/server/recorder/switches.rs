@@ -244,6 +244,7 @@ impl Switches {
             | What::Request { .. }
             | What::CopiedAhead { .. }
             | What::Scrubbed { .. }
+            | What::Worked { .. }
             | What::Scanned { .. } => {}
         }
         None

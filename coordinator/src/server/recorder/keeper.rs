@@ -1,0 +1,60 @@
+//! Has what happens written to a file as it happens, by a thread of its own: the server never waits for a disk.
+
+use std::io;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use super::event::Recorded;
+use crate::records::Book;
+
+/// So many events wait to be written. What comes while there is no room is left out.
+const WAITING: usize = 8 << 10;
+/// For so long events gather before they are written. So the thread wakes a few times a second where much happens, and never where
+/// nothing does.
+const GATHERING: Duration = Duration::from_millis(200);
+/// For so long it is waited at the end for what has yet to be written.
+const ENDING: Duration = Duration::from_secs(5);
+const LOOK: Duration = Duration::from_millis(5);
+
+/// Where events are put to be written.
+#[derive(Debug)]
+pub(super) struct Tap(SyncSender<(u64, Recorded)>);
+
+impl Tap {
+    pub(super) fn give(&self, n: u64, event: &Recorded) {
+        // Without room, and where nobody writes any more, it is only kept as long as the coordinator lives.
+        let _ = self.0.try_send((n, event.clone()));
+    }
+}
+
+/// The thread that writes.
+#[derive(Debug)]
+pub struct Kept(JoinHandle<()>);
+
+impl Kept {
+    /// Waits a moment until all is written, when nothing can come any more.
+    pub fn end(self) {
+        let end = Instant::now() + ENDING;
+        self.0.thread().unpark();
+        while !self.0.is_finished() && Instant::now() < end {
+            thread::sleep(LOOK);
+        }
+    }
+}
+
+pub(super) fn start(mut book: Book, start: Instant) -> io::Result<(Tap, Kept)> {
+    let (sender, receiver) = sync_channel(WAITING);
+    let thread = thread::Builder::new().name("record".to_owned());
+    let thread = thread.spawn(move || write(&receiver, &mut book, start))?;
+    Ok((Tap(sender), Kept(thread)))
+}
+
+/// Until nothing can come any more.
+fn write(events: &Receiver<(u64, Recorded)>, book: &mut Book, start: Instant) {
+    while let Ok(first) = events.recv() {
+        thread::park_timeout(GATHERING);
+        let all = std::iter::once(first).chain(events.try_iter().take(WAITING));
+        book.write(all.map(|(n, event)| event.shown(n, start)));
+    }
+}

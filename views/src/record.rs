@@ -1,0 +1,185 @@
+//! What a coordinator leaves behind: all that has happened, as lines of JSON, which can be read when it has ended.
+//!
+//! A record is one text after the other, each of which begins with a line that says whose it is ([`Head`]); every other line is an
+//! [`Event`]. The last line of a coordinator that was killed may be cut: what cannot be read is left out.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::event::{Event, History};
+use crate::timeline::Timeline;
+
+/// Whose record it is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Head {
+    /// [`crate::event::SCHEMA`].
+    pub schema: u32,
+    /// UUID of the GPU.
+    pub gpu: String,
+    /// What the GPU is called.
+    pub gpu_name: String,
+    /// The coordinator's socket.
+    pub socket: String,
+    /// The coordinator's process.
+    pub pid: u32,
+    /// When the coordinator began, in milliseconds since 1970.
+    pub started_unix_ms: u64,
+    /// The programs that were there when the text began, by number: what each is called, and its class.
+    pub programs: BTreeMap<u32, (String, String)>,
+}
+
+impl Head {
+    /// Takes note of who comes and who goes.
+    pub fn see(&mut self, event: &Event) {
+        let (Some(id), what) = (event.id, event.what.as_str()) else { return };
+        match (what, &event.tenant, &event.class) {
+            ("joined", Some(name), Some(class)) => drop(self.programs.insert(id, (name.clone(), class.clone()))),
+            ("departed", ..) => drop(self.programs.remove(&id)),
+            _ => {}
+        }
+    }
+}
+
+/// All that a coordinator has left behind.
+#[derive(Clone, Debug, Default)]
+pub struct Record {
+    /// Whose it is, as its first text begins.
+    pub head: Head,
+    /// What has happened, in pieces between which something is missing.
+    pub histories: Vec<History>,
+}
+
+impl Record {
+    /// Reads texts, the oldest first; none if none of them begins as a record does.
+    pub fn of(texts: &[String]) -> Option<Self> {
+        let mut record: Option<Self> = None;
+        for text in texts {
+            let mut lines = text.lines();
+            let Some(head) = lines.next().and_then(|line| serde_json::from_str::<Head>(line).ok()) else { continue };
+            let record = record.get_or_insert_with(|| Self { head, ..Self::default() });
+            lines.filter_map(|line| serde_json::from_str(line).ok()).for_each(|event| record.add(event));
+        }
+        record
+    }
+
+    fn add(&mut self, event: Event) {
+        let is_next = self.histories.last().is_some_and(|history| history.next == event.n);
+        if !is_next {
+            let Head { schema, gpu, started_unix_ms, .. } = &self.head;
+            let (schema, gpu, started_unix_ms) = (*schema, gpu.clone(), *started_unix_ms);
+            self.histories.push(History { schema, gpu, started_unix_ms, oldest: event.n, ..History::default() });
+        }
+        let Some(history) = self.histories.last_mut() else { return };
+        (history.now_ns, history.next) = (event.ns, event.n + 1);
+        history.events.push(event);
+    }
+
+    /// When the last thing happened of which it tells, in milliseconds since 1970.
+    pub fn end_unix_ms(&self) -> u64 {
+        let end = self.histories.last().map_or(0, |history| history.now_ns);
+        self.head.started_unix_ms.saturating_add(end / 1_000_000)
+    }
+
+    /// Who had the GPU when.
+    pub fn timeline(&self) -> Timeline {
+        let mut timeline = Timeline::default();
+        self.histories.iter().for_each(|history| timeline.see(history));
+        for (id, (_, class)) in &self.head.programs {
+            if let Some(program) = timeline.programs.get_mut(id) {
+                program.class.get_or_insert_with(|| class.clone());
+            }
+        }
+        timeline
+    }
+}
+
+/// How many runs of a program are remembered.
+const RUNS: usize = 8;
+/// How many programs are.
+const PROGRAMS: usize = 256;
+
+/// What programs were seen to use, by name.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Seen {
+    programs: BTreeMap<String, Runs>,
+}
+
+/// The last runs of a program.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+struct Runs {
+    /// The most memory that each had, the last at the end.
+    peak_bytes: Vec<u64>,
+    /// When the last one ended, in milliseconds since 1970.
+    ended_unix_ms: u64,
+}
+
+impl Seen {
+    /// A program has ended that had so much memory at most.
+    pub fn add(&mut self, name: &str, peak_bytes: u64, ended_unix_ms: u64) {
+        let runs = self.programs.entry(name.to_owned()).or_default();
+        runs.peak_bytes.push(peak_bytes);
+        let most = runs.peak_bytes.len().saturating_sub(RUNS);
+        runs.peak_bytes.drain(..most);
+        runs.ended_unix_ms = runs.ended_unix_ms.max(ended_unix_ms);
+        while self.programs.len() > PROGRAMS {
+            let oldest = self.programs.iter().min_by_key(|(_, runs)| runs.ended_unix_ms).map(|(name, _)| name.clone());
+            let Some(oldest) = oldest else { return };
+            self.programs.remove(&oldest);
+        }
+    }
+
+    /// The most memory that a program had in its last runs.
+    pub fn peak(&self, name: &str) -> Option<u64> {
+        self.programs.get(name)?.peak_bytes.iter().max().copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(n: u64, what: &str) -> String {
+        let event = Event {
+            n,
+            ns: n * 10,
+            id: Some(1),
+            tenant: Some("a".to_owned()),
+            what: what.to_owned(),
+            ..Event::default()
+        };
+        serde_json::to_string(&event).expect("JSON")
+    }
+
+    #[test]
+    fn a_record_is_read_as_far_as_it_was_written_and_says_what_is_missing() {
+        let head = Head {
+            started_unix_ms: 1000,
+            programs: [(1, ("a".to_owned(), "batch".to_owned()))].into(),
+            ..Head::default()
+        };
+        let head = serde_json::to_string(&head).expect("JSON");
+        let first = [head.clone(), event(7, "granted"), event(8, "opened")].join("\n");
+        let cut = &event(12, "departed")[..20];
+        let second = [head.as_str(), &event(9, "arrived"), &event(11, "preempted"), cut].join("\n");
+        let record = Record::of(&[first, second]).expect("a record");
+        let numbers: Vec<(u64, u64, usize)> =
+            record.histories.iter().map(|one| (one.oldest, one.next, one.events.len())).collect();
+        assert_eq!(numbers, [(7, 10, 3), (11, 12, 1)]);
+        let timeline = record.timeline();
+        assert_eq!((timeline.lost, timeline.programs[&1].class.as_deref()), (8, Some("batch")));
+        assert!(Record::of(&["no record\n".to_owned()]).is_none() && Record::of(&[]).is_none());
+    }
+
+    #[test]
+    fn programs_are_remembered_with_the_most_of_their_last_runs_and_no_more_than_so_many() {
+        let mut seen = Seen::default();
+        (0..20).for_each(|run| seen.add("a", if run == 3 { 900 } else { 10 + run }, run));
+        assert_eq!((seen.peak("a"), seen.peak("b")), (Some(29), None));
+        (0..2 * PROGRAMS as u64).for_each(|at| seen.add(&format!("p{at}"), at, 100 + at));
+        assert_eq!((seen.programs.len(), seen.peak("a"), seen.peak("p511")), (PROGRAMS, None, Some(511)));
+    }
+}
