@@ -378,9 +378,12 @@ static void write_halves(void) {
 
 /* Only the lower halves change: the upper ones are those of other addresses. */
 static void write_lower_halves(void) {
-    CUdeviceptr others[ROWS] = {out, out, out, out};
-    for (unsigned i = 0; i < ROWS; i++)
-        if ((others[i] ^ rows[i]) >> 32) others[i] = rows[(i + 1) % ROWS];
+    CUdeviceptr others[ROWS];
+    for (unsigned i = 0; i < ROWS; i++) {
+        /* Rows may lie on both sides of a multiple of 4 GiB: then it is an address in the row itself. */
+        CUdeviceptr next = rows[(i + 1) % ROWS], here = rows[i] + 4;
+        others[i] = !((out ^ rows[i]) >> 32) ? out : !((next ^ rows[i]) >> 32) ? next : here;
+    }
     CHECK(cuMemcpyHtoD(table, others, TABLE));
     wait_for_line();
     for (unsigned i = 0; i < ROWS; i++) CHECK(cuStreamWriteValue32(stream, table + 8 * i, (uint32_t)rows[i], 0));
