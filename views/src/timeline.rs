@@ -310,7 +310,7 @@ impl Timeline {
         };
         match event.what.as_str() {
             "copied_in" => self.copies_in.push_back(done(event.bytes.unwrap_or(0))),
-            "copied_out" | "copied_ahead" => self.copies_out.push_back(done(event.bytes.unwrap_or(0))),
+            "copied_out" => self.copies_out.push_back(done(event.bytes.unwrap_or(0))),
             "request" => self.requests.push_back(done(0)),
             _ => {}
         }
