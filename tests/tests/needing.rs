@@ -116,6 +116,19 @@ fn more_than_there_is_is_refused_in_words_before_the_program_starts() {
 }
 
 #[test]
+fn one_that_waits_for_more_than_there_can_be_is_refused_when_nobody_else_is_left() {
+    let coordinator = serving().start();
+    let mut first = hold::joined(&coordinator, "first", "normal", "8", None);
+    // Of arena and pool together a little is kept free, so that memory can always move.
+    let vast = started(&coordinator, &mut needing(&coordinator, "vast", "128MiB", "8"));
+    until_waiting(&coordinator, &["vast"]);
+    assert!(first.ask("quit", LIMIT).ends_with(" ok"));
+    let outcome = vast.finish(LIMIT);
+    assert_eq!(outcome.status, "exit status: 125", "{outcome:?}");
+    assert!(outcome.err.contains("it needs 128 MiB of memory, and"), "{outcome:?}");
+}
+
+#[test]
 fn processes_of_one_run_have_it_together() {
     let coordinator = serving().start();
     let hold = program("hold");

@@ -65,7 +65,7 @@ impl Server {
         }
         match self.lobby.full(guest) {
             Some(full) => refuse(&mut { newcomer }.peer, full),
-            None => self.lobby.wait(newcomer, if let Lacks::Memory(bytes) = lacks { bytes } else { 0 }),
+            None => self.lobby.wait(newcomer, lacks.bytes()),
         }
     }
 
@@ -110,10 +110,22 @@ impl Server {
     /// Lets those in who have waited for the longest, as many as there is room for.
     pub(super) fn welcome_newcomers(&mut self) {
         while let Some(at) = self.first_newcomer() {
-            let Some(mut newcomer) = self.lobby.take(at) else { return };
-            match newcomer.need.and_then(|need| self.memory.never_has(&self.tenants, need)) {
-                Some(why) => refuse(&mut newcomer.peer, (Refusal::Failed, why)),
-                None => self.welcome(newcomer),
+            let Some(newcomer) = self.lobby.take(at) else { return };
+            self.welcome(newcomer);
+        }
+        if self.tenants.is_empty() {
+            self.refuse_those_in_vain();
+        }
+    }
+
+    /// With nobody here there is as much memory as there can be.
+    fn refuse_those_in_vain(&mut self) {
+        let never_has = |newcomer: &Newcomer| self.memory.never_has(&self.tenants, newcomer.need?);
+        let refused = |(at, (newcomer, _))| Some((at, never_has(newcomer)?));
+        let all: Vec<(usize, String)> = self.lobby.waiting().enumerate().filter_map(refused).collect();
+        for (at, why) in all.into_iter().rev() {
+            if let Some(mut newcomer) = self.lobby.take(at) {
+                refuse(&mut newcomer.peer, (Refusal::Failed, why));
             }
         }
     }

@@ -9,7 +9,6 @@ use serde::Serialize;
 
 use crate::policy::arbiter::{State, TenantId};
 use crate::server::Server;
-use crate::server::lobby::Lacks;
 use crate::server::outsiders::Outsider;
 use crate::server::recorder::{
     BOUNDS, Counters, Departed, DepartedTotals, Histograms, PhaseBuckets, Record, Summary, Totals,
@@ -379,7 +378,7 @@ impl Server {
             needs_bytes: newcomer.need.map(|need| need.bytes),
             waits_for: WaitsFor {
                 reason: if newcomer.need.is_some() { Reason::Room } else { Reason::Join },
-                bytes: if let Lacks::Memory(bytes) = self.lacks(newcomer) { bytes } else { 0 },
+                bytes: self.lacks(newcomer).bytes(),
                 since_ms: Some(since.elapsed().as_secs_f64() * 1e3),
                 ..WaitsFor::default()
             },

@@ -54,6 +54,13 @@ pub(super) enum Lacks {
     Memory(u64),
 }
 
+impl Lacks {
+    /// How much memory, in bytes.
+    pub(super) fn bytes(self) -> u64 {
+        if let Self::Memory(bytes) = self { bytes } else { 0 }
+    }
+}
+
 /// So many programs of a guest may wait to become tenants.
 const MOST_WAITING: usize = 64;
 /// A guest whose program does not answer is kept out for so many times as long as others had to wait. So they have nine tenths of the time,
