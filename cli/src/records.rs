@@ -108,7 +108,7 @@ pub fn moment(unix_ms: u64) -> String {
     moment.map_or_else(String::new, |moment| humantime::format_rfc3339_seconds(moment).to_string())
 }
 
-/// What a coordinator's record is called that began then, of a GPU with this UUID. Names are in the order of time.
+/// The name of the record of a coordinator that began then, of a GPU with this UUID. Names are in the order of time.
 pub fn called(started_unix_ms: u64, gpu: &str) -> String {
     format!("{}-{}", moment(started_unix_ms).replace(':', ""), gpu.chars().take("GPU-".len() + 8).collect::<String>())
 }

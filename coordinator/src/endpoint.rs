@@ -52,14 +52,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 #[error("{0}")]
 pub struct Unfit(String);
 
-impl Unfit {
-    /// What the system says of a place.
-    pub(crate) fn of(path: &Path, error: std::io::Error) -> Self {
-        unfit(path, error)
-    }
-}
-
-fn unfit(path: &Path, what: impl std::fmt::Display) -> Unfit {
+/// A place does not serve, for this reason.
+pub(crate) fn unfit(path: &Path, what: impl std::fmt::Display) -> Unfit {
     Unfit(format!("{}: {what}", path.display()))
 }
 

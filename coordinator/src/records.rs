@@ -20,7 +20,7 @@ use baton_views::event::Event;
 use baton_views::record::{Head, Record, Seen};
 use rustix::fs::{FlockOperation, flock};
 
-use crate::endpoint::{Folder, Unfit};
+use crate::endpoint::{Folder, Unfit, unfit};
 
 /// How large a text may be.
 pub const TEXT: u64 = 4 << 20;
@@ -117,7 +117,7 @@ impl Book {
             let file = new_file(&folder.join(LAST))?;
             Ok((folder, lock, file))
         };
-        let (folder, lock, file) = begun().map_err(|error: io::Error| Unfit::of(&state.join("records"), error))?;
+        let (folder, lock, file) = begun().map_err(|error: io::Error| unfit(&state.join("records"), error))?;
         let mut book = Self { state: state.to_owned(), folder, _lock: lock, file, bytes: 0, head, is_missed: false };
         let line = book.line();
         book.append(&line);

@@ -68,6 +68,10 @@ fn one_whose_turn_it_is_is_loading_until_its_memory_is_there() {
     assert_eq!(one.ask("quit", LIMIT), want[2]);
 }
 
+fn number(status: &serde_json::Value, name: &str) -> u64 {
+    status[name].as_u64().expect("a number")
+}
+
 /// Room for one of two programs of 40 MB, and on the host for both.
 fn for_one_of_two() -> Serving {
     Serving::arena("64MiB").option("--host-pool", "128MiB").option("--headroom", "0%")
@@ -80,7 +84,6 @@ fn what_rests_is_copied_ahead_of_need_and_leaves_without_a_copy() {
     coordinator.until_ready();
     let mut one = hold::joined(&coordinator, "one", "normal", "40", None);
     let mut other = hold::joined(&coordinator, "other", "normal", "40", None);
-    let number = |status: &serde_json::Value, name: &str| status[name].as_u64().expect("a number");
     assert_eq!(one.ask("touch", LIMIT), want[0]);
     coordinator.until_tenant_is("one", "idle");
     let mut before = coordinator.status();
@@ -114,7 +117,6 @@ fn what_is_written_while_it_is_copied_ahead_leaves_as_it_is_then() {
     assert_eq!(other.ask("touch", LIMIT), want[0]);
     // Each answer tells what came back too: it is the sum of what was there and is added.
     for answer in &want[1..4] {
-        let number = |status: &serde_json::Value, name: &str| status[name].as_u64().expect("a number");
         let before = coordinator.status();
         let comes = |name: &str| {
             coordinator.until(name, |status| number(status, name) > number(&before, name));

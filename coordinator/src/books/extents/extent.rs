@@ -348,11 +348,16 @@ impl Extent {
         pages
     }
 
+    /// Of each of these pages, which it holds now, whether its place in the pool lacks that.
+    fn lacking<'a>(&'a self, pages: &'a [Page]) -> impl Iterator<Item = bool> + 'a {
+        let known = self.backing.as_ref().map_or(&[][..], |backing| &backing.pages);
+        let lacks = |(at, page): (usize, &Page)| !page.zero && known.get(at) != Some(page) && !self.is_worthless(at);
+        pages.iter().enumerate().map(lacks)
+    }
+
     /// Whether its place in the pool lacks some of what these pages hold.
     pub fn differs(&self, pages: &[Page]) -> bool {
-        let known = self.backing.as_ref().map_or(&[][..], |backing| &backing.pages);
-        let changed = |(at, page): (usize, &Page)| !page.zero && known.get(at) != Some(page) && !self.is_worthless(at);
-        pages.iter().enumerate().any(changed)
+        self.lacking(pages).any(|lacks| lacks)
     }
 
     /// What has to be copied out of it, if it leaves now. Without scans, everything that may have changed.
@@ -365,15 +370,10 @@ impl Extent {
             None if self.dirty >= OFTEN_DIRTY || !scans => everything(),
             None => Copies::Unknown,
             Some(_) if !scans => everything(),
-            Some(contents) => {
-                let known = self.backing.as_ref().map_or(&[][..], |backing| &backing.pages);
-                let changed =
-                    |(at, page): (usize, &Page)| !page.zero && known.get(at) != Some(page) && !self.is_worthless(at);
-                match parts(contents.pages.iter().enumerate().map(changed)) {
-                    parts if parts.is_empty() => Copies::Nothing,
-                    parts => Copies::Parts(parts),
-                }
-            }
+            Some(contents) => match parts(self.lacking(&contents.pages)) {
+                parts if parts.is_empty() => Copies::Nothing,
+                parts => Copies::Parts(parts),
+            },
         }
     }
 

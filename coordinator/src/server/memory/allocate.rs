@@ -188,8 +188,7 @@ impl Access<'_> {
 
     /// What of arena and host pool a tenant can have on top of what all have, in bytes.
     pub(super) fn grantable_to(&self, id: TenantId) -> u64 {
-        let run = self.tenants.get(id).and_then(|tenant| tenant.need).map(|need| need.run);
-        self.memory.grantable(self.tenants, run)
+        self.memory.grantable(self.tenants, self.tenants.run_of(id))
     }
 
     /// Serves claims as far as possible, then who is swapped in: whoever claims anything has the baton, and is waited for before it
@@ -323,8 +322,7 @@ impl Access<'_> {
 
     /// Says no to an allocation.
     fn deny(&mut self, id: TenantId, full: Full, bytes: u64) {
-        let run = self.tenants.get(id).and_then(|tenant| tenant.need).map(|need| need.run);
-        let kept = self.tenants.reservations().of_others(run);
+        let kept = self.tenants.reservations().of_others(self.tenants.run_of(id));
         let Some(tenant) = self.tenants.get_mut(id) else { return };
         tenant.memory.is_over(Notice::PutOff);
         let why = match full {

@@ -252,6 +252,11 @@ impl Tenants {
         &self.reservations
     }
 
+    /// The run of a tenant that has said what it needs.
+    pub(in crate::server) fn run_of(&self, id: TenantId) -> Option<Run> {
+        Some(self.all.get(&id)?.need?.run)
+    }
+
     /// A quota keeps a tenant from what it has asked for.
     pub(in crate::server) fn met(&mut self, id: TenantId, met: Met) {
         self.met.entry(id).or_default().insert(met.quota, met);
