@@ -52,7 +52,7 @@ fn hex(color: Color) -> Option<&'static str> {
     }
 }
 
-/// What cells have to have in common to be drawn as one.
+/// Cells that have this in common are drawn as one.
 fn look(cell: &Cell) -> (Option<&'static str>, &'static str, bool) {
     (hex(cell.bg), hex(cell.fg).unwrap_or(TEXT), cell.modifier.contains(Modifier::BOLD))
 }

@@ -20,7 +20,7 @@ use super::units::Period;
 pub struct Named {
     #[command(flatten)]
     place: Place,
-    /// What the program is called, as `baton status` shows it, or its process id.
+    /// The name of the program, as `baton status` shows it, or its process id.
     name: String,
 }
 

@@ -228,7 +228,7 @@ fn simulated(words: &[OsString], program: usize) -> String {
     said.join(" ")
 }
 
-/// What a setting in the environment says, if it is there.
+/// The value of a setting in the environment, if it is there.
 fn of<T: FromStr>(name: &'static CStr, what: &str) -> Result<Option<T>, CliError> {
     let name = self::name(name);
     let Some(word) = std::env::var_os(name).filter(|word| !word.is_empty()) else { return Ok(None) };
@@ -248,7 +248,7 @@ fn scheduling(run: &Run) -> Result<(), CliError> {
     Scheduling::default().changed(said).check().map_err(|error| CliError::Told(error.to_owned()))
 }
 
-/// What the program needs, in bytes, if the user says so, by the option or in its environment.
+/// The memory that the program needs, in bytes, if the user says so, by the option or in its environment.
 fn needs(run: &Run, offer: &Offer) -> Result<Option<u64>, CliError> {
     let needs = match run.needs {
         Some(Amount::Bytes(bytes)) => Some(bytes),

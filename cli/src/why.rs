@@ -15,7 +15,7 @@ use super::records::{Source, Told};
 pub struct Why {
     #[command(flatten)]
     source: Source,
-    /// What the program is called, as `baton status` shows it (in a record, the name alone), or its process id.
+    /// The name of the program, as `baton status` shows it (in a record, the name alone), or its process id.
     name: String,
 }
 

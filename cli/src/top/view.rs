@@ -20,7 +20,7 @@ const COLORS: [Color; 6] = [Color::Cyan, Color::Green, Color::Yellow, Color::Mag
 
 /// Where bars begin.
 const MARGIN: u16 = 11;
-/// Whoever had less of a column's time than that had nothing of it.
+/// A program that had less of a column's time than that had nothing of it.
 const MOMENT: f64 = 0.01;
 /// So wide are names at least, where there is room.
 const WIDE: usize = 24;
@@ -103,7 +103,7 @@ fn style_of(id: Option<u32>, color: bool) -> Style {
     }
 }
 
-/// Who had the GPU for longest in a stretch of time; none if nobody had it for more than a moment.
+/// The program that had the GPU for longest in a stretch of time; none if nobody had it for more than a moment.
 pub fn owner(timeline: &Timeline, time: &Range<u64>) -> Option<u32> {
     let shares = timeline.shares(time);
     let (id, share) = shares.into_iter().max_by(|(_, one), (_, other)| one.total_cmp(other))?;
