@@ -125,7 +125,7 @@ use tenants::Tenants;
 use turn::{Stage, Turn};
 
 pub use prospects::{Bound, Prospect};
-pub use rules::SHARE;
+pub use rules::{SHARE, pause};
 pub use words::{Decision, Event, Micros, Pressure, State, TenantId, Totals};
 
 /// One tenant's claim to go on first among its class.

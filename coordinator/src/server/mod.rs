@@ -393,9 +393,10 @@ impl Server {
         let lobby = self.lobby.next_timer().into_iter().chain(held_up).chain(self.endpoint.next_look()).min();
         let holders = self.next_look_at_holders();
         let unsent = self.tenants.next_try();
+        let evictions = self.evictions.next_timer(&self.tenants);
         // Somebody was on the way, or is just looking for a coordinator.
         let end = self.has_no_more_to_do().then(|| Instant::now() + CLOSE_AGAIN);
-        [end, lobby, unsent, holders, arbiter, self.memory.next_timer(), first, haste, tenants, corun, limit]
+        [end, lobby, unsent, evictions, holders, arbiter, self.memory.next_timer(), first, haste, tenants, corun, limit]
             .into_iter()
             .flatten()
             .min()

@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering;
 use core::time::Duration;
 use std::time::Instant;
 
-use super::passage::{ALONE, GATE, LATE};
+use super::passage::{self, ALONE, GATE, LATE};
 use super::protocol::{ARRIVING, ARRIVING_CONTENDED, BROKEN, CONTENDED, OPEN, RESTING, UNDECIDED};
 use super::{stamps, word};
 use crate::sys::futex::{self, Scope};
@@ -27,6 +27,12 @@ pub(crate) fn prepare() -> bool {
 /// closed: the caller opens it again. `beat` is called now and then.
 pub(crate) fn close(deadline: Option<Instant>, beat: impl Fn()) -> bool {
     shut() && is_left(inside, deadline, beat)
+}
+
+/// Lets the calls through that waited when the gate opened, before it is closed again; gives up at the deadline. A thread
+/// takes longer to wake up than the gate may stay open, and queued work may wait for what just that thread is about to do.
+pub(crate) fn let_through(deadline: Instant, beat: impl Fn()) {
+    is_left(passage::waiting, Some(deadline), beat);
 }
 
 /// How a gate is closed that does not wait for all calls.

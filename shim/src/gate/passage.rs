@@ -157,13 +157,16 @@ pub(crate) struct MappingGuard {
 
 /// Waits, outside of the gate, until mappings may be changed. An error is what the program's call has to answer.
 pub(crate) fn lock_mappings(passage: &Passage) -> Result<MappingGuard, CUresult> {
+    let mut waiting = None;
     loop {
         if let Some(guard) = lock_mappings_if_open() {
+            drop(waiting);
             return Ok(guard);
         }
-        let mut answer = Ok(());
-        passage.outside(|| answer = until_open())?;
-        answer?;
+        passage.outside(|| waiting = Some(until_open()))?;
+        if let Some(Err(answer)) = waiting {
+            return Err(answer);
+        }
     }
 }
 
@@ -234,6 +237,7 @@ pub(crate) fn start_anew() {
     word::release_others();
     LATE.store(0, Ordering::Relaxed);
     WAITING.store(0, Ordering::Relaxed);
+    YIELDING.store(0, Ordering::Relaxed);
     exclusive::start_anew();
     stamps::forget();
     GATE.start_anew();
@@ -249,14 +253,16 @@ fn late() -> Result<Passage, CUresult> {
             return Ok(Passage::beside());
         }
     }
+    let mut waiting = None;
     loop {
         LATE.fetch_add(1, Ordering::SeqCst);
         core::sync::atomic::fence(Ordering::SeqCst);
         if passes(GATE.load()) {
+            drop(waiting);
             return Ok(Passage(Way::Late));
         }
         LATE.fetch_sub(1, Ordering::Release);
-        until_open()?;
+        waiting = Some(until_open()?);
     }
 }
 
@@ -269,6 +275,8 @@ pub(super) static ALONE: AtomicBool = AtomicBool::new(false);
 fn wait(word: &'static Word) -> Result<Way, CUresult> {
     // As above.
     process::settle_if_bare();
+    // Until it has passed.
+    let mut waiting = None;
     loop {
         let gate = GATE.load();
         if gate == UNDECIDED {
@@ -297,15 +305,17 @@ fn wait(word: &'static Word) -> Result<Way, CUresult> {
         }
         let must_yield = matches!(gate, CONTENDED | ARRIVING_CONTENDED) && activity::must_yield();
         if passes(gate) && !must_yield {
+            drop(waiting);
             return Ok(Way::Word(word));
         }
         // Outside, so that the gate can be closed meanwhile.
         word.calls.step_back();
         if must_yield {
-            let _waiting = Waiting::begin();
+            waiting = None;
+            let _yielding = Waiting::begin(&YIELDING);
             activity::wait();
         } else {
-            until_open()?;
+            waiting = Some(until_open()?);
         }
         word.calls.enter();
     }
@@ -313,37 +323,44 @@ fn wait(word: &'static Word) -> Result<Way, CUresult> {
 
 /// Threads that wait at the closed gate, or have yet to wake up at the open one.
 static WAITING: AtomicU32 = AtomicU32::new(0);
+/// Threads that wait at the open gate while others are at work.
+static YIELDING: AtomicU32 = AtomicU32::new(0);
 
 /// Whether anybody waits at the gate, or is about to pass it: then the program is not idle, even if on a busy machine it
 /// takes its thread long to wake up.
 pub(crate) fn is_waited_at() -> bool {
-    WAITING.load(Ordering::Relaxed) != 0
+    waiting() != 0 || YIELDING.load(Ordering::Relaxed) != 0
 }
 
-struct Waiting;
+/// How many threads wait at the closed gate, or have yet to wake up at the open one.
+pub(super) fn waiting() -> u32 {
+    WAITING.load(Ordering::Acquire)
+}
+
+struct Waiting(&'static AtomicU32);
 
 impl Waiting {
-    fn begin() -> Self {
-        WAITING.fetch_add(1, Ordering::Relaxed);
-        Self
+    fn begin(threads: &'static AtomicU32) -> Self {
+        threads.fetch_add(1, Ordering::Relaxed);
+        Self(threads)
     }
 }
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        WAITING.fetch_sub(1, Ordering::Relaxed);
+        self.0.fetch_sub(1, Ordering::Release);
     }
 }
 
-/// Says that somebody wants in, and sleeps while the gate is closed.
-fn until_open() -> Result<(), CUresult> {
-    let _waiting = Waiting::begin();
+/// Says that somebody wants in, and sleeps while the gate is closed. Whoever is to pass it keeps what this gives until then.
+fn until_open() -> Result<Waiting, CUresult> {
+    let waiting = Waiting::begin(&WAITING);
     loop {
         let gate = GATE.load();
         match state(gate) {
             CLOSED => {}
             BROKEN => return Err(CUDA_ERROR_DEVICE_UNAVAILABLE),
-            _ => return Ok(()),
+            _ => return Ok(waiting),
         }
         stamps::begin();
         if GATE.load() != gate {

@@ -8,6 +8,7 @@ use core::ptr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::thread;
+use std::time::{Duration, Instant};
 
 /// There is one gate a process, so tests take turns with it.
 pub(crate) static TURN: Mutex<()> = Mutex::new(());
@@ -154,6 +155,35 @@ fn nobody_is_inside_after_the_gate_is_closed() {
         }
         stop.store(true, Ordering::Relaxed);
     });
+}
+
+#[test]
+fn calls_that_waited_at_the_gate_pass_before_it_is_closed_again() {
+    let _turn = TURN.lock().unwrap_or_else(|e| e.into_inner());
+    assert!(prepare());
+    let later = || Instant::now() + Duration::from_secs(3600);
+    assert!(closing::close(None, || ()));
+    for _ in 0..100 {
+        let passed = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let _passage = pass().expect("not broken");
+                passed.store(true, Ordering::Release);
+            });
+            while !is_waited_at() {
+                thread::yield_now();
+            }
+            closing::open(false);
+            closing::let_through(later(), || ());
+            assert!(closing::close(None, || ()));
+            let has_passed = passed.load(Ordering::Acquire);
+            if !has_passed {
+                closing::open(false);
+            }
+            assert!(has_passed, "the gate was closed before the call that waited at it had passed");
+        });
+    }
+    closing::open(false);
 }
 
 #[test]

@@ -46,6 +46,8 @@ const LONGEST_HOLD_OF_CAPTURE: Duration = Duration::from_millis(5);
 const PROBE_LIMIT_MS: u32 = 20;
 /// How long it then drains before it is paused again.
 const LONGEST_DRAIN: Duration = Duration::from_millis(100);
+/// How long threads that waited at the gate may take to wake up and pass it, before it is closed again.
+const LONGEST_WAKE: Duration = Duration::from_millis(20);
 /// How long a try to yield by itself may take.
 const LONGEST_TRY: Duration = Duration::from_millis(2);
 
@@ -505,7 +507,8 @@ impl Control {
     /// The coordinator wants the GPU back.
     fn yield_gpu(&mut self, grant: u64, limit: Duration) {
         let start = Instant::now();
-        let deadline = start + limit;
+        gate::let_through(start + LONGEST_WAKE, || self.beat());
+        let deadline = Instant::now() + limit;
         let _kept_off = gate::KeptOff::begin();
         if self.close(deadline) && self.drain(deadline) {
             self.closed(grant, start);

@@ -26,7 +26,7 @@ const MOST_PATIENCE: Micros = 50_000;
 const CLASSES: &[Class] = &Class::ALL;
 
 /// The pause after so many failures in a row, the last included.
-pub(super) fn pause(failures: u32) -> Micros {
+pub fn pause(failures: u32) -> Micros {
     (FIRST_PAUSE << failures.saturating_sub(1).min(16)).min(LONGEST_PAUSE)
 }
 

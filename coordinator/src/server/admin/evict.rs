@@ -1,10 +1,13 @@
 //! Eviction on request.
 
+use std::time::Instant;
+
 use super::set::say;
 use crate::policy::arbiter::{State, TenantId};
 use crate::server::Server;
 use crate::server::memory::Evicted;
 use crate::server::tenants::peer::Peer;
+use crate::server::tenants::table::Tenants;
 use crate::server::tenants::tenant::Tenant;
 
 /// So many requests to evict a tenant wait at most: each is a connection.
@@ -49,6 +52,12 @@ impl Evictions {
     pub(in crate::server) fn could_not_close(&mut self, tenant: TenantId) {
         let its = self.waiting.iter_mut().filter(|eviction| eviction.tenant == tenant);
         its.for_each(|eviction| eviction.stage = Stage::Asked);
+    }
+
+    /// When one of them goes on by itself.
+    pub(in crate::server) fn next_timer(&self, tenants: &Tenants) -> Option<Instant> {
+        let asked = self.waiting.iter().filter(|eviction| eviction.stage == Stage::Asked);
+        asked.filter_map(|eviction| tenants.get(eviction.tenant)?.turn.left_alone()).min()
     }
 
     /// Whether a tenant was asked to drain for one of them.
@@ -115,6 +124,7 @@ impl Server {
             // Nobody knows what it still does: its memory stays as it is.
             return Next::Over(Err("the program does not answer"));
         }
+        let left_alone = tenant.turn.left_alone().is_some();
         let comes_in = self.memory().brings_in(id);
         if state == State::Arriving || state == State::Running && comes_in {
             // Also if it was let in before all is there: whoever asks again and again would keep it waiting for ever.
@@ -122,7 +132,7 @@ impl Server {
         }
         if !state.is_off_the_gpu() {
             // Nobody else may want the GPU, so that it has kept the baton.
-            if stage == Stage::Asked && state != State::Leaving {
+            if stage == Stage::Asked && state != State::Leaving && !left_alone {
                 self.ask_to_leave(id);
                 return Next::Wait(Stage::Draining);
             }

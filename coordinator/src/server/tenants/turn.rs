@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use baton_contract::messages::ExtentId;
 
 use super::tenant::ANSWER_LIMIT;
+use crate::policy::arbiter::pause;
 use crate::policy::in_flight::InFlight;
 use crate::policy::planner::Nanos;
 
@@ -69,6 +70,8 @@ pub(in crate::server) struct Turn {
     ran: Instant,
     /// How often it could not be drained since it was last closed.
     failures: u32,
+    /// Until when the tenant is left alone for that.
+    left_alone: Option<Instant>,
     end: End,
     /// Since when it has wanted the next one.
     demanded: Option<Instant>,
@@ -83,6 +86,7 @@ impl Default for Turn {
             in_flight: InFlight::Any,
             ran: Instant::now(),
             failures: 0,
+            left_alone: None,
             end: End::Open,
             demanded: None,
             used: Vec::new(),
@@ -177,6 +181,7 @@ impl Turn {
     /// The gate is closed and nothing is queued.
     pub(in crate::server) fn closed(&mut self) -> Closed {
         self.failures = 0;
+        self.left_alone = None;
         match std::mem::replace(&mut self.end, End::Open) {
             End::Overdue { .. } => Closed::Late,
             End::Open | End::Asked(_) => Closed::InTime,
@@ -190,8 +195,15 @@ impl Turn {
             return TimedOut::AskAgain(DRAIN_LIMIT);
         }
         self.failures += 1;
+        self.left_alone = Some(Instant::now() + Duration::from_micros(pause(self.failures)));
         self.end = End::Open;
         TimedOut::GoesOn
+    }
+
+    /// Until when the tenant is left alone, as its work did not end in time: what that waits for may be a call that was kept
+    /// off meanwhile.
+    pub(in crate::server) fn left_alone(&self) -> Option<Instant> {
+        self.left_alone.filter(|until| *until > Instant::now())
     }
 
     /// No answer is waited for any longer. Says whether one was.
