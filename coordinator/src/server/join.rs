@@ -147,8 +147,9 @@ impl Server {
         let guest = peer.guest();
         let (bytes, all) = (self.memory().offer_of_later(guest), self.memory.most_of(guest));
         let offer = Admission::Offer { gpu: self.memory.gpu().uuid, driver: self.options.driver, bytes, all };
+        // Before the answer, after which it may have ended, and others go on for it.
+        self.outsiders.expect(link::peer(peer.as_fd()).and_then(|peer| peer.process));
         if peer.send(&offer, &[]).is_ok() {
-            self.outsiders.expect(link::peer(peer.as_fd()).and_then(|peer| peer.process));
             self.lobby.stays(peer);
         }
     }
