@@ -22,8 +22,8 @@ mod sync;
 mod word;
 
 pub(crate) use closing::{
-    Held, activity, all_here, arriving, close, decided, finish_holding, hold, inside, is_resting, let_through, open, prepare, rest,
-    rest_alone, set_broken, set_contended, work_on,
+    Held, activity, all_here, arriving, close, decided, finish_holding, hold, inside, is_resting, let_through, open,
+    prepare, rest, rest_alone, set_broken, set_contended, work_on,
 };
 pub(crate) use exclusive::KeptOff;
 pub(crate) use passage::{
