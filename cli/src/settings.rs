@@ -10,11 +10,11 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use baton_books::arena::Arena;
 use baton_contract::class::Class;
 use baton_contract::memory::size;
 use baton_contract::messages::DriverKind;
 use baton_contract::scheduling::MAX_WEIGHT;
-use baton_coordinator::books::arena::Arena;
 use baton_coordinator::endpoint::{self, Visitors};
 use baton_coordinator::server::{self, Quotas, Tuning};
 use clap::Args;

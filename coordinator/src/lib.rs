@@ -1,13 +1,10 @@
 //! The coordinator of a GPU: owns its memory, and decides who runs.
 //!
-//! - [`policy`]: who may run, and in which order memory comes. [`books`]: who has which memory. Both are pure.
 //! - [`device`]: the driver, and the threads that wait for it.
 //! - [`server`]: the loop that owns all state, and what it is made of.
 //! - [`endpoint`]: where it is found. [`records`]: what it leaves behind.
 
-pub mod books;
 pub mod device;
 pub mod endpoint;
-pub mod policy;
 pub mod records;
 pub mod server;

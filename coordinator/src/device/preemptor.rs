@@ -16,7 +16,7 @@ use libloading::Library;
 
 use crate::device::gpu::{Gpu, GpuError, Stream, check};
 use crate::device::wake::Waker;
-use crate::policy::arbiter::TenantId;
+use baton_policy::arbiter::TenantId;
 
 /// What of a tenant can be taken off the GPU.
 #[derive(Clone, Debug)]

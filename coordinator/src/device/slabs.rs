@@ -1,6 +1,6 @@
 //! The host pool's memory: memfds, touched in parallel ahead of need, and pinned once.
 //!
-//! They lie one behind the other in this process, so that an offset of [`crate::books::pool`] is an address. The
+//! They lie one behind the other in this process, so that an offset of [`baton_books::pool`] is an address. The
 //! memory is in files without a name because a successor can be given those.
 
 use std::io::IsTerminal as _;
@@ -16,9 +16,9 @@ use indicatif::{ProgressBar, ProgressStyle};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous};
 
-use crate::books::pool::Run;
 use crate::device::gpu::Gpu;
 use crate::device::wake::Waker;
+use baton_books::pool::Run;
 
 /// A slab's size in a large pool.
 const SLAB: u64 = 1 << 30;

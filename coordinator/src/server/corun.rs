@@ -19,8 +19,8 @@ use super::tenants::activity::Activity;
 use super::tenants::peer::Sent;
 use super::tenants::process::Domain;
 use super::tenants::table::Tenants;
-use crate::policy::arbiter::{Micros, TenantId};
-use crate::policy::bursts::{Bursts, Rules, Verdict};
+use baton_policy::arbiter::{Micros, TenantId};
+use baton_policy::bursts::{Bursts, Rules, Verdict};
 
 /// How long all take turns at least when they did not fit together.
 const APART: Duration = Duration::from_secs(1);

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use crate::policy::planner::{Costs, Nanos};
+use baton_policy::planner::{Costs, Nanos};
 
 /// Before anything was measured: a PCIe 4 link, in bytes per second, and what giving access to an extent took on an H200, in
 /// seconds.

@@ -12,7 +12,7 @@ use super::Server;
 use super::memory::Remains;
 use super::preemption;
 use super::recorder::event::What;
-use crate::policy::arbiter::{Event, TenantId};
+use baton_policy::arbiter::{Event, TenantId};
 
 impl Server {
     /// Ends a tenant's connection. Its process goes on without us.

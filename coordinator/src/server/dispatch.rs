@@ -17,8 +17,8 @@ use super::receive::Socket;
 use super::recorder::event::What;
 use super::tenants::table::Tenants;
 use super::tenants::tenant::Tenant;
-use crate::books::reservations::{Need, Run};
-use crate::policy::arbiter::{Decision, Event, Pressure, State, TenantId};
+use baton_books::reservations::{Need, Run};
+use baton_policy::arbiter::{Decision, Event, Pressure, State, TenantId};
 
 /// So many reports of a tenant are heard in a round: then the others have their turn.
 const REPORTS: usize = 16;

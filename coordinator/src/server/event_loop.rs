@@ -9,7 +9,7 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, Event, EventData, EventFlags};
 use rustix::io::Errno;
 
-use crate::policy::arbiter::TenantId;
+use baton_policy::arbiter::TenantId;
 
 /// So many events are taken at once; the rest stays for the next time, and comes first then.
 const AT_ONCE: usize = 256;

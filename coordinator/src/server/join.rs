@@ -22,8 +22,8 @@ use super::tenants::shared::{Shared, TenantsPage};
 use super::tenants::table::Tenants;
 use super::tenants::tenant::{Stuck, Tenant};
 use super::{Isolation, Options, Server};
-use crate::books::reservations::Need;
-use crate::policy::arbiter::Event;
+use baton_books::reservations::Need;
+use baton_policy::arbiter::Event;
 
 /// One tenant of so many is the coordinator's user's or root's.
 const OWN_PART: usize = 8;

@@ -62,9 +62,9 @@ use baton_views::record::Head;
 use crate::device::gpu::{Gpu, GpuError};
 use crate::device::wake::Waker;
 use crate::endpoint::Endpoint;
-use crate::policy::arbiter::{Arbiter, Event, Micros, TenantId};
-use crate::policy::scheduler::Scheduler;
 use crate::records::Book;
+use baton_policy::arbiter::{Arbiter, Event, Micros, TenantId};
+use baton_policy::scheduler::Scheduler;
 
 use admin::evict::Evictions;
 use admin::prefetch::Prefetches;

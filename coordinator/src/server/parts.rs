@@ -3,7 +3,7 @@
 use super::Server;
 use super::tenants::peer::Peer;
 use super::{memory, preemption, turns};
-use crate::policy::arbiter::{Event, TenantId};
+use baton_policy::arbiter::{Event, TenantId};
 
 impl Server {
     /// The arbiter's clock: microseconds since the start.

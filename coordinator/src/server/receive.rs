@@ -8,7 +8,7 @@ use baton_contract::link::Received;
 use baton_contract::messages::{Channels, FromTenant, MemoryReport, Message as _, PreemptionReport};
 
 use super::Server;
-use crate::policy::arbiter::TenantId;
+use baton_policy::arbiter::TenantId;
 
 /// One of a tenant's two sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

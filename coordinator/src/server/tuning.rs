@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::micros;
 use crate::device::wake::Waker;
-use crate::policy::arbiter::{Micros, SHARE};
-use crate::policy::bursts::Rules;
+use baton_policy::arbiter::{Micros, SHARE};
+use baton_policy::bursts::Rules;
 
 /// Such settings.
 #[derive(Clone, Debug, PartialEq)]

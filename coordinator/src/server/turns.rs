@@ -12,9 +12,9 @@ use super::recorder::Recorder;
 use super::recorder::event::What;
 use super::tenants::table::Tenants;
 use super::tenants::turn::{Closed, TimedOut, Turn};
-use crate::policy::arbiter::{Micros, State, TenantId};
-use crate::policy::in_flight::{Holder, InFlight, Lately};
-use crate::policy::scheduler::Scheduler;
+use baton_policy::arbiter::{Micros, State, TenantId};
+use baton_policy::in_flight::{Holder, InFlight, Lately};
+use baton_policy::scheduler::Scheduler;
 
 /// How long the work of a tenant may take to end for which nobody waits but itself, or whoever wants it evicted.
 const LONGEST_DRAIN: Duration = Duration::from_secs(1);

@@ -12,7 +12,7 @@ use super::Server;
 use super::memory::Obstacle;
 use super::tenants::memory::Notice;
 use super::tenants::tenant::Tenant;
-use crate::policy::arbiter::{Event, State, TenantId};
+use baton_policy::arbiter::{Event, State, TenantId};
 
 /// What becomes of tenants that do not answer, if others wait for what cannot be taken of them: their work where it cannot be paused, memory
 /// that cannot move.

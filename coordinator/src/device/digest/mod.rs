@@ -20,9 +20,9 @@ use std::time::Instant;
 
 pub use self::mix::{Key, granules_in, has_host_words, of_page};
 use self::pass::Pass;
-pub use crate::books::extents::{PAGE, Page};
 use crate::device::gpu::{Gpu, GpuError};
 use crate::device::wake::Waker;
+pub use baton_books::extents::{PAGE, Page};
 
 /// What is known of some pages.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! What has happened: what traces, live views and logs are made of.
 
-use crate::policy::arbiter::TenantId;
 use crate::server::Server;
 use crate::server::tenants::peer::Peer;
+use baton_policy::arbiter::TenantId;
 
 impl Server {
     /// Sends a tool what has happened, from the event of this number on.

@@ -3,12 +3,12 @@
 use std::time::Instant;
 
 use super::set::say;
-use crate::policy::arbiter::{State, TenantId};
 use crate::server::Server;
 use crate::server::memory::Evicted;
 use crate::server::tenants::peer::Peer;
 use crate::server::tenants::table::Tenants;
 use crate::server::tenants::tenant::Tenant;
+use baton_policy::arbiter::{State, TenantId};
 
 /// So many requests to evict a tenant wait at most: each is a connection.
 const MOST: usize = 256;

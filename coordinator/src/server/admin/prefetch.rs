@@ -4,11 +4,11 @@ use baton_contract::memory::size;
 use serde_json::json;
 
 use super::set::say;
-use crate::policy::arbiter::{State, TenantId};
 use crate::server::Server;
 use crate::server::memory::Fetched;
 use crate::server::tenants::peer::Peer;
 use crate::server::tenants::tenant::Tenant;
+use baton_policy::arbiter::{State, TenantId};
 
 /// So many requests wait at most: each is a connection.
 const MOST: usize = 256;

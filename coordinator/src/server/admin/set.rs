@@ -7,10 +7,10 @@ use baton_contract::scheduling::Change;
 use baton_views::quota::Quota;
 use serde_json::json;
 
-use crate::policy::arbiter::{Event, State};
 use crate::server::Server;
 use crate::server::recorder::event::What;
 use crate::server::tenants::peer::Peer;
+use baton_policy::arbiter::{Event, State};
 
 /// Answers a tool: done, or why not.
 pub(in crate::server) fn say(peer: &mut Peer, done: Result<(), String>) {

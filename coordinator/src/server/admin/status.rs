@@ -7,7 +7,6 @@ use baton_views::quota::Met;
 use baton_views::why::{Reason, WaitsFor};
 use serde::Serialize;
 
-use crate::policy::arbiter::{State, TenantId};
 use crate::server::Server;
 use crate::server::outsiders::Outsider;
 use crate::server::recorder::{
@@ -15,6 +14,7 @@ use crate::server::recorder::{
 };
 use crate::server::tenants::peer::Peer;
 use crate::server::tenants::tenant::Tenant;
+use baton_policy::arbiter::{State, TenantId};
 
 /// Everything at one moment.
 #[derive(Debug, Serialize)]

@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 use baton_contract::class::Class;
 use baton_views::why::{Bound, Reason, WaitsFor};
 
-use crate::policy::arbiter::{self, Prospect, State, TenantId};
 use crate::server::Server;
 use crate::server::memory::Obstacle;
 use crate::server::tenants::memory::Notice;
 use crate::server::tenants::tenant::Tenant;
+use baton_policy::arbiter::{self, Prospect, State, TenantId};
 
 fn ms(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3

@@ -4,8 +4,8 @@ use baton_contract::memory::size;
 
 use super::Memory;
 use super::allocate::Claim;
-use crate::books::reservations::{Need, Run};
 use crate::server::tenants::table::Tenants;
+use baton_books::reservations::{Need, Run};
 
 /// One of so many bytes is the coordinator's user's and root's alone, however many guests there are.
 const OWN_PART: u64 = 8;

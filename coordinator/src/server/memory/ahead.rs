@@ -12,13 +12,13 @@ use baton_contract::messages::ExtentId;
 
 use super::Access;
 use super::transfer::{Group, Task};
-use crate::books::arena::FrameId;
-use crate::books::extents::{Extent, not_zero};
-use crate::books::pool::Run;
 use crate::device::digest::{PAGE, Page, Scanned};
 use crate::device::mover::Lane;
-use crate::policy::arbiter::TenantId;
 use crate::server::recorder::event::What;
+use baton_books::arena::FrameId;
+use baton_books::extents::{Extent, not_zero};
+use baton_books::pool::Run;
+use baton_policy::arbiter::TenantId;
 
 /// So much is looked at in a step, and so much copied: each takes a GPU of 80 GB about a millisecond (measured), or one extent more.
 const LOOK_BYTES: u64 = 1 << 30;

@@ -16,14 +16,14 @@ use baton_views::quota::Quota;
 use super::beside::Need;
 use super::frames::Found;
 use super::{Access, MemoryEvent};
-use crate::books::arena::FrameId;
-use crate::books::extents::{Extent, ExtentState};
-use crate::books::sizes::{PerClass, count};
-use crate::policy::arbiter::{State, TenantId};
 use crate::server::recorder::event::What;
 use crate::server::tenants::memory::Notice;
 use crate::server::tenants::peer::Sent;
 use crate::server::tenants::tenant::Tenant;
+use baton_books::arena::FrameId;
+use baton_books::extents::{Extent, ExtentState};
+use baton_books::sizes::{PerClass, count};
+use baton_policy::arbiter::{State, TenantId};
 
 /// What a tenant asks for.
 #[derive(Debug)]

@@ -1,14 +1,14 @@
 //! Memory beside the arena: what does not move, and contexts. Whoever needs some asks before the driver does, and the arena gives
-//! what is missing ([`Ledger`](crate::books::ledger::Ledger)).
+//! what is missing ([`Ledger`](baton_books::ledger::Ledger)).
 
 use baton_contract::messages::{Answer, Request};
 use baton_views::quota::Quota;
 
 use super::allocate::{Claim, Progress};
 use super::{Access, Memory};
-use crate::books::ledger::{Account, Lines, Reading, Verdict};
-use crate::books::sizes::at_least;
-use crate::policy::arbiter::TenantId;
+use baton_books::ledger::{Account, Lines, Reading, Verdict};
+use baton_books::sizes::at_least;
+use baton_policy::arbiter::TenantId;
 
 /// What a context is taken to need before one was measured. Less on a small GPU.
 const CONTEXT_BYTES: u64 = 640 << 20;

@@ -12,12 +12,12 @@ use baton_contract::messages::{ExtentId, MemoryCommand};
 
 use super::transfer::Task;
 use super::{Access, MemoryEvent};
-use crate::books::arena::FrameId;
-use crate::books::extents::Extent;
 use crate::device::gpu::Imported;
 use crate::device::mover::{End, Lane, Piece};
-use crate::policy::arbiter::TenantId;
 use crate::server::tenants::memory::{Batch, Consolidation, Stage};
+use baton_books::arena::FrameId;
+use baton_books::extents::Extent;
+use baton_policy::arbiter::TenantId;
 
 impl Access<'_> {
     /// A tenant wants to have a row of its extents in a piece of its own.

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use baton_contract::messages::ExtentId;
 
 use super::Access;
-use crate::books::extents::ExtentState;
-use crate::books::sharing::Place;
-use crate::policy::arbiter::{State, TenantId};
 use crate::server::tenants::memory::{Batch, Notice};
+use baton_books::extents::ExtentState;
+use baton_books::sharing::Place;
+use baton_policy::arbiter::{State, TenantId};
 
 /// How long others wait.
 const PATIENCE: Duration = Duration::from_millis(250);

@@ -7,11 +7,11 @@ use baton_contract::messages::ExtentId;
 
 use super::transfer::Task;
 use super::{Access, Memory};
-use crate::books::arena::FrameId;
-use crate::books::extents::{Extent, Extents};
-use crate::policy::arbiter::TenantId;
 use crate::server::tenants::peer::Peer;
 use crate::server::tenants::tenant::ANSWER_LIMIT;
+use baton_books::arena::FrameId;
+use baton_books::extents::{Extent, Extents};
+use baton_policy::arbiter::TenantId;
 
 /// Frames that a process which just died may still be writing to.
 #[derive(Debug)]

@@ -10,13 +10,13 @@ use baton_contract::messages::{ExtentId, MAX_LISTED, MemoryCommand};
 use super::Access;
 use super::frames::SCRUB_BYTES;
 use super::transfer::Group;
-use crate::books::extents::{Copies, Extent, ExtentState, Half, Holds};
-use crate::books::pool::Run;
-use crate::books::sizes::{PerClass, bytes_of, subtract};
 use crate::device::mover::Lane;
-use crate::policy::arbiter::TenantId;
 use crate::server::tenants::memory::Batch;
 use crate::server::tenants::tenant::Tenant;
+use baton_books::extents::{Copies, Extent, ExtentState, Half, Holds};
+use baton_books::pool::Run;
+use baton_books::sizes::{PerClass, bytes_of, subtract};
+use baton_policy::arbiter::TenantId;
 
 /// What became of a tenant's eviction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

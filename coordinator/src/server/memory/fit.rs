@@ -9,10 +9,10 @@ use baton_contract::memory::SizeClass;
 use baton_contract::messages::{ExtentId, MAX_LISTED};
 
 use super::Access;
-use crate::books::extents::{Extent, ExtentState};
-use crate::books::sizes::{AtHand, PerClass, bytes_of, count};
-use crate::policy::arbiter::TenantId;
 use crate::server::tenants::tenant::Tenant;
+use baton_books::extents::{Extent, ExtentState};
+use baton_books::sizes::{AtHand, PerClass, bytes_of, count};
+use baton_policy::arbiter::TenantId;
 
 /// What came of cutting what a tenant lacks.
 pub(super) enum Fitted {

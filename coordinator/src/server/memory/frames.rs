@@ -4,13 +4,13 @@ use baton_contract::memory::SizeClass;
 
 use super::transfer::Task;
 use super::{Access, Memory};
-use crate::books::arena::{FrameId, Keepsake, Owner};
-use crate::books::sizes::PerClass;
 use crate::device::gpu;
 use crate::device::mover::{End, Lane, Piece};
 use crate::device::slabs::Prepared;
-use crate::policy::arbiter::TenantId;
 use crate::server::Isolation;
+use baton_books::arena::{FrameId, Keepsake, Owner};
+use baton_books::sizes::PerClass;
+use baton_policy::arbiter::TenantId;
 
 /// Free frames are overwritten ahead of need in jobs of about so much.
 pub(super) const SCRUB_BYTES: u64 = 512 << 20;

@@ -12,11 +12,11 @@ use baton_contract::messages::{Answer, ExtentId};
 
 use super::Access;
 use super::sharing::movable_bytes;
-use crate::books::arena::FrameId;
-use crate::books::sharing::Place;
-use crate::policy::arbiter::TenantId;
 use crate::server::tenants::memory::Notice;
 use crate::server::tenants::tenant::Tenant;
+use baton_books::arena::FrameId;
+use baton_books::sharing::Place;
+use baton_policy::arbiter::TenantId;
 
 impl Access<'_> {
     /// A tenant is about to let others reach these extents, of its own or of another's.

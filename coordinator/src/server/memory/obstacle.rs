@@ -3,11 +3,11 @@
 use super::Memory;
 use super::allocate::Claim;
 use super::transfer::Task;
-use crate::books::sizes::bytes_of;
-use crate::policy::arbiter::TenantId;
 use crate::server::tenants::memory::Notice;
 use crate::server::tenants::table::Tenants;
 use crate::server::tenants::tenant::Tenant;
+use baton_books::sizes::bytes_of;
+use baton_policy::arbiter::TenantId;
 
 /// What is in the way, and of how many bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]

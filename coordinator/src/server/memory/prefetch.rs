@@ -9,9 +9,9 @@ use super::evict::Wanted;
 use super::frames::{Found, SCRUB_BYTES};
 use super::transfer::GROUP_BYTES;
 use super::transfer::Task;
-use crate::books::extents::{ExtentState, Holds};
-use crate::books::sizes::PerClass;
-use crate::policy::arbiter::{State, TenantId};
+use baton_books::extents::{ExtentState, Holds};
+use baton_books::sizes::PerClass;
+use baton_policy::arbiter::{State, TenantId};
 
 /// So many frames are reserved in a row; then others have their turn.
 const AT_ONCE: usize = 8;

@@ -6,9 +6,9 @@ use baton_views::quota::{Met, Quota};
 
 use super::Access;
 use super::allocate::Claim;
-use crate::books::arena::FrameId;
-use crate::policy::arbiter::TenantId;
 use crate::server::recorder::event::What;
+use baton_books::arena::FrameId;
+use baton_policy::arbiter::TenantId;
 
 impl Access<'_> {
     fn guest(&self, id: TenantId) -> Option<u32> {

@@ -8,10 +8,10 @@ use baton_contract::memory::SizeClass;
 use baton_contract::messages::{ExtentId, MemoryCommand};
 
 use super::{Access, Evicted};
-use crate::books::extents::{Extent, Recut};
-use crate::books::sizes::PerClass;
-use crate::policy::arbiter::TenantId;
 use crate::server::tenants::tenant::Tenant;
+use baton_books::extents::{Extent, Recut};
+use baton_books::sizes::PerClass;
+use baton_policy::arbiter::TenantId;
 
 /// The largest extents that are made of smaller ones. Larger ones would keep whoever waits for a part of them waiting for longer than
 /// they save.

@@ -15,11 +15,11 @@ use baton_contract::memory::GRANULE;
 use baton_contract::messages::{ExtentId, HOST_MEMORY, MAX_LISTED, TurnCommand};
 
 use super::Access;
-use crate::books::arena::FrameId;
 use crate::device::digest::{PAGE, Page, Scan, ScanId, Scanned, TO_HOST};
-use crate::policy::arbiter::TenantId;
 use crate::server::Pipeline;
 use crate::server::recorder::event::What;
+use baton_books::arena::FrameId;
+use baton_policy::arbiter::TenantId;
 
 /// So many looks at an arena's worth of memory: of 80 GB each takes less than 2 ms (measured).
 const LOOKS: u64 = 16;

@@ -1,7 +1,7 @@
-//! Memory that one tenant has given out and others have open ([`Sharing`](crate::books::sharing::Sharing)).
+//! Memory that one tenant has given out and others have open ([`Sharing`](baton_books::sharing::Sharing)).
 //!
 //! It belongs to the tenant that has allocated it, and moves as the rest of that tenant's memory does; the others only map and unmap
-//! the same frames. All of them are of one unit ([`Scheduler`](crate::policy::scheduler::Scheduler)), so while any of them runs, all of
+//! the same frames. All of them are of one unit ([`Scheduler`](baton_policy::scheduler::Scheduler)), so while any of them runs, all of
 //! it is there.
 
 use baton_contract::memory::SizeClass;
@@ -10,12 +10,12 @@ use baton_contract::wire::MAX_DESCRIPTORS;
 
 use super::transfer::Task;
 use super::{Access, MemoryEvent};
-use crate::books::arena::FrameId;
-use crate::books::extents::{Counts, Extent, Half};
-use crate::books::sharing::{Attachment, Export, Key, Place};
-use crate::policy::arbiter::{State, TenantId};
 use crate::server::tenants::memory::Batch;
 use crate::server::tenants::tenant::Tenant;
+use baton_books::arena::FrameId;
+use baton_books::extents::{Counts, Extent, Half};
+use baton_books::sharing::{Attachment, Export, Key, Place};
+use baton_policy::arbiter::{State, TenantId};
 
 /// What is to be done for a tenant that wants to open memory of another's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

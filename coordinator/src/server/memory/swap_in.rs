@@ -1,6 +1,6 @@
 //! How a tenant comes in: in the order in which it uses its memory, group by group, and running meanwhile.
 //!
-//! What is missing is put in the order that its history tells, and cut into groups by the [planner](crate::policy::planner). A
+//! What is missing is put in the order that its history tells, and cut into groups by the [planner](baton_policy::planner). A
 //! group is copied as one job and mapped by one message. As soon as it is known what all of it points to, and sure that
 //! there are frames for everything, the arbiter hears that the tenant can run: its gate is opened while the rest
 //! streams in behind, and each of its calls waits for what it needs (the shim's part of this).
@@ -15,16 +15,16 @@ use super::fit::Fitted;
 use super::frames::Found;
 use super::transfer::{GROUP_EXTENTS, Group};
 use super::{Access, Memory, MemoryEvent};
-use crate::books::arena::FrameId;
-use crate::books::extents::{Arrived, Extent, ExtentState, Holds};
-use crate::books::sizes::{PerClass, count};
 use crate::device::mover::Lane;
-use crate::policy::arbiter::{State, TenantId};
-use crate::policy::planner::{Costs, Item, plan};
 use crate::server::Pipeline;
 use crate::server::tenants::memory::Batch;
 use crate::server::tenants::peer::Sent;
 use crate::server::tenants::tenant::Tenant;
+use baton_books::arena::FrameId;
+use baton_books::extents::{Arrived, Extent, ExtentState, Holds};
+use baton_books::sizes::{PerClass, count};
+use baton_policy::arbiter::{State, TenantId};
+use baton_policy::planner::{Costs, Item, plan};
 
 /// A unit that comes in: all that its tenants have, for the baton.
 #[derive(Debug)]

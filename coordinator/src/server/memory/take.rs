@@ -9,7 +9,7 @@
 //!
 //! A frame that somebody has mapped whose it is no more is neither exchanged nor given back to the driver ([`Arena::hold`]).
 //!
-//! [`Arena::hold`]: crate::books::arena::Arena::hold
+//! [`Arena::hold`]: baton_books::arena::Arena::hold
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering::SeqCst;
@@ -19,11 +19,11 @@ use baton_contract::page::{PAUSED, TAKEN};
 
 use super::transfer::Group;
 use super::{Access, MemoryEvent};
-use crate::books::arena::FrameId;
-use crate::books::extents::{Extent, ExtentState, Half, Holds};
-use crate::policy::arbiter::TenantId;
 use crate::server::tenants::memory::Batch;
 use crate::server::tenants::tenant::Tenant;
+use baton_books::arena::FrameId;
+use baton_books::extents::{Extent, ExtentState, Half, Holds};
+use baton_policy::arbiter::TenantId;
 
 impl Access<'_> {
     /// A tenant that is off the GPU does not answer: from now on its memory leaves without being unmapped there.

@@ -7,14 +7,14 @@ use baton_contract::messages::ExtentId;
 
 use super::ahead::{Copied, Rest};
 use super::{Access, MemoryEvent};
-use crate::books::arena::FrameId;
-use crate::books::extents::Half;
-use crate::books::pool::Run;
 use crate::device::gpu::Imported;
 use crate::device::mover::{End, Finished, Lane, Piece};
-use crate::policy::arbiter::TenantId;
 use crate::server::recorder::event::{Way, What};
 use crate::server::tenants::memory::Batch;
+use baton_books::arena::FrameId;
+use baton_books::extents::Half;
+use baton_books::pool::Run;
+use baton_policy::arbiter::TenantId;
 
 /// Copies are queued in groups of about so much: large enough for full speed, small enough that the other
 /// direction can soon use what became free.

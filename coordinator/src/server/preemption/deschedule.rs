@@ -1,4 +1,4 @@
-//! Making way for a burst of somebody urgent ([`crate::policy::bursts`]): a tenant's compute work gets no more time. It keeps its
+//! Making way for a burst of somebody urgent ([`baton_policy::bursts`]): a tenant's compute work gets no more time. It keeps its
 //! turn, and its gate stays open.
 //!
 //! That is no promise that nothing of it runs, so nothing is moved for it. Who is to leave the GPU for good is put back
@@ -6,9 +6,9 @@
 
 use super::{Access, PreemptEvent};
 use crate::device::preemptor::{PreemptCommand, PreemptError};
-use crate::policy::arbiter::TenantId;
 use crate::server::recorder::event::What;
 use crate::server::tenants::preemption::Stage;
+use baton_policy::arbiter::TenantId;
 
 impl Access<'_> {
     /// Has a tenant make way, if that can be done now.

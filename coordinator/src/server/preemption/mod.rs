@@ -38,8 +38,8 @@ use super::tenants::tenant::Tenant;
 use crate::device::gpu::{Gpu, GpuError};
 use crate::device::preemptor::{PreemptCommand, PreemptError, PreemptTarget, Preempted, Preemptor};
 use crate::device::wake::Waker;
-use crate::policy::arbiter::{State, TenantId};
-use crate::policy::scheduler::Scheduler;
+use baton_policy::arbiter::{State, TenantId};
+use baton_policy::scheduler::Scheduler;
 
 /// What somebody else has to act upon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,9 +9,9 @@
 use baton_contract::messages::PreemptionCommand;
 
 use super::Access;
-use crate::policy::arbiter::TenantId;
 use crate::server::recorder::event::What;
 use crate::server::tenants::preemption::{Looked, Probed};
+use baton_policy::arbiter::TenantId;
 
 impl Access<'_> {
     /// Asks a tenant that is paused and has closed its gate, once.

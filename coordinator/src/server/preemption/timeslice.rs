@@ -6,7 +6,7 @@ use baton_contract::class::Class;
 
 use super::Access;
 use crate::device::preemptor::{PreemptCommand, PreemptError};
-use crate::policy::arbiter::TenantId;
+use baton_policy::arbiter::TenantId;
 
 impl Access<'_> {
     /// Sets the time slices that are not as they should be. `activity` says who is at work, and who was until a moment ago.

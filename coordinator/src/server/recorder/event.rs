@@ -8,7 +8,7 @@ use baton_contract::class::Class;
 use baton_contract::messages::{ArrivalStory, Full};
 use baton_views::event as shown;
 
-use crate::policy::arbiter::TenantId;
+use baton_policy::arbiter::TenantId;
 
 /// Which way something is copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -31,8 +31,8 @@ use baton_contract::messages::Full;
 use baton_views::event::{self as shown, History};
 use serde::Serialize;
 
-use crate::policy::arbiter::TenantId;
 use crate::records::Book;
+use baton_policy::arbiter::TenantId;
 use event::{Recorded, Way, What, nanos_since};
 use histogram::Histogram;
 use keeper::{Kept, Tap};

@@ -9,7 +9,7 @@ use baton_contract::messages::ArrivalStory;
 use serde::Serialize;
 
 use super::event::{Way, What};
-use crate::policy::arbiter::TenantId;
+use baton_policy::arbiter::TenantId;
 
 /// How many switches are kept.
 const RECENT: usize = 256;

@@ -14,7 +14,7 @@ use rustix::thread::futex;
 use super::peer::Sent;
 use super::process::Domain;
 use super::shared::{Shared, reopened};
-use crate::policy::arbiter::TenantId;
+use baton_policy::arbiter::TenantId;
 
 /// A domain's pages, and who has which slot.
 #[derive(Debug)]

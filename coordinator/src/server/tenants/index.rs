@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use baton_contract::class::Class;
 
 use super::tenant::{ANSWER_LIMIT, Tenant};
-use crate::policy::arbiter::TenantId;
+use baton_policy::arbiter::TenantId;
 
 /// How often it is looked whether the program of a disconnected process was replaced (`exec`).
 const REPLACED: Duration = Duration::from_millis(500);

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use baton_contract::messages::ExtentId;
 
 use super::tenant::ANSWER_LIMIT;
-use crate::books::extents::Extents;
 use crate::device::digest::ScanId;
 use crate::device::gpu::Imported;
-use crate::policy::first_use::History;
+use baton_books::extents::Extents;
+use baton_policy::first_use::History;
 
 /// How soon frames that did not arrive are sent again: at first, and at last. It doubles in between.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);

@@ -13,10 +13,10 @@ use super::guests::OfGuests;
 use super::index::Index;
 use super::peer::{Peer, Sent};
 use super::tenant::Tenant;
-use crate::books::extents::{Counts, Extents};
-use crate::books::reservations::{Reservations, Run};
-use crate::policy::arbiter::TenantId;
 use crate::server::event_loop::{EventLoop, Interest, Source};
+use baton_books::extents::{Counts, Extents};
+use baton_books::reservations::{Reservations, Run};
+use baton_policy::arbiter::TenantId;
 
 /// All tenants.
 #[derive(Debug)]

@@ -10,9 +10,9 @@ use super::connection::Connection;
 use super::memory::Holdings;
 use super::preemption::Preemption;
 use super::turn::Turn;
-use crate::books::extents::Extents;
-use crate::books::reservations::Need;
-use crate::policy::bursts::Usual;
+use baton_books::extents::Extents;
+use baton_books::reservations::Need;
+use baton_policy::bursts::Usual;
 
 /// A tenant that has not carried out a command in this time is not waited for: its process was stopped, say.
 pub(in crate::server) const ANSWER_LIMIT: Duration = Duration::from_secs(5);

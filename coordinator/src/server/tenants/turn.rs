@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use baton_contract::messages::ExtentId;
 
 use super::tenant::ANSWER_LIMIT;
-use crate::policy::arbiter::pause;
-use crate::policy::in_flight::InFlight;
-use crate::policy::planner::Nanos;
+use baton_policy::arbiter::pause;
+use baton_policy::in_flight::InFlight;
+use baton_policy::planner::Nanos;
 
 /// How long a tenant's work may take to end before its gate is opened again. Doubles with every try.
 const DRAIN_LIMIT: Duration = Duration::from_secs(1);

@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::books::arena::{Arena, Owner};
-use crate::books::sizes::{AtHand, PerClass, bytes_of, count};
+use crate::arena::{Arena, Owner};
+use crate::sizes::{AtHand, PerClass, bytes_of, count};
 
 /// A piece of what one has that does not answer.
 #[derive(Clone, Copy, Debug)]

@@ -16,7 +16,7 @@
 //! for [`Rules::share`], beside those at work, in their small time slices; also as soon as one of them has waited for its
 //! turn for so long, and until everybody who had to has had its share.
 
-use crate::policy::arbiter::{Micros, Pressure};
+use crate::arbiter::{Micros, Pressure};
 
 /// What changing over costs whoever begins to work on a GPU with other work: measured on an H200.
 const CHANGE_OVER: Micros = 200;

@@ -1,4 +1,4 @@
-//! How long it takes to plan an arrival: `cargo bench -p baton-coordinator --bench planner`.
+//! How long it takes to plan an arrival: `cargo bench -p baton-policy --bench planner`.
 //!
 //! The plan is made while a program waits for its memory, so it must take next to nothing beside the copies. The figure
 //! is the median over several.
@@ -6,7 +6,7 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use baton_coordinator::policy::planner::{Costs, Item, plan};
+use baton_policy::planner::{Costs, Item, plan};
 
 fn main() {
     // 32 MiB each, computing somewhat longer than copying: many groups, and a delay.

@@ -4,7 +4,7 @@ use baton_contract::class::Class;
 use proptest::prelude::*;
 
 use super::*;
-use crate::policy::arbiter::{Arbiter, Decision, Event, Pressure, SHARE, State, TenantId};
+use crate::arbiter::{Arbiter, Decision, Event, Pressure, SHARE, State, TenantId};
 
 const MS: Micros = 1_000;
 const SECOND: Micros = 1_000 * MS;

@@ -1,7 +1,7 @@
 //! When a tenant uses which extent first, learned from its last activations.
 //!
 //! An activation goes from the grant of the baton to the next closing of the gate. Programs repeat themselves:
-//! what a request used first the last times is needed first the next time, and the [planner](crate::policy::planner)
+//! what a request used first the last times is needed first the next time, and the [planner](crate::planner)
 //! copies in this order.
 //!
 //! - **One odd activation does not confuse it.** An extent is expected at the median of its times. Of an even
@@ -18,7 +18,7 @@ use std::collections::HashMap;
 
 use baton_contract::messages::ExtentId;
 
-use crate::policy::planner::Nanos;
+use crate::planner::Nanos;
 
 /// How many activations of the same size are kept.
 const KEPT: u64 = 4;

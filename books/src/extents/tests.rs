@@ -5,8 +5,8 @@ use proptest::prelude::*;
 
 use super::extent::{OFTEN_DIRTY, parts};
 use super::*;
-use crate::books::arena::Arena;
-use crate::books::sizes::{Stock, bytes_of, count};
+use crate::arena::Arena;
+use crate::sizes::{Stock, bytes_of, count};
 
 const CLASS: SizeClass = SizeClass::ALL[1];
 

@@ -1,7 +1,7 @@
 //! What extents add up to.
 
 use super::extent::{Delivery, Extent, ExtentState};
-use crate::books::sizes::PerClass;
+use crate::sizes::PerClass;
 
 /// What extents add up to. In bytes, where nothing else is said.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use baton_contract::memory::{GRANULE, SizeClass};
 
-use crate::books::arena::{FrameId, Keepsake};
-use crate::books::pool::Run;
+use crate::arena::{FrameId, Keepsake};
+use crate::pool::Run;
 
 /// The size of a page, by which contents are known and compared.
 pub const PAGE: u64 = GRANULE;

@@ -69,7 +69,7 @@ pub enum Decision {
     /// From here on it runs beside the one that has the baton, with its gate open; or no longer: a
     /// [`Decision::Revoke`] follows.
     Corun(TenantId, bool),
-    /// Open its gate too: it is of a unit that has been granted ([`Scheduler`](crate::policy::scheduler::Scheduler)). If it was
+    /// Open its gate too: it is of a unit that has been granted ([`Scheduler`](crate::scheduler::Scheduler)). If it was
     /// preempted it has to be put back first.
     Reopen(TenantId),
 }

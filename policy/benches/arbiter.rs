@@ -1,4 +1,4 @@
-//! How long the arbiter takes for a turn: `cargo bench -p baton-coordinator --bench arbiter`.
+//! How long the arbiter takes for a turn: `cargo bench -p baton-policy --bench arbiter`.
 //!
 //! A turn is what the server tells it between one grant and the next: the quantum is over, the holder has closed its gate,
 //! wants something again, the next one's memory is there. After each of these the server asks what it asks in its loop.
@@ -9,7 +9,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use baton_contract::class::Class;
-use baton_coordinator::policy::arbiter::{Arbiter, Decision, Event, Micros, TenantId};
+use baton_policy::arbiter::{Arbiter, Decision, Event, Micros, TenantId};
 
 const QUANTUM: Micros = 100_000;
 const BATCHES: usize = 101;

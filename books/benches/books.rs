@@ -1,4 +1,4 @@
-//! What the books of an allocation cost as a tenant's memory grows: `cargo bench -p baton-coordinator --bench books`.
+//! What the books of an allocation cost as a tenant's memory grows: `cargo bench -p baton-books --bench books`.
 //!
 //! An allocation of 2 MiB that is freed again, beside so many that stay: a frame of the arena, the tenant's extents, and their
 //! sums. The coordinator's own bench has the whole of it, but each extent there takes two of the descriptors that a process may
@@ -7,9 +7,9 @@
 use std::hint::black_box;
 use std::time::Instant;
 
+use baton_books::arena::{Arena, Owner};
+use baton_books::extents::Extents;
 use baton_contract::memory::SizeClass;
-use baton_coordinator::books::arena::{Arena, Owner};
-use baton_coordinator::books::extents::Extents;
 
 const CLASS: SizeClass = SizeClass::ALL[0];
 const TIMES: usize = 20_001;

@@ -8,8 +8,8 @@ use baton_contract::messages::{ExtentId, MAX_RECUT};
 
 use super::extent::{Backing, Contents, Extent, ExtentState, PAGE, Page};
 use super::{Extents, Run};
-use crate::books::arena::{FrameId, Keepsake};
-use crate::books::sizes::{PerClass, Stock};
+use crate::arena::{FrameId, Keepsake};
+use crate::sizes::{PerClass, Stock};
 
 /// How extents are cut into pieces that are had as they are.
 #[derive(Debug)]
