@@ -58,8 +58,8 @@
 //! **When a turn ends.** When the holder is idle and says so (`Closed`): it is *parked*, and gets the baton
 //! back when it demands it. At once, when a better class waits. When its quantum is over, if its own class
 //! waits: `max(quantum, 4 × cost of the switch)`, and longer while the holder has had less time than
-//! the one that waits, so that unequal costs do not make unequal shares; but never more than 10 s, or the
-//! user's quantum if that is longer. A worse class waits until the holder is idle or gone. A holder that
+//! the one that waits, so that unequal costs do not make unequal shares; but then not beyond that one's `max_wait`, and never
+//! more than 10 s, or the user's quantum if that is longer. A worse class waits until the holder is idle or gone. A holder that
 //! could not be drained (`DrainTimedOut`) is left alone for 100 ms, then for twice as long, up to 2 s.
 //!
 //! **Giving up an arrival.** One under way is given up only for a strictly better class, and the tenant

@@ -168,8 +168,11 @@ impl Arbiter {
             time => self.now.saturating_add(time),
         };
         let longest = resident.saturating_add(LONGEST_QUANTUM.max(self.quantum));
+        let overdue = self.overdue_at(id);
+        // Catching up keeps nobody waiting for longer than the user allows.
+        let level = level.min(overdue.unwrap_or(Micros::MAX));
         let end = resident.saturating_add(quantum).max(level).min(longest);
-        let share = self.overdue_at(id).map(|at| at.max(resident.saturating_add(SHARE)));
+        let share = overdue.map(|at| at.max(resident.saturating_add(SHARE)));
         Some(share.filter(|_| self.pressure == Pressure::Passing).map_or(end, |share| share.min(end)))
     }
 
