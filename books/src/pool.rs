@@ -65,6 +65,11 @@ impl Pool {
         self.insert(Run { at: number * self.slab, bytes: self.slab });
     }
 
+    /// Whether more slabs are yet to become usable.
+    pub fn is_growing(&self) -> bool {
+        self.ready < self.bytes
+    }
+
     /// No further slab will become usable: what there is, is all.
     pub fn no_more(&mut self) {
         self.bytes = self.ready;

@@ -68,9 +68,9 @@ struct Job {
     pieces: Vec<Piece>,
 }
 
-/// The lanes' ends that the server holds.
+/// Some lanes' ends that the server holds.
 pub struct Mover {
-    lanes: [Sender<Job>; 3],
+    lanes: Vec<(Lane, Sender<Job>)>,
     next: u64,
 }
 
@@ -78,13 +78,13 @@ pub struct Mover {
 const DEPTH: usize = 2;
 
 impl Mover {
-    /// Starts the lanes. Reports go to `reports`, and `waker` is woken for each.
+    /// Starts these lanes. Reports go to `reports`, and `waker` is woken for each.
     ///
     /// # Errors
     ///
     /// When the driver or the system has no queue or thread for us.
-    pub fn start(gpu: &Gpu, reports: &Sender<Finished>, waker: &Waker) -> Result<Self, GpuError> {
-        let lane = |lane: Lane| -> Result<Sender<Job>, GpuError> {
+    pub fn start(gpu: &Gpu, lanes: &[Lane], reports: &Sender<Finished>, waker: &Waker) -> Result<Self, GpuError> {
+        let start = |lane: Lane| -> Result<(Lane, Sender<Job>), GpuError> {
             let (sender, jobs) = channel();
             let worker = Worker { lane, gpu: gpu.clone(), reports: reports.clone(), waker: waker.clone() };
             let stream = gpu.stream()?;
@@ -93,9 +93,9 @@ impl Mover {
                 .name(format!("mover-{lane:?}").to_lowercase())
                 .spawn(move || worker.run(stream, marks, &jobs))
                 .expect("a thread can be started while the coordinator starts");
-            Ok(sender)
+            Ok((lane, sender))
         };
-        Ok(Self { lanes: [lane(Lane::In)?, lane(Lane::Out)?, lane(Lane::Fill)?], next: 0 })
+        Ok(Self { lanes: lanes.iter().map(|lane| start(*lane)).collect::<Result<_, _>>()?, next: 0 })
     }
 
     /// Queues copies or fills.
@@ -106,8 +106,9 @@ impl Mover {
     pub unsafe fn submit(&mut self, lane: Lane, pieces: Vec<Piece>) -> JobId {
         self.next += 1;
         let id = JobId(self.next);
+        let (_, jobs) = self.lanes.iter().find(|(own, _)| *own == lane).expect("one of the lanes that were started");
         // A lane lives as long as its sender: it only ends when this value is dropped.
-        let _ = self.lanes[lane as usize].send(Job { id, pieces });
+        let _ = jobs.send(Job { id, pieces });
         id
     }
 }

@@ -13,10 +13,10 @@ const OWN_PART: u64 = 8;
 impl Memory {
     /// What all tenants together can have, in bytes.
     fn most(&self) -> u64 {
-        let (arena, pool) = (self.arena.capacity(), self.pool.bytes());
+        let (arena, pool) = (self.frames.arena().capacity(), self.host.pool().bytes());
         // As long as everything fits the arena, nothing ever has to move. Beyond that, one extent's room is
         // kept free, so that one can always go where another comes from.
-        arena.max((arena + pool).saturating_sub(self.arena.largest_class().bytes()))
+        arena.max((arena + pool).saturating_sub(self.frames.arena().largest_class().bytes()))
     }
 
     /// What of arena and host pool tenants of this run can have on top of what all have, in bytes: not what is kept for others.
@@ -27,14 +27,14 @@ impl Memory {
 
     /// What the programs of this guest can have at most together, in bytes.
     pub(in crate::server) fn most_of(&self, guest: Option<u32>) -> u64 {
-        let all = self.arena.capacity() + self.pool.bytes();
+        let all = self.frames.arena().capacity() + self.host.pool().bytes();
         guest.map_or(all, |_| self.rules.quotas.memory().min(all - all / OWN_PART))
     }
 
     /// How much more the programs of this guest may have together, as far as quotas are concerned.
     pub(super) fn quota_left(&self, tenants: &Tenants, guest: Option<u32>) -> u64 {
         let Some(user) = guest else { return u64::MAX };
-        let all = self.arena.capacity() + self.pool.bytes();
+        let all = self.frames.arena().capacity() + self.host.pool().bytes();
         let own = self.rules.quotas.memory().saturating_sub(tenants.memory_of_guest(user).used());
         own.min((all - all / OWN_PART).saturating_sub(tenants.memory_of_guests().used()))
     }
@@ -50,7 +50,7 @@ impl Memory {
 
     /// Why one that needs so much would wait for ever, if it would.
     pub(in crate::server) fn never_has(&self, tenants: &Tenants, need: Need) -> Option<String> {
-        let (arena, pool) = (self.arena.configured(), self.pool.bytes());
+        let (arena, pool) = (self.frames.arena().configured(), self.host.pool().bytes());
         let limit = match need.run.guest {
             Some(user) if need.bytes > self.most_of(need.run.guest).min(arena + pool) => {
                 format!("programs of user {user} may have {} together", size(self.most_of(need.run.guest)))

@@ -69,7 +69,7 @@ impl Access<'_> {
         let resting = self.arbiter.holder().filter(|id| self.arbiter.is_resting(*id));
         let rest = resting.and_then(|id| Some((id, self.rest_of(id)?)));
         // Where all fits, nobody will want any.
-        let Some((id, rest)) = rest.filter(|_| self.wanted_bytes() > self.memory.arena.capacity()) else {
+        let Some((id, rest)) = rest.filter(|_| self.wanted_bytes() > self.memory.frames.arena().capacity()) else {
             self.memory.ahead = None;
             return;
         };
@@ -105,14 +105,14 @@ impl Access<'_> {
             && let Some(extent) = ahead.left.pop_front()
         {
             let Some(frame) = self.could_leave(ahead.tenant, extent) else { continue };
-            let Some(memory) = &self.memory.frames[frame.0 as usize] else { continue };
+            let Some(memory) = self.memory.frames.memory(frame) else { continue };
             pages.extend((0..memory.bytes / PAGE).map(|page| memory.address + page * PAGE));
             extents.push((extent, frame));
         }
         if extents.is_empty() {
             return;
         }
-        self.memory.begin_look(&frames(&extents));
+        self.memory.frames.begin_reading(&frames(&extents));
         // SAFETY: frames stay mapped here while they are in use, and `release` keeps those that are looked at.
         let scan = unsafe { self.memory.scanner.scan(pages, 0..0, 0..0) };
         self.memory.looks_ahead.insert(scan, LookAhead { tenant: ahead.tenant, rest: ahead.rest, extents });
@@ -120,7 +120,7 @@ impl Access<'_> {
 
     /// Such a look is over.
     pub(super) fn looked_ahead(&mut self, look: LookAhead, scanned: Scanned) {
-        self.memory.end_look(&frames(&look.extents));
+        self.memory.frames.end_reading(&frames(&look.extents));
         let Ok(scan) = scanned.result else { return };
         self.recorder.record(look.tenant, What::Scanned { bytes: scan.pages.len() as u64 * PAGE, time: scanned.time });
         let rests = self.rest_of(look.tenant) == Some(look.rest);
@@ -148,8 +148,8 @@ impl Access<'_> {
             if self.could_leave(ahead.tenant, extent) != Some(frame) {
                 continue;
             }
-            let Some(memory) = &self.memory.frames[frame.0 as usize] else { continue };
-            let Some(runs) = self.memory.pool.take(memory.bytes) else {
+            let Some(memory) = self.memory.frames.memory(frame) else { continue };
+            let Some(runs) = self.memory.host.take(memory.bytes) else {
                 // Nobody loses room for this.
                 ahead.changed.clear();
                 ahead.left.clear();
@@ -157,14 +157,14 @@ impl Access<'_> {
             };
             group.whole += memory.bytes;
             for part in not_zero(&pages) {
-                group.add_part(memory.address, &runs, part, |run| self.memory.slabs.address(run));
+                group.add_part(memory.address, &runs, part, |run| self.memory.host.address(run));
             }
             copied.push(Copied { extent, frame, pages, runs });
         }
         if copied.is_empty() {
             return false;
         }
-        self.memory.begin_look(&copied.iter().map(|one| one.frame).collect::<Vec<_>>());
+        self.memory.frames.begin_reading(&copied.iter().map(|one| one.frame).collect::<Vec<_>>());
         let (tenant, rest, bytes) = (ahead.tenant, ahead.rest, group.bytes());
         // SAFETY: `release` keeps frames that are looked at, and the runs are the task's own. What the program writes meanwhile may be
         // copied or not: then the copy does not count.
@@ -181,8 +181,8 @@ impl Access<'_> {
                 Some(mut extents) => extents.copied_ahead(extent, frame, pages, runs),
                 None => runs,
             };
-            self.memory.pool.give_back(over);
-            self.memory.end_look(&[frame]);
+            self.memory.host.give_back(over);
+            self.memory.frames.end_reading(&[frame]);
         }
         self.memory.waker.wake();
     }

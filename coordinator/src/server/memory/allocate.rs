@@ -97,7 +97,7 @@ impl Access<'_> {
         };
         let Some(at) = self.memory.claims.iter().position(is_its) else { return };
         if let Some(Claim::Allocate(allocation)) = self.memory.claims.remove(at) {
-            allocation.got.into_iter().for_each(|(_, frame)| self.memory.arena.give_back(frame));
+            allocation.got.into_iter().for_each(|(_, frame)| self.memory.frames.give_back(frame));
         }
         self.tenants.answer(id, &Answer::TryAgain, &[]);
     }
@@ -108,7 +108,7 @@ impl Access<'_> {
         for claim in std::mem::take(&mut self.memory.claims) {
             match claim {
                 Claim::Allocate(allocation) if allocation.tenant == id => {
-                    allocation.got.into_iter().for_each(|(_, frame)| self.memory.arena.give_back(frame));
+                    allocation.got.into_iter().for_each(|(_, frame)| self.memory.frames.give_back(frame));
                 }
                 Claim::Beside { tenant, .. } if tenant == id => {}
                 other => kept.push_back(other),
@@ -150,7 +150,7 @@ impl Access<'_> {
             self.memory.unsqueeze_at_need();
             full = self.what_is_full(id, bytes);
         }
-        let fits_beside = self.wanted_bytes().saturating_add(bytes) <= self.memory.arena.capacity()
+        let fits_beside = self.wanted_bytes().saturating_add(bytes) <= self.memory.frames.arena().capacity()
             && self.arbiter.state(id) == State::Corunning;
         if full.is_none() && self.arbiter.is_corunner(id) && !fits_beside {
             // Others would have to go, which run too: it is to ask again when it has the GPU to itself.
@@ -163,7 +163,7 @@ impl Access<'_> {
             None => self.memory.claims.push_back(Claim::Allocate(Allocation {
                 tenant: id,
                 at,
-                left: SizeClass::cut(bytes, self.memory.arena.largest_class()).collect(),
+                left: SizeClass::cut(bytes, self.memory.frames.arena().largest_class()).collect(),
                 got: Vec::new(),
                 as_it_is: PerClass::default(),
                 asked: Instant::now(),
@@ -223,7 +223,7 @@ impl Access<'_> {
                 break;
             }
         }
-        allocation.got.into_iter().for_each(|(_, frame)| self.memory.arena.give_back(frame));
+        allocation.got.into_iter().for_each(|(_, frame)| self.memory.frames.give_back(frame));
         if self.can_compact(id) {
             self.happened(MemoryEvent::SpareInTheWay(id));
             self.tenants.answer(id, &Answer::TryAgain, &[]);
@@ -245,7 +245,7 @@ impl Access<'_> {
         // What is there is taken first. Else it would be given up for what is missing, and made again for want of it, for ever.
         left.retain(|class| {
             let part = &mut as_it_is[class.index()];
-            let held = if *part > 0 { self.memory.arena.take_held(*class, true, owner) } else { None };
+            let held = if *part > 0 { self.memory.frames.take_held(*class, true, owner) } else { None };
             *part -= usize::from(held.is_some());
             got.extend(held.map(|frame| (*class, frame)));
             held.is_none()
@@ -254,7 +254,7 @@ impl Access<'_> {
         others.iter_mut().zip(*as_it_is).for_each(|(others, part)| *others = others.saturating_sub(part));
         left.retain(|class| {
             let others = &mut others[class.index()];
-            let ready = if *others > 0 { self.memory.arena.take(*class, true, owner) } else { None };
+            let ready = if *others > 0 { self.memory.frames.take(*class, true, owner) } else { None };
             *others -= usize::from(ready.is_some());
             got.extend(ready.map(|frame| (*class, frame)));
             ready.is_none()
@@ -264,12 +264,12 @@ impl Access<'_> {
         left.retain(|class| {
             let others = &mut others[class.index()];
             if *others == 0 {
-                self.memory.scrub_held(*class, owner);
+                self.memory.frames.scrub_held(*class, owner);
                 missing_as_it_is[class.index()] += 1;
                 return true;
             }
             *others -= 1;
-            match self.memory.find_frame(*class, true, owner, &mut soon) {
+            match self.memory.frames.find(*class, true, owner, &mut soon) {
                 Found::Frame(frame) => got.push((*class, frame)),
                 Found::Soon => return true,
                 Found::None => {
@@ -286,7 +286,7 @@ impl Access<'_> {
     fn cut_to_fit(&mut self, allocation: &mut Allocation) -> bool {
         let cut: Vec<SizeClass> =
             allocation.left.iter().chain(allocation.got.iter().map(|(class, _)| class)).copied().collect();
-        std::mem::take(&mut allocation.got).into_iter().for_each(|(_, frame)| self.memory.arena.give_back(frame));
+        std::mem::take(&mut allocation.got).into_iter().for_each(|(_, frame)| self.memory.frames.give_back(frame));
         let found = self.sizes_at_hand(allocation.tenant, &cut);
         // Who did not answer may do so by now, and then what it had can be exchanged.
         let is_other = found.is_some() || allocation.as_it_is != PerClass::default();
@@ -301,7 +301,7 @@ impl Access<'_> {
         // The tenant lays them out in this order: large ones first.
         got.sort_by_key(|(class, _)| Reverse(*class));
         let Some(mut own) = self.tenants.extents(id) else {
-            return got.iter().for_each(|(_, frame)| self.memory.arena.give_back(*frame));
+            return got.iter().for_each(|(_, frame)| self.memory.frames.give_back(*frame));
         };
         let mut extents: Vec<(ExtentId, SizeClass)> = Vec::with_capacity(got.len());
         for (class, frame) in &got {
@@ -369,7 +369,7 @@ impl Access<'_> {
 
     /// Answers a tenant's request with frames.
     pub(super) fn answer_with(&mut self, id: TenantId, message: &Answer, frames: &[FrameId]) {
-        let descriptors: Vec<Sent> = frames.iter().filter_map(|frame| self.memory.descriptor(*frame)).collect();
+        let descriptors: Vec<Sent> = frames.iter().filter_map(|frame| self.memory.frames.descriptor(*frame)).collect();
         self.tenants.answer(id, message, &descriptors);
     }
 
@@ -423,7 +423,7 @@ impl Access<'_> {
             };
             tenant.memory.history.forget(*extent);
             if let Some(frame) = freed.left_behind() {
-                self.memory.arena.unhold(frame);
+                self.memory.frames.unhold(frame);
                 self.is_whole_again(id);
             }
             if matches!(freed.state(), ExtentState::Leaving { .. }) {
@@ -433,9 +433,9 @@ impl Access<'_> {
             }
             let Some(freed) = self.hand_over(id, *extent, freed) else { continue };
             if let Some(frame) = freed.state().frame() {
-                self.memory.release(frame);
+                self.memory.frames.release(frame);
             }
-            self.memory.pool.give_back(freed.into_runs());
+            self.memory.host.give_back(freed.into_runs());
         }
         let resident = self.resident_bytes(id);
         self.recorder.record(id, What::Freed { resident });

@@ -48,13 +48,13 @@ impl Need {
 impl Memory {
     /// What the driver says now, and the arena's books.
     fn reading(&self) -> Reading {
-        let bytes = self.arena.bytes();
+        let bytes = self.frames.arena().bytes();
         Reading {
             // Without an answer nothing is to be had.
-            free: self.gpu.free_memory().unwrap_or(0),
+            free: self.frames.gpu().free_memory().unwrap_or(0),
             frames: bytes.all(),
             lent: bytes.lent,
-            capacity: self.arena.capacity(),
+            capacity: self.frames.arena().capacity(),
             headroom: self.rules.headroom,
         }
     }
@@ -78,7 +78,7 @@ impl Memory {
 
     /// Whether the arena is smaller than the user wanted.
     pub(super) fn is_squeezed(&self) -> bool {
-        self.arena.capacity() < self.arena.configured()
+        self.frames.arena().capacity() < self.frames.arena().configured()
     }
 
     /// Lets the arena grow back as far as there is memory that is nobody's, less a reserve.
@@ -92,9 +92,9 @@ impl Memory {
     /// Should they come to need it, their calls make room again.
     pub(super) fn unsqueeze_at_need(&mut self) {
         if self.is_squeezed()
-            && let Ok(free) = self.gpu.free_memory()
+            && let Ok(free) = self.frames.gpu().free_memory()
         {
-            self.arena.set_capacity(self.arena.capacity().max(self.arena.bytes().all() + free));
+            self.frames.set_capacity(self.frames.arena().capacity().max(self.frames.arena().bytes().all() + free));
         }
     }
 
@@ -105,7 +105,7 @@ impl Memory {
 
     fn grow(&mut self, reserve: u64) {
         let could = self.ledger.arena_could_be(&self.reading(), reserve);
-        self.arena.set_capacity(self.arena.capacity().max(could));
+        self.frames.set_capacity(self.frames.arena().capacity().max(could));
     }
 }
 
@@ -162,9 +162,8 @@ impl Access<'_> {
                 Verdict::Denied => break 0,
                 Verdict::Shrink(bytes) => {
                     let capacity = now.frames - bytes;
-                    self.memory.arena.set_capacity(capacity.min(self.memory.arena.capacity()));
-                    if let Some((frame, _)) = self.memory.arena.remove_free() {
-                        self.memory.unmake(frame);
+                    self.memory.frames.set_capacity(capacity.min(self.memory.frames.arena().capacity()));
+                    if self.memory.frames.unmake_free() {
                         now = self.memory.reading();
                         continue;
                     }
@@ -197,7 +196,7 @@ impl Access<'_> {
         // The arena can no longer make frames of it.
         let kept = if let Need::Room { .. } = need { granted } else { 0 };
         let left = self.memory.ledger.arena_could_be(&now, kept).max(floor);
-        self.memory.arena.set_capacity(left.min(self.memory.arena.capacity()));
+        self.memory.frames.set_capacity(left.min(self.memory.frames.arena().capacity()));
         self.show_offer(id);
         self.tenants.answer(id, &Answer::UnmanagedMemory { bytes: granted }, &[]);
         Progress::Done

@@ -38,7 +38,7 @@ impl Access<'_> {
         }
         let is_shared = row.iter().any(|(extent, _)| self.memory.sharing.is_shared((id, *extent)));
         let name = &tenant.name;
-        let piece = match piece.map(|piece| self.memory.gpu.import(piece, bytes)) {
+        let piece = match piece.map(|piece| self.memory.frames.gpu().import(piece, bytes)) {
             Some(Ok(piece)) if !is_shared => Some(piece),
             Some(Err(error)) => {
                 log::warn!("{name} cannot have {} MiB in one piece: {error}", bytes >> 20);
@@ -99,7 +99,7 @@ impl Access<'_> {
         let (mut frames, mut pieces, mut copied): (Vec<FrameId>, _, _) = (Vec::new(), Vec::new(), 0);
         for (_, extent) in tenant.extents().within(at, bytes) {
             let frame = extent.state().frame().filter(|_| extent.state().is_resident());
-            let Some((frame, memory)) = frame.and_then(|id| Some((id, self.memory.frames[id.0 as usize].as_ref()?)))
+            let Some((frame, memory)) = frame.and_then(|id| Some((id, self.memory.frames.memory(id)?)))
             else {
                 break;
             };
@@ -112,7 +112,7 @@ impl Access<'_> {
             // The program has given some of it back meanwhile.
             return self.tell_consolidated(id, at, false);
         }
-        self.memory.begin_look(&frames);
+        self.memory.frames.begin_reading(&frames);
         // SAFETY: the tenant is off the GPU and stays so until it has heard of the copies' end; frames that are looked at stay as they
         // are, and the task keeps the piece. What others do to a piece that the tenant has shared already spoils nobody else's memory.
         let job = unsafe { self.memory.mover.submit(Lane::In, pieces) };

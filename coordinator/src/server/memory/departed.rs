@@ -80,7 +80,7 @@ impl Memory {
         let mut copied: HashSet<ExtentId> = copies.flatten().copied().collect();
         let inherited = self.tasks.values().filter_map(|task| match task {
             Task::Copy { inherited, .. } => Some(inherited),
-            Task::CopyAhead { .. } | Task::Scrub { .. } | Task::Consolidate { .. } => None,
+            Task::CopyAhead { .. } | Task::Consolidate { .. } => None,
         });
         copied.extend(inherited.flatten().filter(|(heir, _)| *heir == id).map(|(_, extent)| *extent));
         let mut held = Vec::new();
@@ -88,14 +88,14 @@ impl Memory {
             held.extend(entry.left_behind());
             let frame = entry.state().frame();
             if let Some((frame, keepsake)) = entry.kept() {
-                self.arena.let_go(frame, keepsake);
+                self.frames.let_go(frame, keepsake);
             }
             let runs = entry.into_runs();
             if copied.contains(&extent) {
                 self.orphans.insert((id, extent), (frame, runs));
             } else {
                 frames.extend(frame);
-                self.pool.give_back(runs);
+                self.host.give_back(runs);
             }
         }
         // Its descriptors are closed by now, and with the last one of the GPU's the driver has taken its context down,
@@ -118,17 +118,17 @@ impl Memory {
 
     /// Nothing of a tenant can touch memory any more.
     fn release_all(&mut self, frames: Vec<FrameId>, held: Vec<FrameId>) {
-        held.into_iter().for_each(|frame| self.arena.unhold(frame));
-        frames.into_iter().for_each(|frame| self.release(frame));
+        held.into_iter().for_each(|frame| self.frames.unhold(frame));
+        frames.into_iter().for_each(|frame| self.frames.release(frame));
     }
 
     /// The copy for an extent of a tenant that has ended meanwhile is over.
     pub(super) fn release_orphan(&mut self, tenant: TenantId, extent: ExtentId) {
         if let Some((frame, runs)) = self.orphans.remove(&(tenant, extent)) {
             if let Some(frame) = frame {
-                self.release(frame);
+                self.frames.release(frame);
             }
-            self.pool.give_back(runs);
+            self.host.give_back(runs);
         }
     }
 

@@ -131,7 +131,7 @@ impl Access<'_> {
     fn evict_as_it_is(&mut self, mut missing: PerClass, except: TenantId) -> u64 {
         let owner = self.owner_of(except);
         for class in SizeClass::ALL {
-            let comes = self.memory.arena.scrubbing_held(class, owner);
+            let comes = self.memory.frames.arena().scrubbing_held(class, owner);
             missing[class.index()] = missing[class.index()].saturating_sub(comes);
         }
         if bytes_of(&missing) == 0 {
@@ -305,13 +305,13 @@ impl Access<'_> {
         };
         let Some(mut extents) = self.tenants.extents(id) else { return Leaves::NoRoom };
         let Some(frame) = extents.leave(extent, new_runs, parts.is_empty()) else { return Leaves::NoRoom };
-        let address = self.memory.frames[frame.0 as usize].as_ref().map_or(0, |memory| memory.address);
+        let address = self.memory.frames.memory(frame).map_or(0, |memory| memory.address);
         group.leaving.push(extent);
         if !parts.is_empty() {
             group.extents.push(extent);
             let runs = extents.get(extent).and_then(Extent::runs).unwrap_or_default();
             for part in &parts {
-                group.add_part(address, runs, part.clone(), |run| self.memory.slabs.address(run));
+                group.add_part(address, runs, part.clone(), |run| self.memory.host.address(run));
             }
         }
         group.whole += bytes;
@@ -321,7 +321,7 @@ impl Access<'_> {
     /// A resident extent loses its place in the pool.
     fn give_up_room(&mut self, id: TenantId, extent: ExtentId) {
         let runs = self.tenants.extents(id).and_then(|mut extents| extents.give_up_backing(extent));
-        self.memory.pool.give_back(runs.unwrap_or_default());
+        self.memory.host.give_back(runs.unwrap_or_default());
     }
 
     /// Room in the pool. If there is none, what is in the arena too loses its place there: first what the arriving
@@ -332,7 +332,7 @@ impl Access<'_> {
         (leaving, extent): (TenantId, ExtentId),
         arriving: TenantId,
     ) -> Option<Vec<Run>> {
-        if let Some(runs) = self.memory.pool.take(bytes) {
+        if let Some(runs) = self.memory.host.take(bytes) {
             return Some(runs);
         }
         let mut order: Vec<TenantId> = self.tenants.ids().collect();
@@ -348,9 +348,8 @@ impl Access<'_> {
                 if (id, number) != (leaving, extent)
                     && let Some(runs) = extents.give_up_backing(number)
                 {
-                    self.memory.given_up += runs.iter().map(|run| run.bytes).sum::<u64>();
-                    self.memory.pool.give_back(runs);
-                    if let Some(runs) = self.memory.pool.take(bytes) {
+                    self.memory.host.give_up(runs);
+                    if let Some(runs) = self.memory.host.take(bytes) {
                         return Some(runs);
                     }
                 }
@@ -387,10 +386,10 @@ impl Access<'_> {
         }
         if let Some((frame, holds)) = free {
             match holds {
-                Holds::Nothing => self.memory.release(frame),
-                Holds::Zeros => self.memory.release_zeros(frame),
+                Holds::Nothing => self.memory.frames.release(frame),
+                Holds::Zeros => self.memory.frames.release_zeros(frame),
                 Holds::Contents => {
-                    if let Some(keepsake) = self.memory.keep(frame)
+                    if let Some(keepsake) = self.memory.frames.keep(frame)
                         && let Some(mut extents) = self.tenants.extents(id)
                     {
                         extents.kept(extent, frame, keepsake);
@@ -398,8 +397,8 @@ impl Access<'_> {
                 }
             }
             self.can_be_recut(id);
-            if self.memory.rules.poison.is_some() {
-                self.memory.scrub(None, SCRUB_BYTES);
+            if self.memory.frames.is_poisoned() {
+                self.memory.frames.scrub(None, SCRUB_BYTES);
             }
         }
     }
@@ -413,6 +412,6 @@ impl Access<'_> {
             || !self.memory.tasks.is_empty()
             || !self.memory.scans.is_empty()
             || self.memory.quarantine.iter().any(|quarantine| quarantine.is_fresh())
-            || self.memory.preparing
+            || self.memory.host.is_preparing()
     }
 }

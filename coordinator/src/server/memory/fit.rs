@@ -54,8 +54,8 @@ impl Access<'_> {
             return fit.map_or(Fitted::Not, |fit| Fitted::Leaves(fit.cuts().filter(is_here).collect()));
         };
         let Some(mut own) = self.tenants.extents(id) else { return Fitted::Not };
-        let (as_it_is, slab) = (fit.as_it_is, self.memory.slabs.slab);
-        let recuts = own.cut_to_fit(fit, slab, |bytes| self.memory.pool.take(bytes));
+        let (as_it_is, slab) = (fit.as_it_is, self.memory.host.slab());
+        let recuts = own.cut_to_fit(fit, slab, |bytes| self.memory.host.take(bytes));
         drop(own);
         let Some(recuts) = recuts else { return Fitted::Not };
         log::debug!("{id:?} is cut into the sizes at hand, at {} places", recuts.len());
@@ -88,7 +88,7 @@ impl Access<'_> {
             Ok(share) => return Some((cut.to_vec(), share)),
             Err(stock) => stock,
         };
-        let (bytes, largest) = (bytes_of(&needed), self.memory.arena.largest_class());
+        let (bytes, largest) = (bytes_of(&needed), self.memory.frames.arena().largest_class());
         stock.tries().find_map(|mut stock| {
             let sizes = stock.cut(bytes, largest);
             Some((sizes, stock.enough()?)).filter(|(sizes, _)| sizes.len() <= MAX_LISTED)
@@ -98,7 +98,7 @@ impl Access<'_> {
     /// What a tenant could have if it needs memory. Rather too little: of what others are about to do nothing is expected but that
     /// memory leaves.
     fn at_hand(&self, id: TenantId) -> AtHand {
-        let (arena, owner) = (&self.memory.arena, self.owner_of(id));
+        let (arena, owner) = (&self.memory.frames.arena(), self.owner_of(id));
         let (mut as_it_is, held) = arena.free_but_held(owner);
         let mut any = arena.capacity().saturating_sub(arena.bytes().lent + held);
         for (other, tenant) in self.tenants.iter() {
@@ -124,6 +124,6 @@ impl Access<'_> {
 
     /// Whether the frame of a tenant's extent can be exchanged when it has left: what is taken stays mapped, or was taken of another one.
     pub(super) fn can_be_exchanged(&self, tenant: &Tenant, extent: &Extent) -> bool {
-        !tenant.memory.is_taken() && extent.state().frame().is_some_and(|frame| !self.memory.arena.is_held(frame))
+        !tenant.memory.is_taken() && extent.state().frame().is_some_and(|frame| !self.memory.frames.arena().is_held(frame))
     }
 }

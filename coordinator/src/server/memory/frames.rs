@@ -1,16 +1,21 @@
-//! Frames: free ones, new ones, and dirty ones that are overwritten before somebody else gets them.
+//! Frames: free ones, new ones, and dirty ones that are overwritten before another owner gets them.
+//!
+//! [`Frames`] owns the arena's books and the GPU's memory behind them. A frame that its tenant has left stays as it is for as long as
+//! anything still reads it.
+
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Instant;
 
 use baton_contract::memory::SizeClass;
 
-use super::transfer::Task;
-use super::{Access, Memory};
-use crate::device::gpu;
-use crate::device::mover::{End, Lane, Piece};
-use crate::device::slabs::Prepared;
-use crate::server::Isolation;
-use baton_books::arena::{FrameId, Keepsake, Owner};
+use crate::device::gpu::{self, Gpu, GpuError};
+use crate::device::mover::{End, Finished, JobId, Lane, Mover, Piece};
+use crate::device::wake::Waker;
+use crate::server::tenants::peer::Sent;
+use baton_books::arena::{Arena, FrameId, Keepsake, Owner};
 use baton_books::sizes::PerClass;
-use baton_policy::arbiter::TenantId;
 
 /// Free frames are overwritten ahead of need in jobs of about so much.
 pub(super) const SCRUB_BYTES: u64 = 512 << 20;
@@ -24,54 +29,165 @@ pub(super) enum Found {
     None,
 }
 
-impl Access<'_> {
-    /// Who may have the frames that a tenant has had.
-    pub(super) fn owner_of(&self, id: TenantId) -> Owner {
-        match self.memory.rules.isolation {
-            Isolation::Users => {
-                Owner::of_user(self.tenants.get(id).and_then(|tenant| tenant.connection.control.guest()))
-            }
-            Isolation::Strict => Owner::of_tenant(id.0),
-        }
-    }
+/// Frames that were overwritten.
+pub(super) struct Scrubbed {
+    pub(super) bytes: u64,
+    pub(super) time: Range<Instant>,
 }
 
-impl Memory {
-    /// What one tenant may have, in bytes: the arena less the headroom.
-    pub(in crate::server) fn offered(&self) -> u64 {
-        self.arena.capacity().saturating_sub(self.rules.headroom)
+/// Frames that are being overwritten, and their bytes.
+struct Scrub {
+    frames: Vec<FrameId>,
+    bytes: u64,
+}
+
+/// All memory of the arena.
+pub(super) struct Frames {
+    gpu: Gpu,
+    arena: Arena,
+    /// The memory behind each frame.
+    made: Vec<Option<gpu::Memory>>,
+    filler: Mover,
+    filled: Receiver<Finished>,
+    scrubs: HashMap<JobId, Scrub>,
+    /// What frames are overwritten with.
+    fill: u8,
+    /// Whether frames that were overwritten hold something else than zeros.
+    is_poisoned: bool,
+    /// Whether a tenant may find its contents in a frame that it has left.
+    keeps: bool,
+    /// Frames that are read, by how many readers.
+    read: HashMap<FrameId, usize>,
+    /// Those of them that their tenants no longer have: they are free when nobody reads them any more.
+    released: Vec<FrameId>,
+    /// Frames of which somebody else than their tenants may have mappings.
+    reachable: HashSet<FrameId>,
+}
+
+impl Frames {
+    /// An arena of so many bytes, none of which are made yet. Frames are overwritten with `poison` instead of zeros, if there is any.
+    pub(super) fn new(gpu: Gpu, bytes: u64, poison: Option<u8>, keep: bool, waker: &Waker) -> Result<Self, GpuError> {
+        let (reports, filled) = channel();
+        Ok(Self {
+            filler: Mover::start(&gpu, &[Lane::Fill], &reports, waker)?,
+            filled,
+            gpu,
+            arena: Arena::new(bytes),
+            made: Vec::new(),
+            scrubs: HashMap::new(),
+            fill: poison.unwrap_or(0),
+            is_poisoned: poison.is_some(),
+            keeps: keep && poison.is_none(),
+            read: HashMap::new(),
+            released: Vec::new(),
+            reachable: HashSet::new(),
+        })
     }
 
-    /// Makes a free frame of this class, in exchange for free ones of classes of which there are more than wanted.
-    pub(super) fn make_free_frame(&mut self, class: SizeClass, wanted: &PerClass) -> bool {
-        while !self.arena.fits(class) {
-            let spare = |other: &SizeClass| self.arena.free(*other) > wanted[other.index()];
-            let Some(other) = SizeClass::ALL.into_iter().rev().find(spare) else { return false };
-            let Some(frame) = self.arena.remove_free_of(other) else { return false };
-            self.unmake(frame);
-        }
-        match self.gpu.make(class.bytes()) {
-            Ok(memory) => {
-                let frame = self.enter_frame(class, memory);
-                self.arena.give_back(frame);
-                true
+    /// The GPU that they are of.
+    pub(super) fn gpu(&self) -> &Gpu {
+        &self.gpu
+    }
+
+    /// The books.
+    pub(super) fn arena(&self) -> &Arena {
+        &self.arena
+    }
+
+    /// From here on the arena may have so many bytes.
+    pub(super) fn set_capacity(&mut self, bytes: u64) {
+        self.arena.set_capacity(bytes);
+    }
+
+    /// Whether frames that were overwritten hold something else than zeros, so that whoever relies on zeros shows.
+    pub(super) fn is_poisoned(&self) -> bool {
+        self.is_poisoned
+    }
+
+    /// The memory behind a frame.
+    pub(super) fn memory(&self, frame: FrameId) -> Option<&gpu::Memory> {
+        self.made.get(frame.0 as usize)?.as_ref()
+    }
+
+    /// What a frame is sent by.
+    pub(super) fn descriptor(&self, frame: FrameId) -> Option<Sent> {
+        self.memory(frame).map(|memory| Sent::clone(&memory.descriptor))
+    }
+
+    /// Hears which frames were overwritten.
+    pub(super) fn hear(&mut self) -> Vec<Scrubbed> {
+        let mut scrubbed = Vec::new();
+        while let Ok(Finished { job, time, result, .. }) = self.filled.try_recv() {
+            let Some(Scrub { frames, bytes }) = self.scrubs.remove(&job) else { continue };
+            frames.iter().for_each(|frame| self.arena.scrubbed(*frame));
+            match result {
+                Ok(()) => scrubbed.push(Scrubbed { bytes, time }),
+                Err(error) => {
+                    log::error!("overwriting memory failed: {error}");
+                    // They must not be lent as they are.
+                    for frame in frames {
+                        if let Some(frame) = self.arena.withdraw(frame) {
+                            self.unmake(frame);
+                        }
+                    }
+                }
             }
-            Err(_) => false,
         }
+        scrubbed
     }
 
-    pub(super) fn enter_frame(&mut self, class: SizeClass, memory: gpu::Memory) -> FrameId {
-        let frame = self.arena.add_lent(class);
-        let at = frame.0 as usize;
-        if self.frames.len() <= at {
-            self.frames.resize_with(at + 1, || None);
-        }
-        self.frames[at] = Some(memory);
-        frame
+    /// Whether any are being overwritten.
+    pub(super) fn is_scrubbing(&self) -> bool {
+        !self.scrubs.is_empty()
+    }
+
+    /// A free frame of this class.
+    pub(super) fn take(&mut self, class: SizeClass, clean: bool, owner: Owner) -> Option<FrameId> {
+        self.arena.take(class, clean, owner)
+    }
+
+    /// A free frame of this class that a tenant has mapped which does not answer.
+    pub(super) fn take_held(&mut self, class: SizeClass, clean: bool, owner: Owner) -> Option<FrameId> {
+        self.arena.take_held(class, clean, owner)
+    }
+
+    /// The frame that its tenant has left last, if nobody else has needed it since.
+    pub(super) fn take_kept(&mut self, frame: FrameId, keepsake: Keepsake) -> bool {
+        self.arena.take_kept(frame, keepsake)
+    }
+
+    /// This frame, if it is free.
+    pub(super) fn take_this(&mut self, frame: FrameId) -> bool {
+        self.arena.take_this(frame)
+    }
+
+    /// A frame that was taken is not needed after all.
+    pub(super) fn give_back(&mut self, frame: FrameId) {
+        self.arena.give_back(frame);
+    }
+
+    /// Its tenant no longer wants back what it has left there.
+    pub(super) fn let_go(&mut self, frame: FrameId, keepsake: Keepsake) {
+        self.arena.let_go(frame, keepsake);
+    }
+
+    /// A tenant that does not answer still has it mapped.
+    pub(super) fn hold(&mut self, frame: FrameId) {
+        self.arena.hold(frame);
+    }
+
+    /// It no longer has.
+    pub(super) fn unhold(&mut self, frame: FrameId) {
+        self.arena.unhold(frame);
+    }
+
+    /// From here on somebody else than its tenants may have it mapped, also when they have left it.
+    pub(super) fn make_reachable(&mut self, frame: FrameId) {
+        self.reachable.insert(frame);
     }
 
     /// A frame of this class: a free one, or a new one, if need be in exchange for free ones of other classes or that were others'.
-    pub(super) fn find_frame(&mut self, class: SizeClass, clean: bool, owner: Owner, soon: &mut PerClass) -> Found {
+    pub(super) fn find(&mut self, class: SizeClass, clean: bool, owner: Owner, soon: &mut PerClass) -> Found {
         if let Some(frame) = self.arena.take(class, clean, owner) {
             return Found::Frame(frame);
         }
@@ -85,7 +201,7 @@ impl Memory {
             if self.arena.fits(class) {
                 match self.gpu.make(class.bytes()) {
                     Ok(memory) => {
-                        let frame = self.enter_frame(class, memory);
+                        let frame = self.enter(class, memory);
                         if !clean {
                             self.arena.belongs_to(frame, owner);
                             return Found::Frame(frame);
@@ -112,8 +228,44 @@ impl Memory {
         }
     }
 
-    pub(super) fn unmake(&mut self, frame: FrameId) {
-        if let Some(memory) = self.frames[frame.0 as usize].take()
+    /// Makes a free frame of this class, in exchange for free ones of classes of which there are more than wanted.
+    pub(super) fn make_in_exchange(&mut self, class: SizeClass, wanted: &PerClass) -> bool {
+        while !self.arena.fits(class) {
+            let spare = |other: &SizeClass| self.arena.free(*other) > wanted[other.index()];
+            let Some(other) = SizeClass::ALL.into_iter().rev().find(spare) else { return false };
+            let Some(frame) = self.arena.remove_free_of(other) else { return false };
+            self.unmake(frame);
+        }
+        self.make(class)
+    }
+
+    /// Makes a free frame of this class.
+    pub(super) fn make(&mut self, class: SizeClass) -> bool {
+        let Ok(memory) = self.gpu.make(class.bytes()) else { return false };
+        // The driver does not promise what is in it.
+        let frame = self.enter(class, memory);
+        self.arena.give_back(frame);
+        true
+    }
+
+    fn enter(&mut self, class: SizeClass, memory: gpu::Memory) -> FrameId {
+        let frame = self.arena.add_lent(class);
+        let at = frame.0 as usize;
+        if self.made.len() <= at {
+            self.made.resize_with(at + 1, || None);
+        }
+        self.made[at] = Some(memory);
+        frame
+    }
+
+    /// Gives the memory of a free frame back to the driver, if there is one.
+    pub(super) fn unmake_free(&mut self) -> bool {
+        let frame = self.arena.remove_free();
+        frame.map(|(frame, _)| self.unmake(frame)).is_some()
+    }
+
+    fn unmake(&mut self, frame: FrameId) {
+        if let Some(memory) = self.made[frame.0 as usize].take()
             && let Err(error) = self.gpu.unmake(memory)
         {
             log::error!("releasing memory: {error}");
@@ -149,71 +301,53 @@ impl Memory {
             return false;
         }
         let (mut pieces, mut bytes) = (Vec::new(), 0);
-        let other = End::Bytes(self.rules.poison.unwrap_or(0));
         for frame in &frames {
             let size = self.arena.class(*frame).bytes();
-            if let Some(memory) = &self.frames[frame.0 as usize] {
-                pieces.push(Piece { device: memory.address, other, bytes: size });
+            if let Some(memory) = self.memory(*frame) {
+                pieces.push(Piece { device: memory.address, other: End::Bytes(self.fill), bytes: size });
             }
             bytes += size;
         }
         // SAFETY: the books say that these frames are nobody's until the job's end.
-        let job = unsafe { self.mover.submit(Lane::Fill, pieces) };
-        self.tasks.insert(job, Task::Scrub { frames, bytes });
+        let job = unsafe { self.filler.submit(Lane::Fill, pieces) };
+        self.scrubs.insert(job, Scrub { frames, bytes });
         true
     }
 
-    pub(super) fn slab_prepared(&mut self, prepared: Prepared) {
-        match prepared {
-            Prepared::Slab(number, file) => {
-                self.pool.slab_ready(number);
-                self.slab_files.push(file);
-            }
-            Prepared::Failed(why) => {
-                log::warn!("the host pool ends at {} MiB: {why}", self.pool.ready() >> 20);
-                self.pool.no_more();
-            }
-        }
-        self.preparing = self.pool.ready() < self.pool.bytes();
-        if !self.preparing {
-            log::info!("host pool of {} MiB is ready", self.pool.ready() >> 20);
-        }
-    }
-
-    /// These frames are read until the look ends, whatever becomes of their tenant.
-    pub(super) fn begin_look(&mut self, frames: &[FrameId]) {
+    /// These frames are read until [`Self::end_reading`], whatever becomes of their tenant.
+    pub(super) fn begin_reading(&mut self, frames: &[FrameId]) {
         for frame in frames {
-            *self.scanning.entry(*frame).or_default() += 1;
+            *self.read.entry(*frame).or_default() += 1;
         }
     }
 
     /// That is over.
-    pub(super) fn end_look(&mut self, frames: &[FrameId]) {
+    pub(super) fn end_reading(&mut self, frames: &[FrameId]) {
         for frame in frames {
-            let left = self.scanning.entry(*frame).or_insert(1);
+            let left = self.read.entry(*frame).or_insert(1);
             *left -= 1;
             if *left == 0 {
-                self.scanning.remove(frame);
+                self.read.remove(frame);
                 if let Some(at) = self.released.iter().position(|released| released == frame) {
                     self.released.swap_remove(at);
-                    self.free_frame(*frame);
+                    self.free(*frame);
                 }
             }
         }
     }
 
-    /// A frame that its tenant no longer has. One that is being looked at is free when that is over.
+    /// A frame that its tenant no longer has. One that is being read is free when that is over.
     pub(super) fn release(&mut self, frame: FrameId) {
-        if self.scanning.contains_key(&frame) {
+        if self.read.contains_key(&frame) {
             self.released.push(frame);
         } else {
-            self.free_frame(frame);
+            self.free(frame);
         }
     }
 
     /// A frame whose contents its tenant may want back. None if that cannot be.
     pub(super) fn keep(&mut self, frame: FrameId) -> Option<Keepsake> {
-        let can_be = self.rules.keep && !self.is_in_use(frame);
+        let can_be = self.keeps && !self.is_in_use(frame);
         if !can_be {
             self.release(frame);
         }
@@ -223,19 +357,19 @@ impl Memory {
     /// A frame that its tenant has left, and a scan has found to hold zeros only: the next one need not write them again.
     pub(super) fn release_zeros(&mut self, frame: FrameId) {
         // Clean ones are poisoned.
-        if self.rules.poison.is_some() || self.is_in_use(frame) {
+        if self.is_poisoned || self.is_in_use(frame) {
             return self.release(frame);
         }
         self.arena.give_back_zeros(frame);
     }
 
-    /// Whether others may still look at a frame, or write to it.
+    /// Whether others may still read a frame, or write to it.
     fn is_in_use(&self, frame: FrameId) -> bool {
-        self.scanning.contains_key(&frame) || self.reachable.contains(&frame)
+        self.read.contains_key(&frame) || self.reachable.contains(&frame)
     }
 
     /// A frame is nobody's any more.
-    pub(super) fn free_frame(&mut self, frame: FrameId) {
+    fn free(&mut self, frame: FrameId) {
         if self.reachable.remove(&frame) {
             self.arena.remove_lent(frame);
             self.unmake(frame);

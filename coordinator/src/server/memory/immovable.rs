@@ -26,7 +26,7 @@ impl Access<'_> {
         }
         // A frame that a tenant that does not answer has mapped too is needed there again.
         let is_its_own = |(owner, extent, frame): (TenantId, ExtentId, FrameId)| {
-            (!self.memory.arena.is_held(frame)).then_some((owner, extent, frame))
+            (!self.memory.frames.arena().is_held(frame)).then_some((owner, extent, frame))
         };
         let here: Option<Vec<_>> =
             extents.iter().map(|extent| self.resident((id, *extent)).and_then(is_its_own)).collect();
@@ -37,9 +37,9 @@ impl Access<'_> {
         let owner = here.first().map_or(id, |(owner, ..)| *owner);
         for (owner, extent, frame) in here {
             let Some(mut own) = self.tenants.extents(owner) else { continue };
-            self.memory.reachable.insert(frame);
+            self.memory.frames.make_reachable(frame);
             // It will never leave again.
-            self.memory.pool.give_back(own.make_immovable(extent));
+            self.memory.host.give_back(own.make_immovable(extent));
         }
         self.has_made_immovable(owner);
         self.tenants.answer(id, &Answer::Immovable, &[]);
@@ -92,7 +92,7 @@ impl Access<'_> {
     /// What of the arena a tenant can have beside what of others cannot move, in bytes.
     pub(super) fn beside_immovable(&self, id: TenantId) -> u64 {
         let own = self.tenants.get(id).map_or(0, |tenant| tenant.extents().counts().immovable);
-        self.memory.arena.capacity().saturating_sub(self.immovable_bytes() - own)
+        self.memory.frames.arena().capacity().saturating_sub(self.immovable_bytes() - own)
     }
 
     /// How small the arena may become at most: so that each tenant fits beside what cannot move.
@@ -104,9 +104,9 @@ impl Access<'_> {
 
     /// What all tenants see of the ledger now.
     fn shown(&self) -> Shown {
-        let step = (self.memory.arena.configured() / STEPS).max(1);
+        let step = (self.memory.frames.arena().configured() / STEPS).max(1);
         let (capacity, grantable) =
-            (self.memory.arena.capacity(), self.memory.grantable(self.tenants, None) / step * step);
+            (self.memory.frames.arena().capacity(), self.memory.grantable(self.tenants, None) / step * step);
         Shown { capacity, immovable: self.immovable_bytes(), grantable }
     }
 
@@ -123,7 +123,7 @@ impl Access<'_> {
         let Some(tenant) = self.tenants.get(id) else { return };
         let Shown { capacity, immovable, .. } = self.shown();
         // What it has beside the arena is its own too, whether the arena is smaller for it or not.
-        let own = capacity.saturating_add(self.memory.ledger.account(id).leased).min(self.memory.arena.configured());
+        let own = capacity.saturating_add(self.memory.ledger.account(id).leased).min(self.memory.frames.arena().configured());
         let others = (immovable - tenant.extents().counts().immovable).saturating_add(self.memory.rules.headroom);
         let others = others.saturating_add(self.bytes_beside(id));
         let guest = tenant.connection.control.guest();

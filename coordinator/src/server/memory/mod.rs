@@ -5,6 +5,7 @@
 //! | `admission` | how much memory there is for those who come, and for more of those who are here |
 //! | `allocate` | whether a tenant may have so much more, and frames for it |
 //! | `frames` | free ones, new ones, dirty ones |
+//! | `host` | the pool on the host |
 //! | `quotas` | what a guest's programs may have |
 //! | `beside` | memory beside the arena: the ledger's leases, contexts |
 //! | `evict` | memory that leaves |
@@ -37,6 +38,7 @@ mod departed;
 mod evict;
 mod fit;
 mod frames;
+mod host;
 mod immovable;
 mod obstacle;
 mod prefetch;
@@ -48,8 +50,7 @@ mod swap_in;
 mod take;
 mod transfer;
 
-use std::collections::{HashMap, HashSet, VecDeque};
-use std::os::fd::OwnedFd;
+use std::collections::{HashMap, VecDeque};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
@@ -57,21 +58,22 @@ use baton_contract::messages::ExtentId;
 
 use self::allocate::Claim;
 use self::departed::Quarantine;
+use self::frames::{Frames, Scrubbed};
+use self::host::Host;
 use self::scan::ScanUnderWay;
 use self::swap_in::SwapIn;
 use self::transfer::Task;
 use super::cost_model::CostModel;
 use super::recorder::Recorder;
+use super::recorder::event::What;
 use super::tenants::guests::Quotas;
-use super::tenants::peer::Sent;
 use super::tenants::table::Tenants;
 use super::{Isolation, Options, Pipeline, ServeError};
 use crate::device::digest::{ScanId, Scanned, Scanner};
-use crate::device::gpu::{self, Gpu};
-use crate::device::mover::{Finished, JobId, Mover};
-use crate::device::slabs::{Prepared, Slabs};
+use crate::device::gpu::Gpu;
+use crate::device::mover::{Finished, JobId, Lane, Mover};
 use crate::device::wake::Waker;
-use baton_books::arena::{Arena, FrameId};
+use baton_books::arena::{Arena, FrameId, Owner};
 use baton_books::ledger::Ledger;
 use baton_books::pool::{Pool, Run};
 use baton_books::sharing::Sharing;
@@ -116,8 +118,6 @@ struct Rules {
     headroom: u64,
     pipeline: Pipeline,
     hash: bool,
-    keep: bool,
-    poison: Option<u8>,
     isolation: Isolation,
     quotas: Quotas,
 }
@@ -125,24 +125,14 @@ struct Rules {
 /// All memory that the coordinator has, on the GPU and on the host.
 pub(super) struct Memory {
     rules: Rules,
-    gpu: Gpu,
     waker: Waker,
-    arena: Arena,
-    frames: Vec<Option<gpu::Memory>>,
+    frames: Frames,
+    host: Host,
     ledger: Ledger<TenantId>,
     /// What a context is taken to need, in bytes.
     context_bytes: u64,
     /// What was used and not in the books when room was made for a context that is being made.
     before_context: HashMap<TenantId, u64>,
-    pool: Pool,
-    /// What has lost its place there though it may have to leave the GPU again, in bytes.
-    given_up: u64,
-    slabs: Slabs,
-    /// The slabs' files, which a successor could be given.
-    slab_files: Vec<OwnedFd>,
-    /// Slabs are yet to come.
-    preparing: bool,
-    prepared: Receiver<Prepared>,
     mover: Mover,
     finished: Receiver<Finished>,
     tasks: HashMap<JobId, Task>,
@@ -158,14 +148,8 @@ pub(super) struct Memory {
     /// The same at those of one that rests, and how far that is.
     looks_ahead: HashMap<ScanId, ahead::LookAhead>,
     ahead: Option<ahead::Ahead>,
-    /// Frames that are looked at, by how many scans.
-    scanning: HashMap<FrameId, usize>,
-    /// Those of them that their tenants no longer have: they are free when the look is over.
-    released: Vec<FrameId>,
     /// What was last shown to tenants.
     shown: Option<immovable::Shown>,
-    /// Frames of which somebody else than their tenants may have mappings.
-    reachable: HashSet<FrameId>,
     /// What tenants have of each other's.
     sharing: Sharing<TenantId>,
     events: VecDeque<MemoryEvent>,
@@ -185,29 +169,22 @@ impl Memory {
     /// Takes a GPU's memory into service.
     pub(super) fn new(gpu: Gpu, options: &Options, waker: Waker) -> Result<Self, ServeError> {
         let (reports, finished) = channel();
-        let mover = Mover::start(&gpu, &reports, &waker)?;
+        let mover = Mover::start(&gpu, &[Lane::In, Lane::Out], &reports, &waker)?;
         let (reports, scanned) = channel();
         let scanner = Scanner::start(&gpu, &reports, &waker)?;
-        let (reports, prepared) = channel();
-        let slabs = Slabs::prepare(&gpu, options.host_pool, !options.until_idle, reports, waker.clone())
+        let host = Host::new(&gpu, options.host_pool, !options.until_idle, waker.clone())
             .map_err(|error| ServeError::System { what: "reserving addresses for the host pool".to_owned(), error })?;
-        let Options { headroom, pipeline, hash, keep, poison, isolation, quotas, .. } = *options;
+        let frames = Frames::new(gpu.clone(), options.arena, options.poison, options.keep, &waker)?;
+        let Options { headroom, pipeline, hash, isolation, quotas, .. } = *options;
         let own = gpu.memory.saturating_sub(gpu.free_memory().unwrap_or(gpu.memory));
         Ok(Self {
             ledger: Ledger::new(gpu.memory, own),
             context_bytes: beside::usual_context(gpu.memory),
             before_context: HashMap::new(),
-            rules: Rules { headroom, pipeline, hash, keep: keep && poison.is_none(), poison, isolation, quotas },
-            gpu,
+            rules: Rules { headroom, pipeline, hash, isolation, quotas },
             waker,
-            arena: Arena::new(options.arena),
-            frames: Vec::new(),
-            pool: Pool::new(options.host_pool, slabs.slab),
-            given_up: 0,
-            preparing: options.host_pool >= slabs.slab,
-            slabs,
-            slab_files: Vec::new(),
-            prepared,
+            frames,
+            host,
             mover,
             finished,
             tasks: HashMap::new(),
@@ -220,10 +197,7 @@ impl Memory {
             scans: HashMap::new(),
             looks_ahead: HashMap::new(),
             ahead: None,
-            scanning: HashMap::new(),
-            released: Vec::new(),
             shown: None,
-            reachable: HashSet::new(),
             sharing: Sharing::default(),
             events: VecDeque::new(),
         })
@@ -231,32 +205,32 @@ impl Memory {
 
     /// The GPU that it is of.
     pub(super) fn gpu(&self) -> &Gpu {
-        &self.gpu
+        self.frames.gpu()
     }
 
     /// The GPU's part of it.
     pub(super) fn arena(&self) -> &Arena {
-        &self.arena
-    }
-
-    /// What a frame is sent by.
-    fn descriptor(&self, frame: FrameId) -> Option<Sent> {
-        self.frames[frame.0 as usize].as_ref().map(|memory| Sent::clone(&memory.descriptor))
+        self.frames.arena()
     }
 
     /// The host's part of it.
     pub(super) fn pool(&self) -> &Pool {
-        &self.pool
+        self.host.pool()
     }
 
     /// What has lost its place in it and may have to leave the GPU again, in bytes.
     pub(super) fn given_up(&self) -> u64 {
-        self.given_up
+        self.host.given_up()
     }
 
     /// What has happened, one after the other.
     pub(super) fn next_event(&mut self) -> Option<MemoryEvent> {
         self.events.pop_front()
+    }
+
+    /// What one tenant may have, in bytes: the arena less the headroom.
+    pub(super) fn offered(&self) -> u64 {
+        self.frames.arena().capacity().saturating_sub(self.rules.headroom)
     }
 
     /// When something is to be done if nothing happens before.
@@ -267,6 +241,16 @@ impl Memory {
 }
 
 impl Access<'_> {
+    /// Who may have the frames that a tenant has had.
+    fn owner_of(&self, id: TenantId) -> Owner {
+        match self.memory.rules.isolation {
+            Isolation::Users => {
+                Owner::of_user(self.tenants.get(id).and_then(|tenant| tenant.connection.control.guest()))
+            }
+            Isolation::Strict => Owner::of_tenant(id.0),
+        }
+    }
+
     /// Hears what the threads report.
     pub(super) fn hear(&mut self) {
         while let Ok(finished) = self.memory.finished.try_recv() {
@@ -275,9 +259,10 @@ impl Access<'_> {
         while let Ok(scanned) = self.memory.scanned.try_recv() {
             self.scanned(scanned);
         }
-        while let Ok(prepared) = self.memory.prepared.try_recv() {
-            self.memory.slab_prepared(prepared);
+        for Scrubbed { bytes, time } in self.memory.frames.hear() {
+            self.recorder.record_of_gpu(What::Scrubbed { bytes, time });
         }
+        self.memory.host.hear();
     }
 
     /// What only time brings.

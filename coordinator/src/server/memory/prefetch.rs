@@ -43,8 +43,8 @@ impl Access<'_> {
             self.come_ahead();
             self.copy_ahead();
         }
-        if !self.is_claimed() && !self.memory.tasks.values().any(|task| matches!(task, Task::Scrub { .. })) {
-            self.memory.scrub(None, SCRUB_BYTES);
+        if !self.is_claimed() && !self.memory.frames.is_scrubbing() {
+            self.memory.frames.scrub(None, SCRUB_BYTES);
             if !haste {
                 self.make_ready();
             }
@@ -132,8 +132,8 @@ impl Access<'_> {
             spare -= class.bytes();
             if state == ExtentState::Host && !self.reserve_kept(id, extent) {
                 let found = match from {
-                    From::Ready => self.memory.arena.take(class, true, owner).map_or(Found::None, Found::Frame),
-                    From::Made => self.memory.find_frame(class, true, owner, &mut soon),
+                    From::Ready => self.memory.frames.take(class, true, owner).map_or(Found::None, Found::Frame),
+                    From::Made => self.memory.frames.find(class, true, owner, &mut soon),
                 };
                 match found {
                     Found::Frame(frame) => self.reserve(id, extent, frame, Holds::Zeros),
@@ -157,7 +157,7 @@ impl Access<'_> {
     /// What tenants do not have of the arena, in bytes. What is only reserved can be taken back at once.
     fn free_bytes(&self) -> u64 {
         let reserved: u64 = self.tenants.totals().reserved;
-        (self.memory.arena.capacity() + reserved).saturating_sub(self.memory.arena.bytes().lent)
+        (self.memory.frames.arena().capacity() + reserved).saturating_sub(self.memory.frames.arena().bytes().lent)
     }
 
     /// Makes room as large as the headroom, if anybody could need it: somebody whose memory is on the host.
@@ -207,17 +207,17 @@ impl Access<'_> {
                 self.memory.waker.wake();
                 break;
             }
-            if !self.memory.arena.is_any_free_for(class, owner)
-                && !self.memory.make_free_frame(class, &PerClass::default())
+            if !self.memory.frames.arena().is_any_free_for(class, owner)
+                && !self.memory.frames.make_in_exchange(class, &PerClass::default())
             {
                 break;
             }
             // Dirty ones are overwritten first: then they are as good as the zeros that some of it will be.
-            let Some(frame) = self.memory.arena.take(class, true, owner) else {
-                if self.memory.arena.scrubbing(class, owner) == 0
-                    && !self.memory.scrub(Some((class, owner)), class.bytes())
+            let Some(frame) = self.memory.frames.take(class, true, owner) else {
+                if self.memory.frames.arena().scrubbing(class, owner) == 0
+                    && !self.memory.frames.scrub(Some((class, owner)), class.bytes())
                 {
-                    self.memory.scrub_kept(class, owner);
+                    self.memory.frames.scrub_kept(class, owner);
                 }
                 continue;
             };
@@ -233,17 +233,14 @@ impl Access<'_> {
         if self.tenants.is_empty() {
             return;
         }
-        let Some(class) = self.memory.arena.lacks_ready() else { return };
-        let fits = self.wanted_bytes() + class.bytes() <= self.memory.arena.capacity();
+        let Some(class) = self.memory.frames.arena().lacks_ready() else { return };
+        let fits = self.wanted_bytes() + class.bytes() <= self.memory.frames.arena().capacity();
         // Contexts and code beside the arena come first.
         let is_left = || self.memory.is_room_left(class.bytes());
         if !fits || !is_left() {
             return;
         }
-        if let Ok(memory) = self.memory.gpu.make(class.bytes()) {
-            // The driver does not promise what is in it.
-            let frame = self.memory.enter_frame(class, memory);
-            self.memory.arena.give_back(frame);
+        if self.memory.frames.make(class) {
             // There is more to do, after whatever else there is.
             self.memory.waker.wake();
         }

@@ -60,21 +60,21 @@ impl Access<'_> {
         let Some(tenant) = self.tenants.get(id) else { return };
         let largest = self.largest_piece_of(tenant);
         let Some(mut own) = self.tenants.extents(id) else { return };
-        let recuts = own.recut(largest, self.memory.slabs.slab);
+        let recuts = own.recut(largest, self.memory.host.slab());
         drop(own);
         self.enter_recuts(id, recuts);
     }
 
     /// The largest piece that a tenant's memory is cut into.
     pub(super) fn largest_piece_of(&self, tenant: &Tenant) -> SizeClass {
-        largest_piece(tenant.extents().counts().bytes).min(self.memory.arena.largest_class())
+        largest_piece(tenant.extents().counts().bytes).min(self.memory.frames.arena().largest_class())
     }
 
     /// Something of a tenant's was cut anew.
     pub(super) fn enter_recuts(&mut self, id: TenantId, recuts: Vec<Recut>) {
         for recut in recuts {
-            self.memory.pool.give_back(recut.freed);
-            recut.let_go.into_iter().for_each(|(frame, keepsake)| self.memory.arena.let_go(frame, keepsake));
+            self.memory.host.give_back(recut.freed);
+            recut.let_go.into_iter().for_each(|(frame, keepsake)| self.memory.frames.let_go(frame, keepsake));
             let Some(tenant) = self.tenants.get_mut(id) else { return };
             tenant.memory.history.recut(&recut.gone, recut.now.iter().map(|(id, _, _, of)| (*id, &of[..])));
             let extents = recut.now.iter().map(|(id, at, class, _)| (*id, *at, *class)).collect();

@@ -55,14 +55,14 @@ impl Access<'_> {
         let window = if window.is_empty() || !window.start.is_multiple_of(GRANULE) { 0..0 } else { window };
         let (grant, start) = (tenant.turn.number(), window.start);
         let all = going.iter().copied().chain(tenant.extents().iter().map(|(extent, _)| extent));
-        let most = (self.memory.arena.capacity() / LOOKS / PAGE) as usize;
+        let most = (self.memory.frames.arena().capacity() / LOOKS / PAGE) as usize;
         let mut looks = Vec::new();
         let mut look = ScanUnderWay { tenant: id, grant, extents: Vec::new(), frames: Vec::new(), start };
         let mut pages = Vec::new();
         for extent in all.filter(|extent| skipped.insert(*extent)) {
             let Some(entry) = tenant.extents().get(extent).filter(|entry| !entry.is_scanned()) else { continue };
             let Some(frame) = entry.frame_of_contents() else { continue };
-            let Some(memory) = &self.memory.frames[frame.0 as usize] else { continue };
+            let Some(memory) = self.memory.frames.memory(frame) else { continue };
             let count = entry.class().bytes() / PAGE;
             look.extents.push((extent, count as usize));
             look.frames.push(frame);
@@ -80,7 +80,7 @@ impl Access<'_> {
             let scan = unsafe { self.memory.scanner.scan(pages, window.clone(), host.clone()) };
             let first = tenant.memory.scan.as_ref().map_or(scan, |scans| *scans.start());
             tenant.memory.scan = Some(first..=scan);
-            self.memory.begin_look(&look.frames);
+            self.memory.frames.begin_reading(&look.frames);
             self.memory.scans.insert(scan, look);
         }
     }
@@ -110,7 +110,7 @@ impl Access<'_> {
             tenant.memory.scan = None;
             self.drop_spare(look.tenant);
         }
-        self.memory.end_look(&look.frames);
+        self.memory.frames.end_reading(&look.frames);
     }
 
     fn note_contents(&mut self, look: &ScanUnderWay, id: ScanId, scan: Scan) {

@@ -400,7 +400,7 @@ impl Access<'_> {
                 let (owner, frame) = (attachment.owner.0, self.frame_of_owner(attachment)?);
                 if self.owner_of(owner) != self.owner_of(id) {
                     // Both have had it, so nobody else gets it.
-                    self.memory.reachable.insert(frame);
+                    self.memory.frames.make_reachable(frame);
                 }
                 Some(frame)
             }
@@ -431,7 +431,7 @@ impl Access<'_> {
             }
         }
         if let Some(frame) = spare {
-            self.memory.release(frame);
+            self.memory.frames.release(frame);
         }
         if comes {
             self.send_frames(heir, &[number], 1);

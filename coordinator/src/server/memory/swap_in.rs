@@ -205,7 +205,7 @@ impl Access<'_> {
         let (mut soon, mut missing, mut missing_as_it_is) =
             (PerClass::default(), PerClass::default(), PerClass::default());
         // Whatever was in a frame, all of it is overwritten; a poisoned one shows if not.
-        let clean = self.memory.rules.poison.is_some();
+        let clean = self.memory.frames.is_poisoned();
         let owner = self.owner_of(id);
         let groups = std::mem::take(&mut coming.left);
         let mut others = self.reserve_at_hand(id, &groups, &mut coming.as_it_is);
@@ -224,9 +224,9 @@ impl Access<'_> {
                         others[class.index()] -= 1;
                         // A frame of zeros, if there is one, saves writing them: a kernel of ours would take turns with
                         // the tenant's.
-                        let zeroed = if has_zeros { self.memory.arena.take(class, true, owner) } else { None };
+                        let zeroed = if has_zeros { self.memory.frames.take(class, true, owner) } else { None };
                         match zeroed
-                            .map_or_else(|| self.memory.find_frame(class, clean, owner, &mut soon), Found::Frame)
+                            .map_or_else(|| self.memory.frames.find(class, clean, owner, &mut soon), Found::Frame)
                         {
                             Found::Frame(frame) => {
                                 let holds = if zeroed.is_some() { Holds::Zeros } else { Holds::Nothing };
@@ -255,7 +255,7 @@ impl Access<'_> {
     /// Gives extents that are to come what is there for them already. Says how many of each class may have any frame beside those that
     /// are to come as they are.
     fn reserve_at_hand(&mut self, id: TenantId, groups: &VecDeque<Vec<ExtentId>>, as_it_is: &mut PerClass) -> PerClass {
-        let (clean, owner) = (self.memory.rules.poison.is_some(), self.owner_of(id));
+        let (clean, owner) = (self.memory.frames.is_poisoned(), self.owner_of(id));
         let class_of = |access: &Self, extent| {
             let entry = access.tenants.get(id)?.extents().get(extent)?;
             (entry.state() == ExtentState::Host).then(|| entry.class())
@@ -273,18 +273,18 @@ impl Access<'_> {
         }
         for extent in groups.iter().flatten() {
             let Some(class) = class_of(self, *extent).filter(|class| as_it_is[class.index()] > 0) else { continue };
-            if let Some(frame) = self.memory.arena.take_held(class, clean, owner) {
+            if let Some(frame) = self.memory.frames.take_held(class, clean, owner) {
                 as_it_is[class.index()] -= 1;
                 self.reserve(id, *extent, frame, Holds::Nothing);
             } else if clean {
                 // It is clean the next time.
-                self.memory.scrub_held(class, owner);
+                self.memory.frames.scrub_held(class, owner);
             }
         }
         // One that is clean would be given up for another size, and made and overwritten again for want of it, for ever.
         for extent in groups.iter().flatten().filter(|_| clean) {
             let Some(class) = class_of(self, *extent).filter(|class| others[class.index()] > 0) else { continue };
-            if let Some(frame) = self.memory.arena.take(class, clean, owner) {
+            if let Some(frame) = self.memory.frames.take(class, clean, owner) {
                 others[class.index()] -= 1;
                 self.reserve(id, *extent, frame, Holds::Nothing);
             }
@@ -295,9 +295,9 @@ impl Access<'_> {
     /// Gives an extent that is in the pool a frame. The tenant hears of it by [`Access::tell_reserved`].
     pub(super) fn reserve(&mut self, id: TenantId, extent: ExtentId, frame: FrameId, holds: Holds) {
         // Clean ones are poisoned.
-        let holds = if holds == Holds::Zeros && self.memory.rules.poison.is_some() { Holds::Nothing } else { holds };
+        let holds = if holds == Holds::Zeros && self.memory.frames.is_poisoned() { Holds::Nothing } else { holds };
         if !self.tenants.extents(id).is_some_and(|mut extents| extents.reserve(extent, frame, holds)) {
-            return self.memory.arena.give_back(frame);
+            return self.memory.frames.give_back(frame);
         }
         if let Some(tenant) = self.tenants.get_mut(id) {
             tenant.memory.reserved.push(extent);
@@ -308,7 +308,7 @@ impl Access<'_> {
     pub(super) fn reserve_kept(&mut self, id: TenantId, extent: ExtentId) -> bool {
         let entry = self.tenants.get(id).and_then(|tenant| tenant.extents().get(extent));
         let Some((frame, keepsake)) = entry.and_then(Extent::kept) else { return false };
-        let is_kept = self.memory.arena.take_kept(frame, keepsake);
+        let is_kept = self.memory.frames.take_kept(frame, keepsake);
         if is_kept {
             self.reserve(id, extent, frame, Holds::Contents);
         }
@@ -327,7 +327,7 @@ impl Access<'_> {
         for extents in extents.chunks(at_once) {
             let frames: Vec<FrameId> = extents.iter().filter_map(|extent| self.frame_to_send(id, *extent)).collect();
             let Some(tenant) = self.tenants.get_mut(id) else { return };
-            let descriptors: Vec<Sent> = frames.into_iter().filter_map(|frame| self.memory.descriptor(frame)).collect();
+            let descriptors: Vec<Sent> = frames.into_iter().filter_map(|frame| self.memory.frames.descriptor(frame)).collect();
             let batch = tenant.memory.add_batch(Batch::Prepare(extents.to_vec()));
             let message = MemoryCommand::Prepare { batch, extents: extents.to_vec() };
             self.tenants.tell_with(id, &message, &descriptors);
@@ -350,7 +350,7 @@ impl Access<'_> {
         let Some(mut extents) = self.tenants.extents(id) else { return };
         let Some((frame, holds)) = extents.arrive(extent) else { return };
         let Some(entry) = extents.get(extent) else { return };
-        let address = self.memory.frames[frame.0 as usize].as_ref().map_or(0, |memory| memory.address);
+        let address = self.memory.frames.memory(frame).map_or(0, |memory| memory.address);
         let (arrival, runs) = (entry.arrival(), entry.runs().unwrap_or_default());
         job.extents.push(extent);
         job.whole += entry.class().bytes();
@@ -358,7 +358,7 @@ impl Access<'_> {
             return;
         }
         for part in arrival.copied {
-            job.add_part(address, runs, part, |run| self.memory.slabs.address(run));
+            job.add_part(address, runs, part, |run| self.memory.host.address(run));
         }
         for part in arrival.zeros {
             job.zeros += part.end - part.start;
@@ -459,7 +459,7 @@ impl Access<'_> {
             }
         }
         drop(own);
-        in_place.into_iter().for_each(|frame| self.memory.arena.unhold(frame));
+        in_place.into_iter().for_each(|frame| self.memory.frames.unhold(frame));
         self.map(id, came);
     }
 

@@ -49,7 +49,7 @@ impl Access<'_> {
                 if let Some(tenant) = self.tenants.get(id) {
                     tenant.connection.page.taken.store(TAKEN, SeqCst);
                 }
-                self.memory.arena.hold(frame);
+                self.memory.frames.hold(frame);
             }
             self.half_left(id, *extent, Half::Unmapped);
         }
@@ -59,7 +59,7 @@ impl Access<'_> {
     pub(super) fn unmapped(&mut self, id: TenantId, extent: ExtentId) {
         let behind = self.tenants.extents(id).and_then(|mut own| own.unmapped(extent));
         if let Some(frame) = behind {
-            self.memory.arena.unhold(frame);
+            self.memory.frames.unhold(frame);
             self.can_be_recut(id);
         }
         self.is_whole_again(id);
@@ -106,10 +106,10 @@ impl Access<'_> {
         for (extent, frame) in away {
             let kept = self.tenants.get(id).and_then(|tenant| tenant.extents().get(extent)?.kept());
             let holds = match kept {
-                Some((kept, keepsake)) if kept == frame && self.memory.arena.take_kept(frame, keepsake) => {
+                Some((kept, keepsake)) if kept == frame && self.memory.frames.take_kept(frame, keepsake) => {
                     Holds::Contents
                 }
-                _ if self.memory.arena.take_this(frame) => Holds::Nothing,
+                _ if self.memory.frames.take_this(frame) => Holds::Nothing,
                 _ => {
                     lent.insert(frame);
                     continue;

@@ -35,8 +35,6 @@ pub(super) enum Task {
     },
     /// Copies out of frames of a tenant that rests, into room of their own ([`super::ahead`]).
     CopyAhead { tenant: TenantId, rest: Rest, copied: Vec<Copied>, bytes: u64 },
-    /// Overwriting these frames.
-    Scrub { frames: Vec<FrameId>, bytes: u64 },
     /// Copies out of these frames into a piece of the tenant's own, for the extents that begin at an address.
     Consolidate { tenant: TenantId, at: u64, frames: Vec<FrameId>, piece: Imported, bytes: u64 },
 }
@@ -44,10 +42,7 @@ pub(super) enum Task {
 impl Task {
     pub(super) fn bytes(&self) -> u64 {
         match self {
-            Self::Copy { bytes, .. }
-            | Self::CopyAhead { bytes, .. }
-            | Self::Scrub { bytes, .. }
-            | Self::Consolidate { bytes, .. } => *bytes,
+            Self::Copy { bytes, .. } | Self::CopyAhead { bytes, .. } | Self::Consolidate { bytes, .. } => *bytes,
         }
     }
 }
@@ -141,7 +136,6 @@ impl Access<'_> {
     fn moved(&mut self, lane: Lane, task: &Task, time: Range<Instant>) {
         let bytes = task.bytes();
         match task {
-            Task::Scrub { .. } => self.recorder.record_of_gpu(What::Scrubbed { bytes, time }),
             Task::CopyAhead { tenant, .. } => self.recorder.record(*tenant, What::CopiedAhead { bytes, time }),
             // Nothing of that goes over the bus.
             Task::Consolidate { .. } => {}
@@ -160,21 +154,9 @@ impl Access<'_> {
             self.inherited_copy_ended(lane == Lane::Out, well, inherited);
         }
         match task {
-            Task::Scrub { frames, .. } => {
-                debug_assert!(!is_copy(lane));
-                for frame in frames {
-                    self.memory.arena.scrubbed(frame);
-                    if !well {
-                        // Not overwritten after all: it must not be lent as it is.
-                        if let Some(frame) = self.memory.arena.withdraw(frame) {
-                            self.memory.unmake(frame);
-                        }
-                    }
-                }
-            }
             Task::Consolidate { tenant, at, frames, piece, .. } => {
                 drop(piece);
-                self.memory.end_look(&frames);
+                self.memory.frames.end_reading(&frames);
                 self.tell_consolidated(tenant, at, well);
             }
             Task::CopyAhead { tenant, rest, copied, .. } => self.copied_ahead(tenant, rest, copied, well),
@@ -243,9 +225,4 @@ impl Access<'_> {
         // Its calls fail from here on, and say why.
         Err("it cannot carry out what it is told".to_owned())
     }
-}
-
-/// The lanes that copy.
-fn is_copy(lane: Lane) -> bool {
-    lane != Lane::Fill
 }

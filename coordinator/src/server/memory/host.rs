@@ -1,0 +1,89 @@
+//! The host's part of memory: the pool's books, and the slabs behind it, which are prepared in the background.
+
+use std::os::fd::OwnedFd;
+use std::sync::mpsc::{Receiver, channel};
+
+use crate::device::gpu::Gpu;
+use crate::device::slabs::{Prepared, Slabs};
+use crate::device::wake::Waker;
+use baton_books::pool::{Pool, Run};
+
+/// All memory on the host.
+pub(super) struct Host {
+    pool: Pool,
+    slabs: Slabs,
+    /// The slabs' files, which a successor could be given.
+    files: Vec<OwnedFd>,
+    prepared: Receiver<Prepared>,
+    /// What has lost its place there though it may have to leave the GPU again, in bytes.
+    given_up: u64,
+}
+
+impl Host {
+    /// A pool of so many bytes, which comes slab by slab. With `bar`, a terminal sees how far it is.
+    pub(super) fn new(gpu: &Gpu, bytes: u64, bar: bool, waker: Waker) -> std::io::Result<Self> {
+        let (reports, prepared) = channel();
+        let slabs = Slabs::prepare(gpu, bytes, bar, reports, waker)?;
+        Ok(Self { pool: Pool::new(bytes, slabs.slab), slabs, files: Vec::new(), prepared, given_up: 0 })
+    }
+
+    /// The books.
+    pub(super) fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// What has lost its place in the pool and may have to leave the GPU again, in bytes.
+    pub(super) fn given_up(&self) -> u64 {
+        self.given_up
+    }
+
+    /// The size of a slab, which no run goes beyond.
+    pub(super) fn slab(&self) -> u64 {
+        self.slabs.slab
+    }
+
+    /// Where a run lies in this process.
+    pub(super) fn address(&self, run: Run) -> usize {
+        self.slabs.address(run)
+    }
+
+    /// Whether more of the pool is yet to come.
+    pub(super) fn is_preparing(&self) -> bool {
+        self.pool.is_growing()
+    }
+
+    /// Hears which slabs are ready.
+    pub(super) fn hear(&mut self) {
+        while let Ok(prepared) = self.prepared.try_recv() {
+            match prepared {
+                Prepared::Slab(number, file) => {
+                    self.pool.slab_ready(number);
+                    self.files.push(file);
+                }
+                Prepared::Failed(why) => {
+                    log::warn!("the host pool ends at {} MiB: {why}", self.pool.ready() >> 20);
+                    self.pool.no_more();
+                }
+            }
+            if !self.is_preparing() {
+                log::info!("host pool of {} MiB is ready", self.pool.ready() >> 20);
+            }
+        }
+    }
+
+    /// Room for so many bytes.
+    pub(super) fn take(&mut self, bytes: u64) -> Option<Vec<Run>> {
+        self.pool.take(bytes)
+    }
+
+    /// Room that nobody needs any more.
+    pub(super) fn give_back(&mut self, runs: Vec<Run>) {
+        self.pool.give_back(runs);
+    }
+
+    /// Room that memory on the GPU loses, which may have to leave again.
+    pub(super) fn give_up(&mut self, runs: Vec<Run>) {
+        self.given_up += runs.iter().map(|run| run.bytes).sum::<u64>();
+        self.pool.give_back(runs);
+    }
+}
