@@ -11,25 +11,17 @@ use std::sync::atomic::Ordering::SeqCst;
 use baton_contract::messages::ExtentId;
 
 use super::Access;
-use super::transfer::{Group, Task};
+use super::scan::LookAhead;
+use super::transfer::{Copied, Group, Rest};
 use crate::device::digest::{PAGE, Page, Scanned};
-use crate::device::mover::Lane;
 use crate::server::recorder::event::What;
 use baton_books::arena::FrameId;
 use baton_books::extents::{Extent, not_zero};
-use baton_books::pool::Run;
 use baton_policy::arbiter::TenantId;
 
 /// So much is looked at in a step, and so much copied: each takes a GPU of 80 GB about a millisecond (measured), or one extent more.
 const LOOK_BYTES: u64 = 1 << 30;
 const COPY_BYTES: u64 = 48 << 20;
-
-/// One rest of a program: another one is another value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::server) struct Rest {
-    grant: u64,
-    number: u32,
-}
 
 /// How far it is with a program that rests.
 #[derive(Debug)]
@@ -42,38 +34,21 @@ pub(super) struct Ahead {
     changed: VecDeque<(ExtentId, FrameId, Vec<Page>)>,
 }
 
-/// A look under way.
-#[derive(Debug)]
-pub(super) struct LookAhead {
-    tenant: TenantId,
-    rest: Rest,
-    extents: Vec<(ExtentId, FrameId)>,
-}
-
-/// A copy under way, of one extent.
-#[derive(Debug)]
-pub(super) struct Copied {
-    extent: ExtentId,
-    frame: FrameId,
-    pages: Vec<Page>,
-    runs: Vec<Run>,
-}
-
 impl Access<'_> {
     /// Takes the next step, if a program rests whose memory others may want.
     pub(super) fn copy_ahead(&mut self) {
-        let is_copying = self.memory.tasks.values().any(|task| matches!(task, Task::CopyAhead { .. }));
-        if !self.memory.rules.hash || is_copying || !self.memory.looks_ahead.is_empty() {
+        let is_copying = self.memory.transfer.is_copying_ahead();
+        if !self.memory.rules.hash || is_copying || self.memory.scans.is_looking_ahead() {
             return;
         }
         let resting = self.arbiter.holder().filter(|id| self.arbiter.is_resting(*id));
         let rest = resting.and_then(|id| Some((id, self.rest_of(id)?)));
         // Where all fits, nobody will want any.
         let Some((id, rest)) = rest.filter(|_| self.wanted_bytes() > self.memory.frames.arena().capacity()) else {
-            self.memory.ahead = None;
+            self.memory.residency.ahead = None;
             return;
         };
-        let ahead = self.memory.ahead.take().filter(|ahead| (ahead.tenant, ahead.rest) == (id, rest));
+        let ahead = self.memory.residency.ahead.take().filter(|ahead| (ahead.tenant, ahead.rest) == (id, rest));
         let mut ahead = ahead.unwrap_or_else(|| {
             // What is used last goes first.
             let left = self.tenants[id].extents().iter().rev().map(|(extent, _)| extent).collect();
@@ -82,7 +57,7 @@ impl Access<'_> {
         if !self.copy_changed(&mut ahead) {
             self.look_ahead(&mut ahead);
         }
-        self.memory.ahead = Some(ahead);
+        self.memory.residency.ahead = Some(ahead);
     }
 
     /// In which rest a program is, if it is in one.
@@ -114,8 +89,9 @@ impl Access<'_> {
         }
         self.memory.frames.begin_reading(&frames(&extents));
         // SAFETY: frames stay mapped here while they are in use, and `release` keeps those that are looked at.
-        let scan = unsafe { self.memory.scanner.scan(pages, 0..0, 0..0) };
-        self.memory.looks_ahead.insert(scan, LookAhead { tenant: ahead.tenant, rest: ahead.rest, extents });
+        unsafe {
+            self.memory.scans.look_ahead(pages, LookAhead { tenant: ahead.tenant, rest: ahead.rest, extents });
+        }
     }
 
     /// Such a look is over.
@@ -125,7 +101,7 @@ impl Access<'_> {
         self.recorder.record(look.tenant, What::Scanned { bytes: scan.pages.len() as u64 * PAGE, time: scanned.time });
         let rests = self.rest_of(look.tenant) == Some(look.rest);
         let is_its = |ahead: &&mut Ahead| rests && (ahead.tenant, ahead.rest) == (look.tenant, look.rest);
-        let Some(ahead) = self.memory.ahead.as_mut().filter(is_its) else { return };
+        let Some(ahead) = self.memory.residency.ahead.as_mut().filter(is_its) else { return };
         let Some(tenant) = self.tenants.get(look.tenant) else { return };
         let mut pages = scan.pages.into_iter();
         for (extent, frame) in look.extents {
@@ -136,7 +112,7 @@ impl Access<'_> {
             }
         }
         // For the next step.
-        self.memory.waker.wake();
+        self.memory.residency.waker.wake();
     }
 
     /// Copies some of what has changed, into room of its own: what was there before may have to do. False if there is nothing, or no room.
@@ -165,11 +141,9 @@ impl Access<'_> {
             return false;
         }
         self.memory.frames.begin_reading(&copied.iter().map(|one| one.frame).collect::<Vec<_>>());
-        let (tenant, rest, bytes) = (ahead.tenant, ahead.rest, group.bytes());
         // SAFETY: `release` keeps frames that are looked at, and the runs are the task's own. What the program writes meanwhile may be
         // copied or not: then the copy does not count.
-        let job = unsafe { self.memory.mover.submit(Lane::Out, group.into_pieces()) };
-        self.memory.tasks.insert(job, Task::CopyAhead { tenant, rest, copied, bytes });
+        unsafe { self.memory.transfer.copy_ahead(ahead.tenant, ahead.rest, group, copied) };
         true
     }
 
@@ -184,7 +158,7 @@ impl Access<'_> {
             self.memory.host.give_back(over);
             self.memory.frames.end_reading(&[frame]);
         }
-        self.memory.waker.wake();
+        self.memory.residency.waker.wake();
     }
 }
 

@@ -428,7 +428,7 @@ impl Access<'_> {
             }
             if matches!(freed.state(), ExtentState::Leaving { .. }) {
                 // It was taken, and is still being copied.
-                self.memory.orphans.insert((id, *extent), (freed.state().frame(), freed.into_runs()));
+                self.memory.departed.add_orphan((id, *extent), freed);
                 continue;
             }
             let Some(freed) = self.hand_over(id, *extent, freed) else { continue };

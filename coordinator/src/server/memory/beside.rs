@@ -1,12 +1,14 @@
 //! Memory beside the arena: what does not move, and contexts. Whoever needs some asks before the driver does, and the arena gives
 //! what is missing ([`Ledger`](baton_books::ledger::Ledger)).
 
+use std::collections::HashMap;
+
 use baton_contract::messages::{Answer, Request};
 use baton_views::quota::Quota;
 
 use super::allocate::{Claim, Progress};
 use super::{Access, Memory};
-use baton_books::ledger::{Account, Lines, Reading, Verdict};
+use baton_books::ledger::{Account, Ledger, Lines, Reading, Verdict};
 use baton_books::sizes::at_least;
 use baton_policy::arbiter::TenantId;
 
@@ -18,12 +20,12 @@ const RESERVE: u64 = 256 << 20;
 const SMALL_PART: u64 = 16;
 
 /// What of its memory a GPU of this size keeps free for what nobody can foresee.
-pub(super) fn reserve(total: u64) -> u64 {
+fn reserve(total: u64) -> u64 {
     RESERVE.min(total / SMALL_PART)
 }
 
 /// What a context is taken to need on a GPU of this size.
-pub(super) fn usual_context(total: u64) -> u64 {
+fn usual_context(total: u64) -> u64 {
     CONTEXT_BYTES.min(total / SMALL_PART)
 }
 
@@ -45,6 +47,34 @@ impl Need {
     }
 }
 
+/// Every byte of the GPU, and what contexts take.
+pub(super) struct Leases {
+    ledger: Ledger<TenantId>,
+    /// What a context is taken to need, in bytes.
+    context_bytes: u64,
+    /// What was used and not in the books when room was made for a context that is being made.
+    before_context: HashMap<TenantId, u64>,
+}
+
+impl Leases {
+    /// Of a GPU of so many bytes, of which so many are our own.
+    pub(super) fn new(total: u64, own: u64) -> Self {
+        let context_bytes = usual_context(total);
+        Self { ledger: Ledger::new(total, own), context_bytes, before_context: HashMap::new() }
+    }
+
+    /// What a tenant has beside the arena.
+    pub(super) fn account(&self, id: TenantId) -> Account {
+        self.ledger.account(id)
+    }
+
+    /// A tenant has ended.
+    pub(super) fn remove(&mut self, id: TenantId) {
+        self.ledger.remove(id);
+        self.before_context.remove(&id);
+    }
+}
+
 impl Memory {
     /// What the driver says now, and the arena's books.
     fn reading(&self) -> Reading {
@@ -62,18 +92,18 @@ impl Memory {
     /// The first tenant is about to come.
     pub(in crate::server) fn nobody_is_here(&mut self) {
         let now = self.reading();
-        self.ledger.nobody_is_here(&now);
+        self.leases.ledger.nobody_is_here(&now);
     }
 
     /// Every line of the ledger, by what the tenants have last said; and what the driver says now.
     pub(in crate::server) fn lines(&self) -> (Lines, Reading) {
         let now = self.reading();
-        (self.ledger.lines(&now), now)
+        (self.leases.ledger.lines(&now), now)
     }
 
     /// What a tenant has beside the arena.
     pub(in crate::server) fn account(&self, id: TenantId) -> Account {
-        self.ledger.account(id)
+        self.leases.account(id)
     }
 
     /// Whether the arena is smaller than the user wanted.
@@ -84,7 +114,7 @@ impl Memory {
     /// Lets the arena grow back as far as there is memory that is nobody's, less a reserve.
     pub(super) fn unsqueeze(&mut self) {
         if self.is_squeezed() {
-            self.grow(reserve(self.ledger.total()));
+            self.grow(reserve(self.leases.ledger.total()));
         }
     }
 
@@ -100,11 +130,11 @@ impl Memory {
 
     /// Whether so much is nobody's, and the reserve too.
     pub(super) fn is_room_left(&self, bytes: u64) -> bool {
-        self.ledger.room(&self.reading()) >= bytes + reserve(self.ledger.total())
+        self.leases.ledger.room(&self.reading()) >= bytes + reserve(self.leases.ledger.total())
     }
 
     fn grow(&mut self, reserve: u64) {
-        let could = self.ledger.arena_could_be(&self.reading(), reserve);
+        let could = self.leases.ledger.arena_could_be(&self.reading(), reserve);
         self.frames.set_capacity(self.frames.arena().capacity().max(could));
     }
 }
@@ -124,14 +154,14 @@ impl Access<'_> {
     /// What this tenant says that it uses.
     fn hear_of_unmanaged(&mut self, id: TenantId) {
         if let Some(tenant) = self.tenants.get(id) {
-            self.memory.ledger.say(id, tenant.connection.theirs.unmanaged());
+            self.memory.leases.ledger.say(id, tenant.connection.theirs.unmanaged());
         }
     }
 
     /// What each says. With many tenants this takes a while: it is for what happens rarely.
     pub(in crate::server) fn hear_of_all_unmanaged(&mut self) {
         for (id, tenant) in self.tenants.iter() {
-            self.memory.ledger.say(id, tenant.connection.theirs.unmanaged());
+            self.memory.leases.ledger.say(id, tenant.connection.theirs.unmanaged());
         }
     }
 
@@ -140,7 +170,7 @@ impl Access<'_> {
         // Everybody's memory has to fit the arena, beside what cannot move of the others.
         let floor = self.least_capacity();
         let mut now = self.memory.reading();
-        let most = self.memory.ledger.could_give(&now, floor);
+        let most = self.memory.leases.ledger.could_give(&now, floor);
         let quota = self.leases_left(id);
         let (least, welcome) = match need {
             Need::Lease { least, .. } if least > quota => {
@@ -151,13 +181,13 @@ impl Access<'_> {
             Need::Lease { least, welcome } => (least, welcome.min(quota)),
             // It may take less than is thought.
             Need::Context { again } => {
-                let bytes = self.memory.context_bytes * if again { 2 } else { 1 };
+                let bytes = self.memory.leases.context_bytes * if again { 2 } else { 1 };
                 (bytes.min(most), bytes.min(most))
             }
             Need::Room { bytes } => (bytes.min(most), bytes.min(most)),
         };
         let granted = loop {
-            match self.memory.ledger.judge(&now, floor, least, welcome) {
+            match self.memory.leases.ledger.judge(&now, floor, least, welcome) {
                 Verdict::Granted(bytes) => break bytes,
                 Verdict::Denied => break 0,
                 Verdict::Shrink(bytes) => {
@@ -183,19 +213,19 @@ impl Access<'_> {
         }
         match need {
             Need::Lease { .. } => {
-                self.memory.ledger.lease(id, granted);
+                self.memory.leases.ledger.lease(id, granted);
                 self.tenants.meets_no_more(id, &[Quota::Leases]);
             }
             Need::Context { .. } => {
-                self.memory.ledger.promise_context(id, granted);
+                self.memory.leases.ledger.promise_context(id, granted);
                 self.hear_of_all_unmanaged();
-                self.memory.before_context.insert(id, self.memory.ledger.unexplained(&now));
+                self.memory.leases.before_context.insert(id, self.memory.leases.ledger.unexplained(&now));
             }
             Need::Room { .. } => {}
         }
         // The arena can no longer make frames of it.
         let kept = if let Need::Room { .. } = need { granted } else { 0 };
-        let left = self.memory.ledger.arena_could_be(&now, kept).max(floor);
+        let left = self.memory.leases.ledger.arena_could_be(&now, kept).max(floor);
         self.memory.frames.set_capacity(left.min(self.memory.frames.arena().capacity()));
         self.show_offer(id);
         self.tenants.answer(id, &Answer::UnmanagedMemory { bytes: granted }, &[]);
@@ -213,7 +243,7 @@ impl Access<'_> {
     /// A tenant no longer needs so much of what it has leased.
     pub(in crate::server) fn unlease(&mut self, id: TenantId, bytes: u64) -> Result<(), String> {
         self.hear_of_unmanaged(id);
-        if !self.memory.ledger.unlease(id, bytes) {
+        if !self.memory.leases.ledger.unlease(id, bytes) {
             return Err(format!("it gave back {bytes} bytes beside the arena, which it has not leased"));
         }
         self.show_offer(id);
@@ -222,21 +252,21 @@ impl Access<'_> {
 
     /// A tenant has made the context for which it has asked for room, or could not.
     pub(in crate::server) fn context_made(&mut self, id: TenantId, made: bool) {
-        let before = self.memory.before_context.remove(&id);
+        let before = self.memory.leases.before_context.remove(&id);
         self.hear_of_all_unmanaged();
         let now = self.memory.reading();
         // Two that are made at once are counted once: what the first has taken is known when the second is measured.
-        let takes = before.map(|before| self.memory.ledger.unexplained(&now).saturating_sub(before));
-        self.memory.ledger.context_made(id, made.then_some(takes.unwrap_or(0)));
-        let usual = usual_context(self.memory.ledger.total());
+        let takes = before.map(|before| self.memory.leases.ledger.unexplained(&now).saturating_sub(before));
+        self.memory.leases.ledger.context_made(id, made.then_some(takes.unwrap_or(0)));
+        let usual = usual_context(self.memory.leases.ledger.total());
         if let Some(takes) = takes.filter(|takes| made && *takes > 0) {
             // What is kept for the next one: never less than one took, nor so much as a misreading could say.
-            self.memory.context_bytes = self.memory.context_bytes.max(takes).min(2 * usual);
+            self.memory.leases.context_bytes = self.memory.leases.context_bytes.max(takes).min(2 * usual);
         }
     }
 
     /// One of a tenant's contexts is no more.
     pub(in crate::server) fn context_gone(&mut self, id: TenantId) {
-        self.memory.ledger.context_gone(id);
+        self.memory.leases.ledger.context_gone(id);
     }
 }

@@ -10,10 +10,9 @@ use std::os::fd::OwnedFd;
 
 use baton_contract::messages::{ExtentId, MemoryCommand};
 
-use super::transfer::Task;
 use super::{Access, MemoryEvent};
 use crate::device::gpu::Imported;
-use crate::device::mover::{End, Lane, Piece};
+use crate::device::mover::{End, Piece};
 use crate::server::tenants::memory::{Batch, Consolidation, Stage};
 use baton_books::arena::FrameId;
 use baton_books::extents::Extent;
@@ -99,8 +98,7 @@ impl Access<'_> {
         let (mut frames, mut pieces, mut copied): (Vec<FrameId>, _, _) = (Vec::new(), Vec::new(), 0);
         for (_, extent) in tenant.extents().within(at, bytes) {
             let frame = extent.state().frame().filter(|_| extent.state().is_resident());
-            let Some((frame, memory)) = frame.and_then(|id| Some((id, self.memory.frames.memory(id)?)))
-            else {
+            let Some((frame, memory)) = frame.and_then(|id| Some((id, self.memory.frames.memory(id)?))) else {
                 break;
             };
             let device = piece.address() + (extent.at() - at);
@@ -115,8 +113,7 @@ impl Access<'_> {
         self.memory.frames.begin_reading(&frames);
         // SAFETY: the tenant is off the GPU and stays so until it has heard of the copies' end; frames that are looked at stay as they
         // are, and the task keeps the piece. What others do to a piece that the tenant has shared already spoils nobody else's memory.
-        let job = unsafe { self.memory.mover.submit(Lane::In, pieces) };
-        self.memory.tasks.insert(job, Task::Consolidate { tenant: id, at, frames, piece, bytes });
+        unsafe { self.memory.transfer.consolidate((id, at), pieces, frames, piece) };
     }
 
     /// Tells a tenant how it went.

@@ -1,16 +1,17 @@
 //! Memory of tenants that have ended: free when nothing can touch it any more.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use baton_contract::messages::ExtentId;
 
-use super::transfer::Task;
+use super::frames::Frames;
 use super::{Access, Memory};
 use crate::server::tenants::peer::Peer;
 use crate::server::tenants::tenant::ANSWER_LIMIT;
 use baton_books::arena::FrameId;
 use baton_books::extents::{Extent, Extents};
+use baton_books::pool::Run;
 use baton_policy::arbiter::TenantId;
 
 /// Frames that a process which just died may still be writing to.
@@ -42,13 +43,6 @@ impl Remains {
     }
 }
 
-impl Quarantine {
-    /// Whether it can be expected to end soon: a child that lives on may hold it for ever.
-    pub(super) fn is_fresh(&self) -> bool {
-        self.since.elapsed() < ANSWER_LIMIT
-    }
-}
-
 /// How often it is looked whether a child still holds what a process had that died with the baton.
 const NEXT_LOOK: Duration = Duration::from_millis(50);
 
@@ -68,77 +62,32 @@ impl Access<'_> {
     }
 }
 
-impl Memory {
-    fn depart(&mut self, id: TenantId, extents: Vec<(ExtentId, Extent)>, remains: Option<Remains>) {
-        self.ledger.remove(id);
-        self.before_context.remove(&id);
-        let mut frames = Vec::new();
-        let copies = self.tasks.values().filter_map(|task| match task {
-            Task::Copy { tenant, extents, .. } if *tenant == id => Some(extents),
-            _ => None,
-        });
-        let mut copied: HashSet<ExtentId> = copies.flatten().copied().collect();
-        let inherited = self.tasks.values().filter_map(|task| match task {
-            Task::Copy { inherited, .. } => Some(inherited),
-            Task::CopyAhead { .. } | Task::Consolidate { .. } => None,
-        });
-        copied.extend(inherited.flatten().filter(|(heir, _)| *heir == id).map(|(_, extent)| *extent));
-        let mut held = Vec::new();
-        for (extent, entry) in extents {
-            held.extend(entry.left_behind());
-            let frame = entry.state().frame();
-            if let Some((frame, keepsake)) = entry.kept() {
-                self.frames.let_go(frame, keepsake);
-            }
-            let runs = entry.into_runs();
-            if copied.contains(&extent) {
-                self.orphans.insert((id, extent), (frame, runs));
-            } else {
-                frames.extend(frame);
-                self.host.give_back(runs);
-            }
-        }
-        // Its descriptors are closed by now, and with the last one of the GPU's the driver has taken its context down,
-        // running kernels and all (measured). But a child may hold them too.
-        match remains.filter(Remains::is_any) {
-            Some(remains) => {
-                let now = Instant::now();
-                self.quarantine.push_back(Quarantine {
-                    tenant: id,
-                    until: now + NEXT_LOOK,
-                    since: now,
-                    frames,
-                    held,
-                    remains,
-                });
-            }
-            None => self.release_all(frames, held),
-        }
-    }
+/// What tenants that have ended have left behind.
+#[derive(Debug, Default)]
+pub(super) struct Departed {
+    /// Frames and runs of extents that nobody has any more while a copy is under way.
+    orphans: HashMap<(TenantId, ExtentId), (Option<FrameId>, Vec<Run>)>,
+    quarantine: VecDeque<Quarantine>,
+}
 
-    /// Nothing of a tenant can touch memory any more.
-    fn release_all(&mut self, frames: Vec<FrameId>, held: Vec<FrameId>) {
-        held.into_iter().for_each(|frame| self.frames.unhold(frame));
-        frames.into_iter().for_each(|frame| self.frames.release(frame));
-    }
-
-    /// The copy for an extent of a tenant that has ended meanwhile is over.
-    pub(super) fn release_orphan(&mut self, tenant: TenantId, extent: ExtentId) {
-        if let Some((frame, runs)) = self.orphans.remove(&(tenant, extent)) {
-            if let Some(frame) = frame {
-                self.frames.release(frame);
-            }
-            self.host.give_back(runs);
-        }
+impl Departed {
+    /// A tenant no longer has an extent that is still being copied.
+    pub(super) fn add_orphan(&mut self, id: (TenantId, ExtentId), extent: Extent) {
+        self.orphans.insert(id, (extent.state().frame(), extent.into_runs()));
     }
 
     /// When it is looked next whether something is left.
-    pub(super) fn next_look_at_departed(&self) -> Option<Instant> {
+    pub(super) fn next_look(&self) -> Option<Instant> {
         self.quarantine.iter().map(|quarantine| quarantine.until).min()
     }
 
+    /// Whether memory can be expected to come back soon: a child that lives on may hold it for ever.
+    pub(super) fn is_any_fresh(&self) -> bool {
+        self.quarantine.iter().any(|quarantine| quarantine.since.elapsed() < ANSWER_LIMIT)
+    }
+
     /// Says of whom nothing is left any more.
-    pub(super) fn end_quarantine(&mut self) -> Vec<TenantId> {
+    pub(super) fn end_quarantine(&mut self, frames: &mut Frames) -> Vec<TenantId> {
         let mut gone = Vec::new();
         let now = Instant::now();
         while let Some(mut first) = self.quarantine.pop_front_if(|first| first.until <= now) {
@@ -147,17 +96,64 @@ impl Memory {
                 first.until = now + NEXT_LOOK;
                 self.quarantine.push_back(first);
             } else {
-                self.release_all(first.frames, first.held);
+                release_all(frames, first.frames, first.held);
                 gone.push(first.tenant);
             }
         }
         gone
     }
+}
+
+/// Nothing of a tenant can touch memory any more.
+fn release_all(frames: &mut Frames, own: Vec<FrameId>, held: Vec<FrameId>) {
+    held.into_iter().for_each(|frame| frames.unhold(frame));
+    own.into_iter().for_each(|frame| frames.release(frame));
+}
+
+impl Memory {
+    fn depart(&mut self, id: TenantId, extents: Vec<(ExtentId, Extent)>, remains: Option<Remains>) {
+        self.leases.remove(id);
+        let copied = self.transfer.copied_of(id);
+        let (mut frames, mut held) = (Vec::new(), Vec::new());
+        for (extent, entry) in extents {
+            held.extend(entry.left_behind());
+            if let Some((frame, keepsake)) = entry.kept() {
+                self.frames.let_go(frame, keepsake);
+            }
+            if copied.contains(&extent) {
+                self.departed.add_orphan((id, extent), entry);
+            } else {
+                frames.extend(entry.state().frame());
+                self.host.give_back(entry.into_runs());
+            }
+        }
+        // Its descriptors are closed by now, and with the last one of the GPU's the driver has taken its context down,
+        // running kernels and all (measured). But a child may hold them too.
+        match remains.filter(Remains::is_any) {
+            Some(remains) => {
+                let since = Instant::now();
+                let quarantine = Quarantine { tenant: id, until: since + NEXT_LOOK, since, frames, held, remains };
+                self.departed.quarantine.push_back(quarantine);
+            }
+            None => release_all(&mut self.frames, frames, held),
+        }
+    }
+
+    /// The copy for an extent that its tenant no longer has is over.
+    pub(super) fn release_orphan(&mut self, tenant: TenantId, extent: ExtentId) {
+        if let Some((frame, runs)) = self.departed.orphans.remove(&(tenant, extent)) {
+            if let Some(frame) = frame {
+                self.frames.release(frame);
+            }
+            self.host.give_back(runs);
+        }
+    }
 
     /// The preemptor has closed the control device of a tenant whose process has ended.
     pub(in crate::server) fn let_go(&mut self, id: TenantId) {
         let now = Instant::now();
-        for quarantine in self.quarantine.iter_mut().filter(|one| one.remains.held_by_us == Some(id)) {
+        let quarantine = self.departed.quarantine.iter_mut();
+        for quarantine in quarantine.filter(|one| one.remains.held_by_us == Some(id)) {
             (quarantine.remains.held_by_us, quarantine.until) = (None, now);
         }
     }

@@ -409,9 +409,9 @@ impl Access<'_> {
         let answers = |tenant: &Tenant| tenant.is_about_to_answer() || tenant.is_about_to_close();
         let answers = answering.into_iter().filter_map(|id| self.tenants.get(id)).any(answers);
         answers
-            || !self.memory.tasks.is_empty()
-            || !self.memory.scans.is_empty()
-            || self.memory.quarantine.iter().any(|quarantine| quarantine.is_fresh())
+            || !self.memory.transfer.is_idle()
+            || !self.memory.scans.is_idle()
+            || self.memory.departed.is_any_fresh()
             || self.memory.host.is_preparing()
     }
 }

@@ -124,6 +124,7 @@ impl Access<'_> {
 
     /// Whether the frame of a tenant's extent can be exchanged when it has left: what is taken stays mapped, or was taken of another one.
     pub(super) fn can_be_exchanged(&self, tenant: &Tenant, extent: &Extent) -> bool {
-        !tenant.memory.is_taken() && extent.state().frame().is_some_and(|frame| !self.memory.frames.arena().is_held(frame))
+        !tenant.memory.is_taken()
+            && extent.state().frame().is_some_and(|frame| !self.memory.frames.arena().is_held(frame))
     }
 }

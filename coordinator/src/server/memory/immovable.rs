@@ -123,7 +123,8 @@ impl Access<'_> {
         let Some(tenant) = self.tenants.get(id) else { return };
         let Shown { capacity, immovable, .. } = self.shown();
         // What it has beside the arena is its own too, whether the arena is smaller for it or not.
-        let own = capacity.saturating_add(self.memory.ledger.account(id).leased).min(self.memory.frames.arena().configured());
+        let own =
+            capacity.saturating_add(self.memory.leases.account(id).leased).min(self.memory.frames.arena().configured());
         let others = (immovable - tenant.extents().counts().immovable).saturating_add(self.memory.rules.headroom);
         let others = others.saturating_add(self.bytes_beside(id));
         let guest = tenant.connection.control.guest();

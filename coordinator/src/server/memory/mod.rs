@@ -17,7 +17,8 @@
 //! | `prefetch` | what is done before anybody asks |
 //! | `scan` | what memory holds: what has changed, what is zero, what points where |
 //! | `take` | memory that is taken without asking from a tenant that does not answer |
-//! | `transfer` | copies under way, and what tenants are told to do with their mappings |
+//! | `transfer` | copies under way |
+//! | `reports` | what the end of a copy means, and what tenants have done with their mappings |
 //! | `delivery` | frames that do not reach a tenant at its limit of descriptors |
 //! | `immovable` | memory that others can reach, and which stays |
 //! | `sharing` | memory that several tenants have |
@@ -44,38 +45,35 @@ mod obstacle;
 mod prefetch;
 mod quotas;
 mod recut;
+mod reports;
 mod scan;
 mod sharing;
 mod swap_in;
 mod take;
 mod transfer;
 
-use std::collections::{HashMap, VecDeque};
-use std::sync::mpsc::{Receiver, channel};
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use baton_contract::messages::ExtentId;
-
+use self::ahead::Ahead;
 use self::allocate::Claim;
-use self::departed::Quarantine;
+use self::beside::Leases;
+use self::departed::Departed;
 use self::frames::{Frames, Scrubbed};
 use self::host::Host;
-use self::scan::ScanUnderWay;
+use self::scan::{Looked, Scans};
 use self::swap_in::SwapIn;
-use self::transfer::Task;
+use self::transfer::Transfer;
 use super::cost_model::CostModel;
 use super::recorder::Recorder;
 use super::recorder::event::What;
 use super::tenants::guests::Quotas;
 use super::tenants::table::Tenants;
 use super::{Isolation, Options, Pipeline, ServeError};
-use crate::device::digest::{ScanId, Scanned, Scanner};
 use crate::device::gpu::Gpu;
-use crate::device::mover::{Finished, JobId, Lane, Mover};
 use crate::device::wake::Waker;
-use baton_books::arena::{Arena, FrameId, Owner};
-use baton_books::ledger::Ledger;
-use baton_books::pool::{Pool, Run};
+use baton_books::arena::{Arena, Owner};
+use baton_books::pool::Pool;
 use baton_books::sharing::Sharing;
 use baton_policy::arbiter::TenantId;
 use baton_policy::scheduler::Scheduler;
@@ -122,32 +120,24 @@ struct Rules {
     quotas: Quotas,
 }
 
+/// What is brought in, for whom, and what is done ahead of need.
+struct Residency {
+    waker: Waker,
+    swap_in: Option<SwapIn>,
+    ahead: Option<Ahead>,
+}
+
 /// All memory that the coordinator has, on the GPU and on the host.
 pub(super) struct Memory {
     rules: Rules,
-    waker: Waker,
     frames: Frames,
     host: Host,
-    ledger: Ledger<TenantId>,
-    /// What a context is taken to need, in bytes.
-    context_bytes: u64,
-    /// What was used and not in the books when room was made for a context that is being made.
-    before_context: HashMap<TenantId, u64>,
-    mover: Mover,
-    finished: Receiver<Finished>,
-    tasks: HashMap<JobId, Task>,
+    leases: Leases,
+    transfer: Transfer,
+    departed: Departed,
     claims: VecDeque<Claim>,
-    swap_in: Option<SwapIn>,
-    /// Frames and runs of tenants that ended while a copy was under way.
-    orphans: HashMap<(TenantId, ExtentId), (Option<FrameId>, Vec<Run>)>,
-    quarantine: VecDeque<Quarantine>,
-    scanner: Scanner,
-    scanned: Receiver<Scanned>,
-    /// Looks at tenants' contents that are under way.
-    scans: HashMap<ScanId, ScanUnderWay>,
-    /// The same at those of one that rests, and how far that is.
-    looks_ahead: HashMap<ScanId, ahead::LookAhead>,
-    ahead: Option<ahead::Ahead>,
+    scans: Scans,
+    residency: Residency,
     /// What was last shown to tenants.
     shown: Option<immovable::Shown>,
     /// What tenants have of each other's.
@@ -168,35 +158,23 @@ pub(super) struct Access<'a> {
 impl Memory {
     /// Takes a GPU's memory into service.
     pub(super) fn new(gpu: Gpu, options: &Options, waker: Waker) -> Result<Self, ServeError> {
-        let (reports, finished) = channel();
-        let mover = Mover::start(&gpu, &[Lane::In, Lane::Out], &reports, &waker)?;
-        let (reports, scanned) = channel();
-        let scanner = Scanner::start(&gpu, &reports, &waker)?;
+        let transfer = Transfer::new(&gpu, &waker)?;
+        let scans = Scans::new(&gpu, &waker)?;
         let host = Host::new(&gpu, options.host_pool, !options.until_idle, waker.clone())
             .map_err(|error| ServeError::System { what: "reserving addresses for the host pool".to_owned(), error })?;
         let frames = Frames::new(gpu.clone(), options.arena, options.poison, options.keep, &waker)?;
         let Options { headroom, pipeline, hash, isolation, quotas, .. } = *options;
         let own = gpu.memory.saturating_sub(gpu.free_memory().unwrap_or(gpu.memory));
         Ok(Self {
-            ledger: Ledger::new(gpu.memory, own),
-            context_bytes: beside::usual_context(gpu.memory),
-            before_context: HashMap::new(),
+            leases: Leases::new(gpu.memory, own),
             rules: Rules { headroom, pipeline, hash, isolation, quotas },
-            waker,
             frames,
             host,
-            mover,
-            finished,
-            tasks: HashMap::new(),
+            transfer,
+            departed: Departed::default(),
             claims: VecDeque::new(),
-            swap_in: None,
-            orphans: HashMap::new(),
-            quarantine: VecDeque::new(),
-            scanner,
-            scanned,
-            scans: HashMap::new(),
-            looks_ahead: HashMap::new(),
-            ahead: None,
+            scans,
+            residency: Residency { waker, swap_in: None, ahead: None },
             shown: None,
             sharing: Sharing::default(),
             events: VecDeque::new(),
@@ -236,7 +214,7 @@ impl Memory {
     /// When something is to be done if nothing happens before.
     pub(super) fn next_timer(&self) -> Option<Instant> {
         let look = self.is_squeezed().then(|| Instant::now() + UNSQUEEZE);
-        [look, self.next_look_at_departed()].into_iter().flatten().min()
+        [look, self.departed.next_look()].into_iter().flatten().min()
     }
 }
 
@@ -253,11 +231,14 @@ impl Access<'_> {
 
     /// Hears what the threads report.
     pub(super) fn hear(&mut self) {
-        while let Ok(finished) = self.memory.finished.try_recv() {
-            self.job_finished(finished);
+        while let Some(ended) = self.memory.transfer.next_ended() {
+            self.job_ended(ended);
         }
-        while let Ok(scanned) = self.memory.scanned.try_recv() {
-            self.scanned(scanned);
+        while let Some((looked, scanned)) = self.memory.scans.next_over() {
+            match looked {
+                Looked::Leaving(look) => self.scanned(&look, scanned),
+                Looked::Ahead(look) => self.looked_ahead(look, scanned),
+            }
         }
         for Scrubbed { bytes, time } in self.memory.frames.hear() {
             self.recorder.record_of_gpu(What::Scrubbed { bytes, time });
@@ -267,7 +248,7 @@ impl Access<'_> {
 
     /// What only time brings.
     pub(super) fn timers(&mut self) {
-        for gone in self.memory.end_quarantine() {
+        for gone in self.memory.departed.end_quarantine(&mut self.memory.frames) {
             self.drop_attachments(gone);
         }
         self.memory.unsqueeze();

@@ -2,7 +2,6 @@
 
 use super::Memory;
 use super::allocate::Claim;
-use super::transfer::Task;
 use crate::server::tenants::memory::Notice;
 use crate::server::tenants::table::Tenants;
 use crate::server::tenants::tenant::Tenant;
@@ -48,13 +47,12 @@ impl Memory {
             if counts.missing == 0 {
                 return None;
             }
-            let comes = |task: &Task| matches!(task, Task::Copy { tenant, .. } if *tenant == id);
             let others_leave = || {
                 let leaves = |(other, tenant): (TenantId, &Tenant)| other != id && leaving_of(tenant) > 0;
                 tenants.iter().any(leaves)
             };
             // Copies out of its memory are over before it comes in. What comes already waits for nobody, but the rest may.
-            if leaving_of(tenant) == 0 && self.tasks.values().any(comes) && (counts.away == 0 || !others_leave()) {
+            if leaving_of(tenant) == 0 && self.transfer.is_copying_for(id) && (counts.away == 0 || !others_leave()) {
                 return Some(Obstacle::Comes(bytes));
             }
         }

@@ -8,7 +8,6 @@ use super::Access;
 use super::evict::Wanted;
 use super::frames::{Found, SCRUB_BYTES};
 use super::transfer::GROUP_BYTES;
-use super::transfer::Task;
 use baton_books::extents::{ExtentState, Holds};
 use baton_books::sizes::PerClass;
 use baton_policy::arbiter::{State, TenantId};
@@ -53,13 +52,13 @@ impl Access<'_> {
 
     /// Whether somebody waits for memory.
     pub(in crate::server) fn is_claimed(&self) -> bool {
-        !self.memory.claims.is_empty() || self.memory.swap_in.is_some()
+        !self.memory.claims.is_empty() || self.memory.residency.swap_in.is_some()
     }
 
     /// Makes room, and brings memory in.
     fn come_ahead(&mut self) {
         self.restore_headroom();
-        if self.memory.tasks.values().any(|task| matches!(task, Task::Copy { .. })) {
+        if self.memory.transfer.is_copying() {
             // One thing after the other.
             return;
         }
@@ -90,7 +89,7 @@ impl Access<'_> {
     /// Brings a tenant's memory in that is off the GPU, because a user wants so, as far as the headroom stays free and nobody has to
     /// go. To be asked for until it says that no more comes.
     pub(in crate::server) fn fetch(&mut self, id: TenantId) -> Fetched {
-        if self.is_claimed() || self.memory.tasks.values().any(|task| matches!(task, Task::Copy { .. })) {
+        if self.is_claimed() || self.memory.transfer.is_copying() {
             // Whoever needs memory now comes first.
             return Fetched::UnderWay;
         }
@@ -188,7 +187,7 @@ impl Access<'_> {
         for (extent, _) in &order {
             count += usize::from(self.reserve_kept(id, *extent));
             if count == AT_ONCE {
-                self.memory.waker.wake();
+                self.memory.residency.waker.wake();
                 return self.tell_reserved(id);
             }
         }
@@ -204,7 +203,7 @@ impl Access<'_> {
             }
             if count == AT_ONCE {
                 // There is more to do, after whatever else there is.
-                self.memory.waker.wake();
+                self.memory.residency.waker.wake();
                 break;
             }
             if !self.memory.frames.arena().is_any_free_for(class, owner)
@@ -242,7 +241,7 @@ impl Access<'_> {
         }
         if self.memory.frames.make(class) {
             // There is more to do, after whatever else there is.
-            self.memory.waker.wake();
+            self.memory.residency.waker.wake();
         }
     }
 }

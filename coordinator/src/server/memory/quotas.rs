@@ -24,7 +24,7 @@ impl Access<'_> {
     pub(super) fn leases_left(&self, id: TenantId) -> u64 {
         let Some(user) = self.guest(id) else { return u64::MAX };
         let is_its = |other: &TenantId| self.guest(*other) == Some(user);
-        let leased: u64 = self.tenants.ids().filter(is_its).map(|other| self.memory.ledger.account(other).leased).sum();
+        let leased: u64 = self.tenants.ids().filter(is_its).map(|other| self.memory.leases.account(other).leased).sum();
         let has = leased + self.tenants.memory_of_guest(user).immovable;
         self.memory.rules.quotas.leases.saturating_sub(has)
     }

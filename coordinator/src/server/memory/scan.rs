@@ -8,14 +8,18 @@
 //! goes. The pass runs 80 times as fast as copying, so evictions wait for it, chunk by chunk: what has been seen leaves while the
 //! rest is looked at. Extents that were found changed several times in a row do not wait.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc::{Receiver, channel};
 
 use baton_contract::memory::GRANULE;
 use baton_contract::messages::{ExtentId, HOST_MEMORY, MAX_LISTED, TurnCommand};
 
 use super::Access;
-use crate::device::digest::{PAGE, Page, Scan, ScanId, Scanned, TO_HOST};
+use super::transfer::Rest;
+use crate::device::digest::{PAGE, Page, Scan, ScanId, Scanned, Scanner, TO_HOST};
+use crate::device::gpu::{Gpu, GpuError};
+use crate::device::wake::Waker;
 use crate::server::Pipeline;
 use crate::server::recorder::event::What;
 use baton_books::arena::FrameId;
@@ -27,7 +31,7 @@ const LOOKS: u64 = 16;
 /// More pointers than this are not told to a tenant: it then waits for everything.
 const MOST_POINTERS: usize = 100_000;
 
-/// A look at a tenant's contents under way.
+/// A scan of a tenant's contents under way.
 #[derive(Debug)]
 pub(super) struct ScanUnderWay {
     tenant: TenantId,
@@ -38,6 +42,74 @@ pub(super) struct ScanUnderWay {
     frames: Vec<FrameId>,
     /// Where the tenant's addresses begin.
     start: u64,
+}
+
+/// A scan of memory of a tenant that rests under way.
+#[derive(Debug)]
+pub(super) struct LookAhead {
+    pub(super) tenant: TenantId,
+    pub(super) rest: Rest,
+    pub(super) extents: Vec<(ExtentId, FrameId)>,
+}
+
+/// A scan that is over.
+pub(super) enum Looked {
+    /// Of a tenant that gives memory away.
+    Leaving(ScanUnderWay),
+    /// Of one that rests.
+    Ahead(LookAhead),
+}
+
+/// All scans under way.
+pub(super) struct Scans {
+    scanner: Scanner,
+    scanned: Receiver<Scanned>,
+    leaving: HashMap<ScanId, ScanUnderWay>,
+    ahead: HashMap<ScanId, LookAhead>,
+}
+
+impl Scans {
+    /// Starts the thread that scans.
+    pub(super) fn new(gpu: &Gpu, waker: &Waker) -> Result<Self, GpuError> {
+        let (reports, scanned) = channel();
+        let scanner = Scanner::start(gpu, &reports, waker)?;
+        Ok(Self { scanner, scanned, leaving: HashMap::new(), ahead: HashMap::new() })
+    }
+
+    /// The next one that is over.
+    pub(super) fn next_over(&mut self) -> Option<(Looked, Scanned)> {
+        loop {
+            let scanned = self.scanned.try_recv().ok()?;
+            let looked = match self.ahead.remove(&scanned.id) {
+                Some(look) => Some(Looked::Ahead(look)),
+                None => self.leaving.remove(&scanned.id).map(Looked::Leaving),
+            };
+            if let Some(looked) = looked {
+                return Some((looked, scanned));
+            }
+        }
+    }
+
+    /// Scans pages of a tenant that rests.
+    ///
+    /// # Safety
+    ///
+    /// The pages stay mapped here until the scan is over.
+    pub(super) unsafe fn look_ahead(&mut self, pages: Vec<u64>, look: LookAhead) {
+        // SAFETY: by the caller's promise.
+        let scan = unsafe { self.scanner.scan(pages, 0..0, 0..0) };
+        self.ahead.insert(scan, look);
+    }
+
+    /// Whether nothing that is to leave is scanned.
+    pub(super) fn is_idle(&self) -> bool {
+        self.leaving.is_empty()
+    }
+
+    /// Whether memory of one that rests is.
+    pub(super) fn is_looking_ahead(&self) -> bool {
+        !self.ahead.is_empty()
+    }
 }
 
 impl Access<'_> {
@@ -77,25 +149,21 @@ impl Access<'_> {
         }
         for (look, pages) in looks {
             // SAFETY: frames stay mapped here while they are in use, and `release` keeps those that are looked at.
-            let scan = unsafe { self.memory.scanner.scan(pages, window.clone(), host.clone()) };
+            let scan = unsafe { self.memory.scans.scanner.scan(pages, window.clone(), host.clone()) };
             let first = tenant.memory.scan.as_ref().map_or(scan, |scans| *scans.start());
             tenant.memory.scan = Some(first..=scan);
             self.memory.frames.begin_reading(&look.frames);
-            self.memory.scans.insert(scan, look);
+            self.memory.scans.leaving.insert(scan, look);
         }
     }
 
     /// A look is over.
-    pub(super) fn scanned(&mut self, scanned: Scanned) {
-        if let Some(look) = self.memory.looks_ahead.remove(&scanned.id) {
-            return self.looked_ahead(look, scanned);
-        }
-        let Some(look) = self.memory.scans.remove(&scanned.id) else { return };
+    pub(super) fn scanned(&mut self, look: &ScanUnderWay, scanned: Scanned) {
         match scanned.result {
             Ok(scan) => {
                 let bytes = scan.pages.len() as u64 * PAGE;
                 self.recorder.record(look.tenant, What::Scanned { bytes, time: scanned.time });
-                self.note_contents(&look, scanned.id, scan);
+                self.note_contents(look, scanned.id, scan);
             }
             Err(error) => {
                 log::warn!("scanning memory failed: {error}");

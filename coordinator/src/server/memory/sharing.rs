@@ -8,7 +8,6 @@ use baton_contract::memory::SizeClass;
 use baton_contract::messages::{Answer, ExtentId, Full, IPC_HANDLE, MAX_LISTED, MemoryCommand, ProcessId};
 use baton_contract::wire::MAX_DESCRIPTORS;
 
-use super::transfer::Task;
 use super::{Access, MemoryEvent};
 use crate::server::tenants::memory::Batch;
 use crate::server::tenants::tenant::Tenant;
@@ -421,15 +420,7 @@ impl Access<'_> {
         theirs.set_shared(number, is_shared);
         let is_lost = theirs.counts().lost > 0;
         drop(theirs);
-        for task in self.memory.tasks.values_mut() {
-            let Task::Copy { tenant, extents, inherited, .. } = task else { continue };
-            if let Some(again) = inherited.iter_mut().find(|one| **one == (id, extent)) {
-                *again = (heir, number);
-            } else if *tenant == id && extents.contains(&extent) {
-                extents.retain(|one| *one != extent);
-                inherited.push((heir, number));
-            }
-        }
+        self.memory.transfer.inherit((id, extent), (heir, number));
         if let Some(frame) = spare {
             self.memory.frames.release(frame);
         }

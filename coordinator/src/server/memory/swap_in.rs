@@ -59,12 +59,12 @@ const MOST_GROUP_BYTES: u64 = 16 << 20;
 impl Memory {
     /// A unit is to be brought in. Only one is at a time: for another, the first goes back to waiting.
     pub(in crate::server) fn swap_in(&mut self, unit: TenantId) {
-        self.swap_in = Some(SwapIn::new(unit));
+        self.residency.swap_in = Some(SwapIn::new(unit));
     }
 
     /// The unit that memory comes in for.
     pub(in crate::server) fn swapping_in(&self) -> Option<TenantId> {
-        self.swap_in.as_ref().map(|swap_in| swap_in.unit)
+        self.residency.swap_in.as_ref().map(|swap_in| swap_in.unit)
     }
 }
 
@@ -76,12 +76,12 @@ impl Access<'_> {
 
     /// That is over, or given up.
     pub(in crate::server) fn end_swap_in(&mut self, id: TenantId) {
-        self.memory.swap_in.take_if(|swap_in| self.arbiter.are_united(swap_in.unit, id));
+        self.memory.residency.swap_in.take_if(|swap_in| self.arbiter.are_united(swap_in.unit, id));
     }
 
     /// Goes on with the arrival under way.
     pub(super) fn serve_swap_in(&mut self) {
-        let Some(SwapIn { unit, now, mut leaves }) = self.memory.swap_in.take() else { return };
+        let Some(SwapIn { unit, now, mut leaves }) = self.memory.residency.swap_in.take() else { return };
         let is_open = |id: &TenantId| self.tenants.get(*id).is_some_and(|tenant| tenant.connection.is_open());
         let members: Vec<TenantId> = self.arbiter.members(unit).into_iter().filter(is_open).collect();
         if members.is_empty() {
@@ -91,7 +91,7 @@ impl Access<'_> {
             State::Arriving | State::Running => {}
             // It may go on after all; until then nothing more is begun.
             State::Leaving => {
-                self.memory.swap_in = Some(SwapIn { unit, now, leaves });
+                self.memory.residency.swap_in = Some(SwapIn { unit, now, leaves });
                 return;
             }
             // It has given the baton back before all was there.
@@ -110,7 +110,7 @@ impl Access<'_> {
             compacts |= self.compacts(*id);
         }
         if compacts {
-            self.memory.swap_in = Some(SwapIn { unit, now: None, leaves });
+            self.memory.residency.swap_in = Some(SwapIn { unit, now: None, leaves });
             return;
         }
         let lacks = |id: &TenantId| self.tenants.get(*id).is_some_and(|tenant| tenant.extents().counts().missing > 0);
@@ -123,7 +123,7 @@ impl Access<'_> {
             return self.give_up_arrival(id);
         }
         if self.leaves_first(id, &mut leaves) {
-            self.memory.swap_in = Some(SwapIn { unit, now: None, leaves });
+            self.memory.residency.swap_in = Some(SwapIn { unit, now: None, leaves });
             return;
         }
         let mut coming = now.filter(|now| now.tenant == id).unwrap_or_else(|| {
@@ -141,7 +141,7 @@ impl Access<'_> {
                     Fitted::Leaves(extents) => {
                         leaves.insert(id, extents);
                         self.leaves_first(id, &mut leaves);
-                        self.memory.swap_in = Some(SwapIn { unit, now: None, leaves });
+                        self.memory.residency.swap_in = Some(SwapIn { unit, now: None, leaves });
                         return;
                     }
                 };
@@ -160,7 +160,7 @@ impl Access<'_> {
         if !self.is_anything_coming() && !self.awaits_delivery(id) && !self.part_corunners() {
             return self.give_up_arrival(id);
         }
-        self.memory.swap_in = Some(SwapIn { unit, now: Some(coming), leaves });
+        self.memory.residency.swap_in = Some(SwapIn { unit, now: Some(coming), leaves });
         let is_left = |tenant: &Tenant| tenant.extents().counts().left_behind > 0;
         let is_certain = lacking == 0 && !self.awaits_delivery(id) && !self.tenants.get(id).is_some_and(is_left);
         // What one of several is about to use is not known from what another one launches.
@@ -184,7 +184,7 @@ impl Access<'_> {
         if let Some(id) = members.iter().find(|id| self.is_undeliverable(**id)) {
             return self.give_up_arrival(*id);
         }
-        self.memory.swap_in = Some(SwapIn::new(unit));
+        self.memory.residency.swap_in = Some(SwapIn::new(unit));
         if all_here && !self.consolidate_all(members) {
             self.happened(MemoryEvent::AllHere(unit));
         }
@@ -194,7 +194,7 @@ impl Access<'_> {
     fn give_up_arrival(&mut self, id: TenantId) {
         if self.arbiter.state(id) == State::Running {
             // Should its work not end now, it goes on, and then the rest has to come after all.
-            self.memory.swap_in = Some(SwapIn::new(id));
+            self.memory.residency.swap_in = Some(SwapIn::new(id));
             return self.happened(MemoryEvent::Stranded(id));
         }
         self.happened(MemoryEvent::CannotArrive(id));
@@ -327,7 +327,8 @@ impl Access<'_> {
         for extents in extents.chunks(at_once) {
             let frames: Vec<FrameId> = extents.iter().filter_map(|extent| self.frame_to_send(id, *extent)).collect();
             let Some(tenant) = self.tenants.get_mut(id) else { return };
-            let descriptors: Vec<Sent> = frames.into_iter().filter_map(|frame| self.memory.frames.descriptor(frame)).collect();
+            let descriptors: Vec<Sent> =
+                frames.into_iter().filter_map(|frame| self.memory.frames.descriptor(frame)).collect();
             let batch = tenant.memory.add_batch(Batch::Prepare(extents.to_vec()));
             let message = MemoryCommand::Prepare { batch, extents: extents.to_vec() };
             self.tenants.tell_with(id, &message, &descriptors);

@@ -1,18 +1,19 @@
-//! Copies under way, and what tenants are told to do with their mappings: what becomes of both when they end.
+//! Copies under way: between frames and the pool, within the GPU's memory, ahead of need.
+//!
+//! [`Transfer`] owns the lanes that copy and knows what each job is for. What a copy's end means is decided above.
 
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
-use std::time::{Duration, Instant};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Instant;
 
 use baton_contract::messages::ExtentId;
 
-use super::ahead::{Copied, Rest};
-use super::{Access, MemoryEvent};
-use crate::device::gpu::Imported;
-use crate::device::mover::{End, Finished, Lane, Piece};
-use crate::server::recorder::event::{Way, What};
-use crate::server::tenants::memory::Batch;
+use crate::device::digest::Page;
+use crate::device::gpu::{Gpu, GpuError, Imported};
+use crate::device::mover::{End, Finished, JobId, Lane, Mover, Piece};
+use crate::device::wake::Waker;
 use baton_books::arena::FrameId;
-use baton_books::extents::Half;
 use baton_books::pool::Run;
 use baton_policy::arbiter::TenantId;
 
@@ -21,6 +22,22 @@ use baton_policy::arbiter::TenantId;
 pub(super) const GROUP_BYTES: u64 = 64 << 20;
 /// And no more extents than this, because unmapping takes time for each.
 pub(super) const GROUP_EXTENTS: usize = 64;
+
+/// One rest of a program: another one is another value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Rest {
+    pub(super) grant: u64,
+    pub(super) number: u32,
+}
+
+/// A copy ahead of need under way, of one extent.
+#[derive(Debug)]
+pub(super) struct Copied {
+    pub(super) extent: ExtentId,
+    pub(super) frame: FrameId,
+    pub(super) pages: Vec<Page>,
+    pub(super) runs: Vec<Run>,
+}
 
 /// What a lane is working at.
 #[derive(Debug)]
@@ -33,7 +50,7 @@ pub(super) enum Task {
         /// Those that have got another tenant since, by their numbers there.
         inherited: Vec<(TenantId, ExtentId)>,
     },
-    /// Copies out of frames of a tenant that rests, into room of their own ([`super::ahead`]).
+    /// Copies out of frames of a tenant that rests, into room of their own.
     CopyAhead { tenant: TenantId, rest: Rest, copied: Vec<Copied>, bytes: u64 },
     /// Copies out of these frames into a piece of the tenant's own, for the extents that begin at an address.
     Consolidate { tenant: TenantId, at: u64, frames: Vec<FrameId>, piece: Imported, bytes: u64 },
@@ -86,13 +103,9 @@ impl Group {
         self.size += part.end - part.start;
     }
 
-    /// What is copied over the bus, in bytes.
-    pub(super) fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    pub(super) fn into_pieces(self) -> Vec<Piece> {
-        self.pieces
+    /// What of all its extents is not copied over the bus, in bytes.
+    pub(super) fn unchanged(&self) -> u64 {
+        self.whole - self.bytes
     }
 
     pub(super) fn is_full(&self) -> bool {
@@ -100,129 +113,126 @@ impl Group {
     }
 }
 
-impl Access<'_> {
-    /// Queues a group's copies.
-    pub(super) fn submit(&mut self, lane: Lane, tenant: TenantId, group: Group) {
-        if lane == Lane::Out && group.whole > 0 {
-            let extents = group.leaving.len() as u64;
-            let unchanged = group.whole - group.bytes;
-            self.recorder.record(tenant, What::Leaves { extents, bytes: group.whole, unchanged });
-        }
-        if group.extents.is_empty() {
-            return;
-        }
-        if lane == Lane::In {
-            let extents = group.extents.len() as u64;
-            self.recorder.record(tenant, What::Comes { extents, bytes: group.whole, zeros: group.zeros });
-        }
-        // SAFETY: the extents' table says that these frames and runs belong to these extents until the job has
-        // ended; what leaves is not written, because its tenant is off the GPU, and what arrives is not mapped.
-        let job = unsafe { self.memory.mover.submit(lane, group.pieces) };
-        self.memory
-            .tasks
-            .insert(job, Task::Copy { tenant, extents: group.extents, bytes: group.bytes, inherited: Vec::new() });
+/// A job that has ended.
+pub(super) struct Ended {
+    pub(super) lane: Lane,
+    pub(super) task: Task,
+    pub(super) time: Range<Instant>,
+    pub(super) well: bool,
+}
+
+/// All copies under way.
+pub(super) struct Transfer {
+    mover: Mover,
+    finished: Receiver<Finished>,
+    tasks: HashMap<JobId, Task>,
+}
+
+impl Transfer {
+    /// Starts the lanes.
+    pub(super) fn new(gpu: &Gpu, waker: &Waker) -> Result<Self, GpuError> {
+        let (reports, finished) = channel();
+        let mover = Mover::start(gpu, &[Lane::In, Lane::Out], &reports, waker)?;
+        Ok(Self { mover, finished, tasks: HashMap::new() })
     }
 
-    pub(super) fn job_finished(&mut self, finished: Finished) {
-        let Some(task) = self.memory.tasks.remove(&finished.job) else { return };
-        if let Err(error) = &finished.result {
-            log::error!("a copy failed ({:?}): {error}", finished.lane);
-        } else {
-            self.moved(finished.lane, &task, finished.time.clone());
-        }
-        self.task_ended(finished.lane, task, finished.result.is_ok());
-    }
-
-    fn moved(&mut self, lane: Lane, task: &Task, time: Range<Instant>) {
-        let bytes = task.bytes();
-        match task {
-            Task::CopyAhead { tenant, .. } => self.recorder.record(*tenant, What::CopiedAhead { bytes, time }),
-            // Nothing of that goes over the bus.
-            Task::Consolidate { .. } => {}
-            Task::Copy { tenant, .. } => {
-                self.costs.copied(bytes, &time);
-                let way = if lane == Lane::In { Way::In } else { Way::Out };
-                self.recorder.record(*tenant, What::Copied { way, bytes, time });
+    /// The next job that has ended.
+    pub(super) fn next_ended(&mut self) -> Option<Ended> {
+        loop {
+            let Finished { lane, job, time, result } = self.finished.try_recv().ok()?;
+            let Some(task) = self.tasks.remove(&job) else { continue };
+            if let Err(error) = &result {
+                log::error!("a copy failed ({lane:?}): {error}");
             }
+            return Some(Ended { lane, task, time, well: result.is_ok() });
         }
     }
 
-    /// A job has ended, well or not.
-    pub(super) fn task_ended(&mut self, lane: Lane, mut task: Task, well: bool) {
-        if let Task::Copy { inherited, .. } = &mut task {
-            let inherited = std::mem::take(inherited);
-            self.inherited_copy_ended(lane == Lane::Out, well, inherited);
-        }
-        match task {
-            Task::Consolidate { tenant, at, frames, piece, .. } => {
-                drop(piece);
-                self.memory.frames.end_reading(&frames);
-                self.tell_consolidated(tenant, at, well);
-            }
-            Task::CopyAhead { tenant, rest, copied, .. } => self.copied_ahead(tenant, rest, copied, well),
-            Task::Copy { tenant, extents, .. } if !self.tenants.has(tenant) => {
-                extents.into_iter().for_each(|extent| self.memory.release_orphan(tenant, extent));
-            }
-            Task::Copy { tenant, extents, .. } if !well => {
-                // Its contents cannot be trusted any more: a tenant must never go on with wrong ones.
-                let _ = extents;
-                self.happened(MemoryEvent::Spoiled(tenant));
-            }
-            Task::Copy { tenant, extents, .. } if lane == Lane::Out => {
-                for extent in extents {
-                    self.half_left(tenant, extent, Half::Copied);
-                }
-            }
-            Task::Copy { tenant, extents, .. } => self.arrived(tenant, extents),
-        }
+    /// Queues the copies of a tenant's extents, one way.
+    ///
+    /// # Safety
+    ///
+    /// The frames and runs belong to these extents until the job has ended: what leaves is not written, and what arrives is not mapped.
+    pub(super) unsafe fn copy(&mut self, lane: Lane, tenant: TenantId, group: Group) {
+        // SAFETY: by the caller's promise.
+        let job = unsafe { self.mover.submit(lane, group.pieces) };
+        let task = Task::Copy { tenant, extents: group.extents, bytes: group.bytes, inherited: Vec::new() };
+        self.tasks.insert(job, task);
     }
 
-    pub(in crate::server) fn batch_done(&mut self, id: TenantId, batch: u32, took: Duration) -> Result<(), String> {
-        let Some(tenant) = self.tenants.get_mut(id) else { return Ok(()) };
-        match tenant.memory.take_batch(batch) {
-            Some(Batch::Map(extents)) => {
-                let listed = extents;
-                let extents = listed.len() as u64;
-                self.mapped_of_others(id, &listed);
-                self.mapped(id, listed);
-                self.costs.mapped(took, extents);
-                let resident = self.resident_bytes(id);
-                self.recorder.record(id, What::Mapped { took, extents, resident });
-            }
-            Some(Batch::Prepare(extents)) => {
-                self.recorder.record(id, What::Prepared { took });
-                self.delivered(id, &extents);
-            }
-            Some(Batch::Unmap(extents)) => {
-                for extent in extents {
-                    if !self.unmapped_of_another(id, extent) {
-                        self.half_left(id, extent, Half::Unmapped);
-                        self.unmapped(id, extent);
-                    }
-                }
-                let resident = self.resident_bytes(id);
-                self.recorder.record(id, What::Unmapped { took, resident });
-            }
-            Some(Batch::Consolidated(at)) => {
-                if let Some(tenant) = self.tenants.get_mut(id) {
-                    tenant.memory.consolidations.retain(|one| one.at != at);
-                }
-            }
-            None => return Err(format!("it reports command {batch}, which it was not given")),
-        }
-        Ok(())
+    /// Queues copies out of frames of a tenant that rests. What it writes meanwhile may be copied or not.
+    ///
+    /// # Safety
+    ///
+    /// The frames stay mapped here until the job has ended, and the runs are nobody else's.
+    pub(super) unsafe fn copy_ahead(&mut self, tenant: TenantId, rest: Rest, group: Group, copied: Vec<Copied>) {
+        let bytes = group.bytes;
+        // SAFETY: by the caller's promise.
+        let job = unsafe { self.mover.submit(Lane::Out, group.pieces) };
+        self.tasks.insert(job, Task::CopyAhead { tenant, rest, copied, bytes });
     }
 
-    pub(in crate::server) fn batch_failed(&mut self, id: TenantId, batch: u32, code: u32) -> Result<(), String> {
-        let Some(tenant) = self.tenants.get_mut(id) else { return Ok(()) };
-        if !tenant.memory.has_batch(batch) {
-            return Err(format!("it reports command {batch}, which it was not given"));
+    /// Queues copies out of frames into a piece of the tenant's own, for the extents that begin at an address.
+    ///
+    /// # Safety
+    ///
+    /// The frames stay as they are until the job has ended, and so does the tenant off the GPU.
+    pub(super) unsafe fn consolidate(
+        &mut self,
+        (tenant, at): (TenantId, u64),
+        pieces: Vec<Piece>,
+        frames: Vec<FrameId>,
+        piece: Imported,
+    ) {
+        let bytes = pieces.iter().map(|piece| piece.bytes).sum();
+        // SAFETY: by the caller's promise.
+        let job = unsafe { self.mover.submit(Lane::In, pieces) };
+        self.tasks.insert(job, Task::Consolidate { tenant, at, frames, piece, bytes });
+    }
+
+    /// Whether nothing is under way.
+    pub(super) fn is_idle(&self) -> bool {
+        self.tasks.is_empty()
+    }
+
+    /// Whether tenants' memory leaves or arrives.
+    pub(super) fn is_copying(&self) -> bool {
+        self.tasks.values().any(|task| matches!(task, Task::Copy { .. }))
+    }
+
+    /// Whether memory of this one does.
+    pub(super) fn is_copying_for(&self, id: TenantId) -> bool {
+        self.tasks.values().any(|task| matches!(task, Task::Copy { tenant, .. } if *tenant == id))
+    }
+
+    /// Whether anything is copied ahead of need.
+    pub(super) fn is_copying_ahead(&self) -> bool {
+        self.tasks.values().any(|task| matches!(task, Task::CopyAhead { .. }))
+    }
+
+    /// Which extents of a tenant are being copied.
+    pub(super) fn copied_of(&self, id: TenantId) -> HashSet<ExtentId> {
+        let mut copied = HashSet::new();
+        for task in self.tasks.values() {
+            let Task::Copy { tenant, extents, inherited, .. } = task else { continue };
+            if *tenant == id {
+                copied.extend(extents);
+            }
+            copied.extend(inherited.iter().filter(|(heir, _)| *heir == id).map(|(_, extent)| *extent));
         }
-        // After an error that breaks a context, as a kernel's wild access does, the driver maps and unmaps nothing
-        // any more in that process. Its memory comes back when it ends.
-        log::error!("{} cannot map or unmap (CUDA error {code}): its memory stays until it ends", tenant.name);
-        tenant.memory.stay();
-        // Its calls fail from here on, and say why.
-        Err("it cannot carry out what it is told".to_owned())
+        copied
+    }
+
+    /// An extent has got another tenant and number: its copy goes on for that one.
+    pub(super) fn inherit(&mut self, from: (TenantId, ExtentId), to: (TenantId, ExtentId)) {
+        for task in self.tasks.values_mut() {
+            let Task::Copy { tenant, extents, inherited, .. } = task else { continue };
+            if let Some(again) = inherited.iter_mut().find(|one| **one == from) {
+                *again = to;
+            } else if *tenant == from.0 && extents.contains(&from.1) {
+                extents.retain(|one| *one != from.1);
+                inherited.push(to);
+            }
+        }
     }
 }
