@@ -12,14 +12,8 @@ impl Server {
     }
 
     /// Memory, with all that is needed to manage it.
-    pub(super) fn memory(&mut self) -> memory::Access<'_> {
-        memory::Access {
-            memory: &mut self.memory,
-            tenants: &mut self.tenants,
-            arbiter: &self.arbiter,
-            recorder: &mut self.recorder,
-            costs: &mut self.costs,
-        }
+    pub(super) fn memory(&mut self) -> memory::Handle<'_> {
+        self.memory.with(&mut self.tenants, &self.arbiter, &mut self.recorder, &mut self.costs)
     }
 
     /// Preemptions, with all that is needed to carry them out.

@@ -10,8 +10,9 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use baton_contract::messages::ExtentId;
 
-use super::Access;
-use super::scan::LookAhead;
+use super::ground::Ground;
+use super::residency::{Ahead, Residency};
+use super::scans::LookAhead;
 use super::transfer::{Copied, Group, Rest};
 use crate::device::digest::{PAGE, Page, Scanned};
 use crate::server::recorder::event::What;
@@ -23,86 +24,77 @@ use baton_policy::arbiter::TenantId;
 const LOOK_BYTES: u64 = 1 << 30;
 const COPY_BYTES: u64 = 48 << 20;
 
-/// How far it is with a program that rests.
-#[derive(Debug)]
-pub(super) struct Ahead {
-    tenant: TenantId,
-    rest: Rest,
-    /// What has not been looked at.
-    left: VecDeque<ExtentId>,
-    /// What was looked at and differs from its last copy.
-    changed: VecDeque<(ExtentId, FrameId, Vec<Page>)>,
-}
-
-impl Access<'_> {
+impl Residency {
     /// Takes the next step, if a program rests whose memory others may want.
-    pub(super) fn copy_ahead(&mut self) {
-        let is_copying = self.memory.transfer.is_copying_ahead();
-        if !self.memory.rules.hash || is_copying || self.memory.scans.is_looking_ahead() {
+    pub(super) fn copy_ahead(&mut self, ground: &mut Ground<'_>, wanted: u64) {
+        let is_copying = ground.store.transfer.is_copying_ahead();
+        if !ground.store.rules.hash || is_copying || ground.store.scans.is_looking_ahead() {
             return;
         }
-        let resting = self.arbiter.holder().filter(|id| self.arbiter.is_resting(*id));
-        let rest = resting.and_then(|id| Some((id, self.rest_of(id)?)));
+        let resting = ground.arbiter.holder().filter(|id| ground.arbiter.is_resting(*id));
+        let rest = resting.and_then(|id| Some((id, self.rest_of(ground, id)?)));
         // Where all fits, nobody will want any.
-        let Some((id, rest)) = rest.filter(|_| self.wanted_bytes() > self.memory.frames.arena().capacity()) else {
-            self.memory.residency.ahead = None;
+        let Some((id, rest)) = rest.filter(|_| wanted > ground.store.frames.arena().capacity()) else {
+            self.ahead = None;
             return;
         };
-        let ahead = self.memory.residency.ahead.take().filter(|ahead| (ahead.tenant, ahead.rest) == (id, rest));
+        let ahead = self.ahead.take().filter(|ahead| (ahead.tenant, ahead.rest) == (id, rest));
         let mut ahead = ahead.unwrap_or_else(|| {
             // What is used last goes first.
-            let left = self.tenants[id].extents().iter().rev().map(|(extent, _)| extent).collect();
+            let left = ground.tenants[id].extents().iter().rev().map(|(extent, _)| extent).collect();
             Ahead { tenant: id, rest, left, changed: VecDeque::new() }
         });
-        if !self.copy_changed(&mut ahead) {
-            self.look_ahead(&mut ahead);
+        if !self.copy_changed(ground, &mut ahead) {
+            self.look_ahead(ground, &mut ahead);
         }
-        self.memory.residency.ahead = Some(ahead);
+        self.ahead = Some(ahead);
     }
 
     /// In which rest a program is, if it is in one.
-    fn rest_of(&self, id: TenantId) -> Option<Rest> {
-        let tenant = self.tenants.get(id).filter(|tenant| tenant.is_movable() && !tenant.memory.is_taken())?;
+    fn rest_of(&self, ground: &Ground<'_>, id: TenantId) -> Option<Rest> {
+        let tenant = ground.tenants.get(id).filter(|tenant| tenant.is_movable() && !tenant.memory.is_taken())?;
         let number = tenant.connection.theirs.rests.load(SeqCst);
         (!number.is_multiple_of(2)).then(|| Rest { grant: tenant.turn.number(), number })
     }
 
     /// An extent that could leave: in which frame it is.
-    fn could_leave(&self, id: TenantId, extent: ExtentId) -> Option<FrameId> {
-        let entry = self.tenants.get(id)?.extents().get(extent).filter(|entry| Extent::is_evictable(entry))?;
-        entry.frame_of_contents().filter(|_| self.is_let_go(id, extent))
+    fn could_leave(&self, ground: &Ground<'_>, id: TenantId, extent: ExtentId) -> Option<FrameId> {
+        let entry = ground.tenants.get(id)?.extents().get(extent).filter(|entry| Extent::is_evictable(entry))?;
+        entry.frame_of_contents().filter(|_| ground.is_let_go(id, extent))
     }
 
     /// Looks at what comes next.
-    fn look_ahead(&mut self, ahead: &mut Ahead) {
+    fn look_ahead(&mut self, ground: &mut Ground<'_>, ahead: &mut Ahead) {
         let (mut extents, mut pages) = (Vec::new(), Vec::new());
         while (pages.len() as u64) < LOOK_BYTES / PAGE
             && let Some(extent) = ahead.left.pop_front()
         {
-            let Some(frame) = self.could_leave(ahead.tenant, extent) else { continue };
-            let Some(memory) = self.memory.frames.memory(frame) else { continue };
+            let Some(frame) = self.could_leave(ground, ahead.tenant, extent) else { continue };
+            let Some(memory) = ground.store.frames.memory(frame) else { continue };
             pages.extend((0..memory.bytes / PAGE).map(|page| memory.address + page * PAGE));
             extents.push((extent, frame));
         }
         if extents.is_empty() {
             return;
         }
-        self.memory.frames.begin_reading(&frames(&extents));
+        ground.store.frames.begin_reading(&frames(&extents));
         // SAFETY: frames stay mapped here while they are in use, and `release` keeps those that are looked at.
         unsafe {
-            self.memory.scans.look_ahead(pages, LookAhead { tenant: ahead.tenant, rest: ahead.rest, extents });
+            ground.store.scans.look_ahead(pages, LookAhead { tenant: ahead.tenant, rest: ahead.rest, extents });
         }
     }
 
     /// Such a look is over.
-    pub(super) fn looked_ahead(&mut self, look: LookAhead, scanned: Scanned) {
-        self.memory.frames.end_reading(&frames(&look.extents));
+    pub(super) fn looked_ahead(&mut self, ground: &mut Ground<'_>, look: LookAhead, scanned: Scanned) {
+        ground.store.frames.end_reading(&frames(&look.extents));
         let Ok(scan) = scanned.result else { return };
-        self.recorder.record(look.tenant, What::Scanned { bytes: scan.pages.len() as u64 * PAGE, time: scanned.time });
-        let rests = self.rest_of(look.tenant) == Some(look.rest);
+        ground
+            .recorder
+            .record(look.tenant, What::Scanned { bytes: scan.pages.len() as u64 * PAGE, time: scanned.time });
+        let rests = self.rest_of(ground, look.tenant) == Some(look.rest);
         let is_its = |ahead: &&mut Ahead| rests && (ahead.tenant, ahead.rest) == (look.tenant, look.rest);
-        let Some(ahead) = self.memory.residency.ahead.as_mut().filter(is_its) else { return };
-        let Some(tenant) = self.tenants.get(look.tenant) else { return };
+        let Some(ahead) = self.ahead.as_mut().filter(is_its) else { return };
+        let Some(tenant) = ground.tenants.get(look.tenant) else { return };
         let mut pages = scan.pages.into_iter();
         for (extent, frame) in look.extents {
             let Some(entry) = tenant.extents().get(extent) else { return };
@@ -112,20 +104,20 @@ impl Access<'_> {
             }
         }
         // For the next step.
-        self.memory.residency.waker.wake();
+        self.waker.wake();
     }
 
     /// Copies some of what has changed, into room of its own: what was there before may have to do. False if there is nothing, or no room.
-    fn copy_changed(&mut self, ahead: &mut Ahead) -> bool {
+    fn copy_changed(&mut self, ground: &mut Ground<'_>, ahead: &mut Ahead) -> bool {
         let (mut group, mut copied) = (Group::default(), Vec::new());
         while group.whole < COPY_BYTES
             && let Some((extent, frame, pages)) = ahead.changed.pop_front()
         {
-            if self.could_leave(ahead.tenant, extent) != Some(frame) {
+            if self.could_leave(ground, ahead.tenant, extent) != Some(frame) {
                 continue;
             }
-            let Some(memory) = self.memory.frames.memory(frame) else { continue };
-            let Some(runs) = self.memory.host.take(memory.bytes) else {
+            let Some(memory) = ground.store.frames.memory(frame) else { continue };
+            let Some(runs) = ground.store.host.take(memory.bytes) else {
                 // Nobody loses room for this.
                 ahead.changed.clear();
                 ahead.left.clear();
@@ -133,32 +125,39 @@ impl Access<'_> {
             };
             group.whole += memory.bytes;
             for part in not_zero(&pages) {
-                group.add_part(memory.address, &runs, part, |run| self.memory.host.address(run));
+                group.add_part(memory.address, &runs, part, |run| ground.store.host.address(run));
             }
             copied.push(Copied { extent, frame, pages, runs });
         }
         if copied.is_empty() {
             return false;
         }
-        self.memory.frames.begin_reading(&copied.iter().map(|one| one.frame).collect::<Vec<_>>());
+        ground.store.frames.begin_reading(&copied.iter().map(|one| one.frame).collect::<Vec<_>>());
         // SAFETY: `release` keeps frames that are looked at, and the runs are the task's own. What the program writes meanwhile may be
         // copied or not: then the copy does not count.
-        unsafe { self.memory.transfer.copy_ahead(ahead.tenant, ahead.rest, group, copied) };
+        unsafe { ground.store.transfer.copy_ahead(ahead.tenant, ahead.rest, group, copied) };
         true
     }
 
     /// Such a copy has ended, well or not.
-    pub(super) fn copied_ahead(&mut self, id: TenantId, rest: Rest, copied: Vec<Copied>, well: bool) {
-        let counts = well && self.rest_of(id) == Some(rest);
+    pub(super) fn copied_ahead(
+        &mut self,
+        ground: &mut Ground<'_>,
+        id: TenantId,
+        rest: Rest,
+        copied: Vec<Copied>,
+        well: bool,
+    ) {
+        let counts = well && self.rest_of(ground, id) == Some(rest);
         for Copied { extent, frame, pages, runs } in copied {
-            let over = match self.tenants.extents(id).filter(|_| counts) {
+            let over = match ground.tenants.extents(id).filter(|_| counts) {
                 Some(mut extents) => extents.copied_ahead(extent, frame, pages, runs),
                 None => runs,
             };
-            self.memory.host.give_back(over);
-            self.memory.frames.end_reading(&[frame]);
+            ground.store.host.give_back(over);
+            ground.store.frames.end_reading(&[frame]);
         }
-        self.memory.residency.waker.wake();
+        self.waker.wake();
     }
 }
 

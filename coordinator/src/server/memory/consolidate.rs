@@ -10,7 +10,8 @@ use std::os::fd::OwnedFd;
 
 use baton_contract::messages::{ExtentId, MemoryCommand};
 
-use super::{Access, MemoryEvent};
+use super::events::MemoryEvent;
+use super::ground::Ground;
 use crate::device::gpu::Imported;
 use crate::device::mover::{End, Piece};
 use crate::server::tenants::memory::{Batch, Consolidation, Stage};
@@ -18,9 +19,9 @@ use baton_books::arena::FrameId;
 use baton_books::extents::Extent;
 use baton_policy::arbiter::TenantId;
 
-impl Access<'_> {
+impl Ground<'_> {
     /// A tenant wants to have a row of its extents in a piece of its own.
-    pub(in crate::server) fn consolidate(
+    pub(super) fn consolidate(
         &mut self,
         id: TenantId,
         at: u64,
@@ -35,9 +36,9 @@ impl Access<'_> {
         if !is_row || tenant.memory.consolidations.iter().any(overlaps) {
             return Err(format!("it wants {bytes} bytes at {at:#x} in one piece, which are not its own"));
         }
-        let is_shared = row.iter().any(|(extent, _)| self.memory.sharing.is_shared((id, *extent)));
+        let is_shared = row.iter().any(|(extent, _)| self.store.sharing.is_shared((id, *extent)));
         let name = &tenant.name;
-        let piece = match piece.map(|piece| self.memory.frames.gpu().import(piece, bytes)) {
+        let piece = match piece.map(|piece| self.store.frames.gpu().import(piece, bytes)) {
             Some(Ok(piece)) if !is_shared => Some(piece),
             Some(Err(error)) => {
                 log::warn!("{name} cannot have {} MiB in one piece: {error}", bytes >> 20);
@@ -98,7 +99,7 @@ impl Access<'_> {
         let (mut frames, mut pieces, mut copied): (Vec<FrameId>, _, _) = (Vec::new(), Vec::new(), 0);
         for (_, extent) in tenant.extents().within(at, bytes) {
             let frame = extent.state().frame().filter(|_| extent.state().is_resident());
-            let Some((frame, memory)) = frame.and_then(|id| Some((id, self.memory.frames.memory(id)?))) else {
+            let Some((frame, memory)) = frame.and_then(|id| Some((id, self.store.frames.memory(id)?))) else {
                 break;
             };
             let device = piece.address() + (extent.at() - at);
@@ -110,10 +111,10 @@ impl Access<'_> {
             // The program has given some of it back meanwhile.
             return self.tell_consolidated(id, at, false);
         }
-        self.memory.frames.begin_reading(&frames);
+        self.store.frames.begin_reading(&frames);
         // SAFETY: the tenant is off the GPU and stays so until it has heard of the copies' end; frames that are looked at stay as they
         // are, and the task keeps the piece. What others do to a piece that the tenant has shared already spoils nobody else's memory.
-        unsafe { self.memory.transfer.consolidate((id, at), pieces, frames, piece) };
+        unsafe { self.store.transfer.consolidate((id, at), pieces, frames, piece) };
     }
 
     /// Tells a tenant how it went.
@@ -127,7 +128,7 @@ impl Access<'_> {
     }
 
     /// A tenant's work goes on: what is to become one piece cannot.
-    pub(in crate::server) fn give_up_consolidating(&mut self, id: TenantId) {
+    pub(super) fn give_up_consolidating(&mut self, id: TenantId) {
         let Some(tenant) = self.tenants.get(id) else { return };
         let wanted = tenant.memory.consolidations.iter().filter(|one| matches!(one.stage, Stage::Wanted(_)));
         let wanted: Vec<u64> = wanted.map(|one| one.at).collect();

@@ -5,11 +5,11 @@
 //! frames that another tenant shares with it, as long as they are there. Nobody else waits for that for long: after [`PATIENCE`] the
 //! tenant's turn is over, and it is tried again as one that cannot arrive.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use baton_contract::messages::ExtentId;
 
-use super::Access;
+use super::ground::Ground;
 use crate::server::tenants::memory::{Batch, Notice};
 use baton_books::extents::ExtentState;
 use baton_books::sharing::Place;
@@ -20,9 +20,9 @@ const PATIENCE: Duration = Duration::from_millis(250);
 /// So many are under way at once.
 const AT_ONCE: usize = 16;
 
-impl Access<'_> {
+impl Ground<'_> {
     /// A tenant was told something for which it has not got the frames.
-    pub(in crate::server) fn undelivered(&mut self, id: TenantId, batch: u32) -> Result<(), String> {
+    pub(super) fn undelivered(&mut self, id: TenantId, batch: u32) -> Result<(), String> {
         let Some(tenant) = self.tenants.get_mut(id) else { return Ok(()) };
         match tenant.memory.take_batch(batch) {
             Some(Batch::Prepare(extents)) => {
@@ -42,7 +42,7 @@ impl Access<'_> {
             }
             Some(Batch::Map(extents)) => {
                 // What of it has come is mapped; the rest was lost before.
-                let sharing = &self.memory.sharing;
+                let sharing = &self.store.sharing;
                 let mapping = |extent: &ExtentId| match tenant.extents().get(*extent) {
                     Some(entry) => matches!(entry.state(), ExtentState::Mapping { .. }),
                     None => sharing.get((id, *extent)).is_some_and(|one| one.place == Place::Coming),
@@ -74,7 +74,7 @@ impl Access<'_> {
     }
 
     /// Sends frames again whose time has come.
-    pub(in crate::server) fn deliver_again(&mut self, id: TenantId) {
+    pub(super) fn deliver_again(&mut self, id: TenantId) {
         let Some(tenant) = self.tenants.get_mut(id) else { return };
         if tenant.memory.is_redelivery_due() {
             let of_others = self.undelivered_of_others(id);
@@ -93,18 +93,9 @@ impl Access<'_> {
         }
     }
 
-    /// Whether it is waited for that frames reach this tenant.
-    pub(super) fn awaits_delivery(&self, id: TenantId) -> bool {
-        self.undelivered_since(id).is_some()
-    }
-
     /// Whether others have waited for that for long enough.
     pub(super) fn is_undeliverable(&self, id: TenantId) -> bool {
         self.undelivered_since(id).is_some_and(|since| since.elapsed() >= PATIENCE)
             && self.tenants.ids().any(|other| other != id && self.arbiter.state(other) == State::Waiting)
-    }
-
-    fn undelivered_since(&self, id: TenantId) -> Option<Instant> {
-        self.tenants.get(id)?.memory.undelivered_since()
     }
 }

@@ -6,11 +6,10 @@ use std::time::{Duration, Instant};
 use baton_contract::messages::ExtentId;
 
 use super::frames::Frames;
-use super::{Access, Memory};
 use crate::server::tenants::peer::Peer;
 use crate::server::tenants::tenant::ANSWER_LIMIT;
 use baton_books::arena::FrameId;
-use baton_books::extents::{Extent, Extents};
+use baton_books::extents::Extent;
 use baton_books::pool::Run;
 use baton_policy::arbiter::TenantId;
 
@@ -38,29 +37,13 @@ pub(in crate::server) struct Remains {
 }
 
 impl Remains {
-    fn is_any(&self) -> bool {
+    pub(super) fn is_any(&self) -> bool {
         self.held_by_us.is_some() || self.connection.is_open()
     }
 }
 
 /// How often it is looked whether a child still holds what a process had that died with the baton.
 const NEXT_LOOK: Duration = Duration::from_millis(50);
-
-impl Access<'_> {
-    /// A process has ended: all that it had and shares with nobody comes back. If work of its may have been on the GPU then, not before nothing is left of
-    /// it.
-    pub(in crate::server) fn depart(&mut self, id: TenantId, extents: Extents, remains: Option<Remains>) {
-        self.memory.sharing.forget_exports(id);
-        if remains.as_ref().is_some_and(Remains::is_any) {
-            self.hold_attachments(id);
-        } else {
-            self.drop_attachments(id);
-        }
-        let own = extents.into_all().filter_map(|(extent, entry)| Some((extent, self.hand_over(id, extent, entry)?)));
-        let own = own.collect();
-        self.memory.depart(id, own, remains);
-    }
-}
 
 /// What tenants that have ended have left behind.
 #[derive(Debug, Default)]
@@ -102,59 +85,43 @@ impl Departed {
         }
         gone
     }
+
+    /// These frames of a tenant that has ended are free when nothing can touch them any more; so are those of others that it had mapped.
+    pub(super) fn bury(
+        &mut self,
+        tenant: TenantId,
+        (own, held): (Vec<FrameId>, Vec<FrameId>),
+        remains: Option<Remains>,
+        frames: &mut Frames,
+    ) {
+        // Its descriptors are closed by now, and with the last one of the GPU's the driver has taken its context down,
+        // running kernels and all (measured). But a child may hold them too.
+        match remains.filter(Remains::is_any) {
+            Some(remains) => {
+                let since = Instant::now();
+                let until = since + NEXT_LOOK;
+                self.quarantine.push_back(Quarantine { tenant, until, since, frames: own, held, remains });
+            }
+            None => release_all(frames, own, held),
+        }
+    }
+
+    /// The preemptor has closed the control device of a tenant whose process has ended.
+    pub(super) fn let_go(&mut self, id: TenantId) {
+        let now = Instant::now();
+        for quarantine in self.quarantine.iter_mut().filter(|one| one.remains.held_by_us == Some(id)) {
+            (quarantine.remains.held_by_us, quarantine.until) = (None, now);
+        }
+    }
+
+    /// What an extent left behind whose copy is over.
+    pub(super) fn take_orphan(&mut self, tenant: TenantId, extent: ExtentId) -> Option<(Option<FrameId>, Vec<Run>)> {
+        self.orphans.remove(&(tenant, extent))
+    }
 }
 
 /// Nothing of a tenant can touch memory any more.
 fn release_all(frames: &mut Frames, own: Vec<FrameId>, held: Vec<FrameId>) {
     held.into_iter().for_each(|frame| frames.unhold(frame));
     own.into_iter().for_each(|frame| frames.release(frame));
-}
-
-impl Memory {
-    fn depart(&mut self, id: TenantId, extents: Vec<(ExtentId, Extent)>, remains: Option<Remains>) {
-        self.leases.remove(id);
-        let copied = self.transfer.copied_of(id);
-        let (mut frames, mut held) = (Vec::new(), Vec::new());
-        for (extent, entry) in extents {
-            held.extend(entry.left_behind());
-            if let Some((frame, keepsake)) = entry.kept() {
-                self.frames.let_go(frame, keepsake);
-            }
-            if copied.contains(&extent) {
-                self.departed.add_orphan((id, extent), entry);
-            } else {
-                frames.extend(entry.state().frame());
-                self.host.give_back(entry.into_runs());
-            }
-        }
-        // Its descriptors are closed by now, and with the last one of the GPU's the driver has taken its context down,
-        // running kernels and all (measured). But a child may hold them too.
-        match remains.filter(Remains::is_any) {
-            Some(remains) => {
-                let since = Instant::now();
-                let quarantine = Quarantine { tenant: id, until: since + NEXT_LOOK, since, frames, held, remains };
-                self.departed.quarantine.push_back(quarantine);
-            }
-            None => release_all(&mut self.frames, frames, held),
-        }
-    }
-
-    /// The copy for an extent that its tenant no longer has is over.
-    pub(super) fn release_orphan(&mut self, tenant: TenantId, extent: ExtentId) {
-        if let Some((frame, runs)) = self.departed.orphans.remove(&(tenant, extent)) {
-            if let Some(frame) = frame {
-                self.frames.release(frame);
-            }
-            self.host.give_back(runs);
-        }
-    }
-
-    /// The preemptor has closed the control device of a tenant whose process has ended.
-    pub(in crate::server) fn let_go(&mut self, id: TenantId) {
-        let now = Instant::now();
-        let quarantine = self.departed.quarantine.iter_mut();
-        for quarantine in quarantine.filter(|one| one.remains.held_by_us == Some(id)) {
-            (quarantine.remains.held_by_us, quarantine.until) = (None, now);
-        }
-    }
 }

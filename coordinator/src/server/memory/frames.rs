@@ -94,6 +94,11 @@ impl Frames {
         &self.arena
     }
 
+    /// Whether the arena is smaller than the user wanted.
+    pub(super) fn is_squeezed(&self) -> bool {
+        self.arena.capacity() < self.arena.configured()
+    }
+
     /// From here on the arena may have so many bytes.
     pub(super) fn set_capacity(&mut self, bytes: u64) {
         self.arena.set_capacity(bytes);

@@ -1,84 +1,106 @@
 //! Memory: whose is what, and how it comes and goes.
 //!
+//! Three floors, each of which knows only those below it, and a thin front:
+//!
 //! | file | what it does |
 //! |---|---|
-//! | `admission` | how much memory there is for those who come, and for more of those who are here |
-//! | `allocate` | whether a tenant may have so much more, and frames for it |
-//! | `frames` | free ones, new ones, dirty ones |
-//! | `host` | the pool on the host |
-//! | `quotas` | what a guest's programs may have |
-//! | `beside` | memory beside the arena: the ledger's leases, contexts |
-//! | `evict` | memory that leaves |
-//! | `swap_in` | how a tenant comes in: order, groups, running meanwhile |
-//! | `consolidate` | memory that becomes one piece, because other processes are to have it |
-//! | `fit` | memory is cut into the sizes at hand |
-//! | `recut` | memory on the host is cut into as few extents as possible |
-//! | `ahead` | copies of what a program may have to give away, made while it rests |
-//! | `prefetch` | what is done before anybody asks |
-//! | `scan` | what memory holds: what has changed, what is zero, what points where |
-//! | `take` | memory that is taken without asking from a tenant that does not answer |
+//! | **`ground`** | the owners of memory itself, which the floors above are passed |
+//! | `frames`, `host` | the arena and the pool on the host: free, new and dirty memory |
 //! | `transfer` | copies under way |
-//! | `reports` | what the end of a copy means, and what tenants have done with their mappings |
-//! | `delivery` | frames that do not reach a tenant at its limit of descriptors |
-//! | `immovable` | memory that others can reach, and which stays |
-//! | `sharing` | memory that several tenants have |
-//! | `obstacle` | what memory that somebody waits for waits for itself |
+//! | `scan` | what memory holds: what has changed, what is zero, what points where |
 //! | `departed` | memory of tenants that have ended |
+//! | `room` | how much memory there is, for whom |
+//! | `commands` | what lanes and tenants are told to do |
+//! | `delivery` | frames that do not reach a tenant at its limit of descriptors |
+//! | `sharing` | memory that several tenants have |
+//! | `consolidate` | memory that becomes one piece, because other processes are to have it |
+//! | **`residency`** | what leaves and what arrives |
+//! | `recut`, `fit` | memory is cut into as few extents as possible, or into the sizes at hand |
+//! | `leaving`, `evict` | memory that leaves; whose |
+//! | `take` | memory that is taken without asking from a tenant that does not answer |
+//! | `compact`, `free` | memory that is spare, or freed |
+//! | `arrive`, `swap_in` | memory that arrives; how a tenant comes in: order, groups, running meanwhile |
+//! | `ahead`, `prefetch` | copies out, and memory brought in, before anybody asks |
+//! | `reports` | what the end of a copy means, and what tenants have done with their mappings |
+//! | **`claims`** | who waits for memory |
+//! | `allocate` | whether a tenant may have so much more, and frames for it |
+//! | `beside` | memory outside the arena: the ledger's leases, contexts |
+//! | `immovable` | memory that others can reach, and which stays |
+//! | `offers`, `quotas` | what each tenant is shown, and what a guest's programs may have |
+//! | `obstacle` | what memory that somebody waits for waits for itself |
 //!
-//! [`Memory`] is what is known here and nowhere else. Whoever asks for something gets [`Access`] to it, with all else that is
-//! needed for the answer: the tenants, to tell them what to map; the arbiter, only to see whose turn it is; the ledger. What
-//! others have to act upon comes back as a [`MemoryEvent`].
+//! [`Memory`] is all of it. Whoever asks for something gets a [`Handle`], with all else that is needed for the answer: the tenants, to
+//! tell them what to map; the arbiter, only to see whose turn it is. What others have to act upon comes back as a [`MemoryEvent`].
 
-mod admission;
 mod ahead;
 mod allocate;
+mod arrive;
 mod beside;
+mod claims;
+mod commands;
+mod compact;
 mod consolidate;
 mod delivery;
 mod departed;
+mod events;
 mod evict;
 mod fit;
 mod frames;
+mod free;
+mod ground;
 mod host;
 mod immovable;
+mod leases;
+mod leaving;
+mod movable;
 mod obstacle;
+mod offers;
 mod prefetch;
 mod quotas;
 mod recut;
 mod reports;
+mod residency;
+mod room;
 mod scan;
+mod scans;
 mod sharing;
 mod swap_in;
 mod take;
 mod transfer;
 
 use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use self::ahead::Ahead;
-use self::allocate::Claim;
-use self::beside::Leases;
+use baton_contract::messages::{ExtentId, IPC_HANDLE, ProcessId, Request};
+
+use self::claims::{Claim, Claims, Progress};
 use self::departed::Departed;
-use self::frames::{Frames, Scrubbed};
+use self::frames::{Frames, SCRUB_BYTES, Scrubbed};
+use self::ground::{Ground, Rules, Store};
 use self::host::Host;
-use self::scan::{Looked, Scans};
-use self::swap_in::SwapIn;
+use self::leases::Leases;
+use self::residency::Residency;
+use self::scans::{Looked, Scans};
 use self::transfer::Transfer;
 use super::cost_model::CostModel;
 use super::recorder::Recorder;
 use super::recorder::event::What;
-use super::tenants::guests::Quotas;
 use super::tenants::table::Tenants;
-use super::{Isolation, Options, Pipeline, ServeError};
+use super::{Options, ServeError};
 use crate::device::gpu::Gpu;
 use crate::device::wake::Waker;
-use baton_books::arena::{Arena, Owner};
+use baton_books::arena::Arena;
+use baton_books::extents::Extents;
+use baton_books::ledger::{Account, Lines, Reading};
 use baton_books::pool::Pool;
-use baton_books::sharing::Sharing;
+use baton_books::reservations::Need;
+use baton_books::sharing::{Key, Sharing};
 use baton_policy::arbiter::TenantId;
 use baton_policy::scheduler::Scheduler;
 
 pub(super) use self::departed::Remains;
+pub(super) use self::events::MemoryEvent;
 pub(super) use self::evict::Evicted;
 pub(super) use self::obstacle::Obstacle;
 pub(super) use self::prefetch::Fetched;
@@ -87,192 +109,417 @@ pub(super) use self::sharing::Attaching;
 /// How often it is looked whether a squeezed arena can grow back.
 const UNSQUEEZE: Duration = Duration::from_millis(500);
 
-/// What somebody else has to act upon.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum MemoryEvent {
-    /// All memory is here of the unit that is swapped in.
-    AllHere(TenantId),
-    /// It can run: what is on its way is known with all that it points to, and there are frames for everything.
-    Ready(TenantId),
-    /// What it lacks cannot come now.
-    CannotArrive(TenantId),
-    /// The same, and it runs already.
-    Stranded(TenantId),
-    /// Memory has to go, and some of it is of tenants that run beside others.
-    CorunnersInTheWay,
-    /// What is spare of its memory is in the way of what it asks for: it is given back when the tenant leaves the GPU.
-    SpareInTheWay(TenantId),
-    /// Some of its memory is to become one piece: it has to leave the GPU, and to come in anew.
-    Consolidates(TenantId),
-    /// Nothing of others is mapped there any more.
-    Whole(TenantId),
-    /// A copy of its memory failed, so it could only go on with wrong contents.
-    Spoiled(TenantId),
-}
-
-/// How memory is managed.
-#[derive(Clone, Copy, Debug)]
-struct Rules {
-    headroom: u64,
-    pipeline: Pipeline,
-    hash: bool,
-    isolation: Isolation,
-    quotas: Quotas,
-}
-
-/// What is brought in, for whom, and what is done ahead of need.
-struct Residency {
-    waker: Waker,
-    swap_in: Option<SwapIn>,
-    ahead: Option<Ahead>,
-}
-
 /// All memory that the coordinator has, on the GPU and on the host.
 pub(super) struct Memory {
-    rules: Rules,
-    frames: Frames,
-    host: Host,
-    leases: Leases,
-    transfer: Transfer,
-    departed: Departed,
-    claims: VecDeque<Claim>,
-    scans: Scans,
+    store: Store,
     residency: Residency,
-    /// What was last shown to tenants.
-    shown: Option<immovable::Shown>,
-    /// What tenants have of each other's.
-    sharing: Sharing<TenantId>,
-    events: VecDeque<MemoryEvent>,
+    claims: Claims,
 }
 
-/// Memory, and what else is needed to manage it.
-pub(super) struct Access<'a> {
-    pub(super) memory: &'a mut Memory,
-    pub(super) tenants: &'a mut Tenants,
-    /// Only to be asked.
-    pub(super) arbiter: &'a Scheduler,
-    pub(super) recorder: &'a mut Recorder,
-    pub(super) costs: &'a mut CostModel,
+/// Memory, with all that is needed to manage it.
+pub(super) struct Handle<'a> {
+    claims: &'a mut Claims,
+    residency: &'a mut Residency,
+    ground: Ground<'a>,
 }
 
 impl Memory {
     /// Takes a GPU's memory into service.
     pub(super) fn new(gpu: Gpu, options: &Options, waker: Waker) -> Result<Self, ServeError> {
+        let Options { headroom, pipeline, hash, isolation, quotas, .. } = *options;
         let transfer = Transfer::new(&gpu, &waker)?;
         let scans = Scans::new(&gpu, &waker)?;
         let host = Host::new(&gpu, options.host_pool, !options.until_idle, waker.clone())
             .map_err(|error| ServeError::System { what: "reserving addresses for the host pool".to_owned(), error })?;
-        let frames = Frames::new(gpu.clone(), options.arena, options.poison, options.keep, &waker)?;
-        let Options { headroom, pipeline, hash, isolation, quotas, .. } = *options;
         let own = gpu.memory.saturating_sub(gpu.free_memory().unwrap_or(gpu.memory));
-        Ok(Self {
-            leases: Leases::new(gpu.memory, own),
+        let leases = Leases::new(gpu.memory, own);
+        let store = Store {
             rules: Rules { headroom, pipeline, hash, isolation, quotas },
-            frames,
+            frames: Frames::new(gpu, options.arena, options.poison, options.keep, &waker)?,
             host,
             transfer,
             departed: Departed::default(),
-            claims: VecDeque::new(),
             scans,
-            residency: Residency { waker, swap_in: None, ahead: None },
-            shown: None,
             sharing: Sharing::default(),
             events: VecDeque::new(),
-        })
+        };
+        Ok(Self { store, residency: Residency::new(waker), claims: Claims::new(leases) })
+    }
+
+    /// The same, with what else is needed to manage it.
+    pub(super) fn with<'a>(
+        &'a mut self,
+        tenants: &'a mut Tenants,
+        arbiter: &'a Scheduler,
+        recorder: &'a mut Recorder,
+        costs: &'a mut CostModel,
+    ) -> Handle<'a> {
+        let Self { store, residency, claims } = self;
+        Handle { claims, residency, ground: Ground { store, tenants, arbiter, recorder, costs } }
     }
 
     /// The GPU that it is of.
     pub(super) fn gpu(&self) -> &Gpu {
-        self.frames.gpu()
+        self.store.frames.gpu()
     }
 
     /// The GPU's part of it.
     pub(super) fn arena(&self) -> &Arena {
-        self.frames.arena()
+        self.store.frames.arena()
     }
 
     /// The host's part of it.
     pub(super) fn pool(&self) -> &Pool {
-        self.host.pool()
+        self.store.host.pool()
     }
 
     /// What has lost its place in it and may have to leave the GPU again, in bytes.
     pub(super) fn given_up(&self) -> u64 {
-        self.host.given_up()
+        self.store.host.given_up()
     }
 
     /// What has happened, one after the other.
     pub(super) fn next_event(&mut self) -> Option<MemoryEvent> {
-        self.events.pop_front()
-    }
-
-    /// What one tenant may have, in bytes: the arena less the headroom.
-    pub(super) fn offered(&self) -> u64 {
-        self.frames.arena().capacity().saturating_sub(self.rules.headroom)
+        self.store.events.pop_front()
     }
 
     /// When something is to be done if nothing happens before.
     pub(super) fn next_timer(&self) -> Option<Instant> {
-        let look = self.is_squeezed().then(|| Instant::now() + UNSQUEEZE);
-        [look, self.departed.next_look()].into_iter().flatten().min()
+        let look = self.store.frames.is_squeezed().then(|| Instant::now() + UNSQUEEZE);
+        [look, self.store.departed.next_look()].into_iter().flatten().min()
+    }
+
+    /// The unit that memory comes in for.
+    pub(super) fn swapping_in(&self) -> Option<TenantId> {
+        self.residency.swapping_in()
+    }
+
+    /// A unit is to be brought in. Only one is at a time: for another, the first goes back to waiting.
+    pub(super) fn swap_in(&mut self, unit: TenantId) {
+        self.residency.swap_in(unit);
+    }
+
+    /// What a tenant has outside the arena.
+    pub(super) fn account(&self, id: TenantId) -> Account {
+        self.claims.leases.account(id)
+    }
+
+    /// Whether a tenant has asked for memory and waits for it.
+    pub(super) fn is_asked_by(&self, id: TenantId) -> bool {
+        self.claims.is_asked_by(id)
+    }
+
+    /// The preemptor has closed the control device of a tenant whose process has ended.
+    pub(super) fn let_go(&mut self, id: TenantId) {
+        self.store.departed.let_go(id);
+    }
+
+    /// How many bytes there are too few for one that comes and needs so much.
+    pub(super) fn lacking(&self, tenants: &Tenants, need: Need) -> u64 {
+        let claimed: u64 = self.claims.queue.iter().map(Claim::bytes).sum();
+        let free = self.store.grantable(tenants, None).saturating_sub(claimed);
+        let kept = need.run.guest.map_or(0, |user| tenants.reservations().of_guest(user));
+        let left = self.store.quota_left(tenants, need.run.guest).saturating_sub(kept);
+        tenants.reservations().lacking(need).saturating_sub(free.min(left))
+    }
+
+    /// Why one that needs so much would wait for ever, if it would.
+    pub(super) fn never_has(&self, tenants: &Tenants, need: Need) -> Option<String> {
+        self.store.never_has(tenants, need)
+    }
+
+    /// What the programs of this guest can have at most together, in bytes.
+    pub(super) fn most_of(&self, guest: Option<u32>) -> u64 {
+        self.store.most_of(guest)
+    }
+
+    /// Every line of the ledger, by what the tenants have last said; and what the driver says now.
+    pub(super) fn lines(&self) -> (Lines, Reading) {
+        self.claims.lines(&self.store)
+    }
+
+    /// The first tenant is about to come.
+    pub(super) fn nobody_is_here(&mut self) {
+        self.claims.nobody_is_here(&self.store);
     }
 }
 
-impl Access<'_> {
-    /// Who may have the frames that a tenant has had.
-    fn owner_of(&self, id: TenantId) -> Owner {
-        match self.memory.rules.isolation {
-            Isolation::Users => {
-                Owner::of_user(self.tenants.get(id).and_then(|tenant| tenant.connection.control.guest()))
-            }
-            Isolation::Strict => Owner::of_tenant(id.0),
-        }
+impl Handle<'_> {
+    /// A tenant asks for so much more at this address. The rest is waiting for frames.
+    pub(super) fn allocate(&mut self, id: TenantId, at: u64, bytes: u64) -> Result<(), String> {
+        self.claims.allocate(&mut self.ground, id, at, bytes)
+    }
+
+    /// A tenant asks for memory beside the arena.
+    pub(super) fn make_room(&mut self, tenant: TenantId, request: &Request) {
+        self.claims.make_room(tenant, request);
+    }
+
+    /// What each says. With many tenants this takes a while: it is for what happens rarely.
+    pub(super) fn hear_of_all_unmanaged(&mut self) {
+        self.claims.hear_of_all_unmanaged(&mut self.ground);
+    }
+
+    /// A tenant no longer needs so much of what it has leased.
+    pub(super) fn unlease(&mut self, id: TenantId, bytes: u64) -> Result<(), String> {
+        self.claims.unlease(&mut self.ground, id, bytes)
+    }
+
+    /// A tenant has made the context for which it has asked for room, or could not.
+    pub(super) fn context_made(&mut self, id: TenantId, made: bool) {
+        self.claims.context_made(&mut self.ground, id, made);
+    }
+
+    /// One of a tenant's contexts is no more.
+    pub(super) fn context_gone(&mut self, id: TenantId) {
+        self.claims.context_gone(id);
+    }
+
+    /// What all tenants have, and what they have asked for.
+    pub(super) fn wanted_bytes(&self) -> u64 {
+        self.claims.wanted_bytes(&self.ground)
+    }
+
+    /// One that is told to leave the GPU cannot as long as it waits for memory, and others may wait for its: it is to ask again
+    /// when it has the GPU to itself.
+    pub(super) fn turn_away(&mut self, id: TenantId) {
+        self.claims.turn_away(&mut self.ground, id);
+    }
+
+    /// A tenant's connection has ended: it gets nothing any more.
+    pub(super) fn drop_claims(&mut self, id: TenantId) {
+        self.claims.drop_claims(&mut self.ground, self.residency, id);
+    }
+
+    /// A tenant asks for the frames behind extents that it has mapped.
+    pub(super) fn give_frames(&mut self, id: TenantId, extents: Vec<ExtentId>) -> Result<(), String> {
+        self.ground.give_frames(id, extents)
+    }
+
+    /// A tenant wants to have a row of its extents in a piece of its own.
+    pub(super) fn consolidate(
+        &mut self,
+        id: TenantId,
+        at: u64,
+        bytes: u64,
+        piece: Option<OwnedFd>,
+    ) -> Result<(), String> {
+        self.ground.consolidate(id, at, bytes, piece)
+    }
+
+    /// A tenant's work goes on: what is to become one piece cannot.
+    pub(super) fn give_up_consolidating(&mut self, id: TenantId) {
+        self.ground.give_up_consolidating(id);
+    }
+
+    /// A tenant was told something for which it has not got the frames.
+    pub(super) fn undelivered(&mut self, id: TenantId, batch: u32) -> Result<(), String> {
+        self.ground.undelivered(id, batch)
+    }
+
+    /// Sends frames again whose time has come.
+    pub(super) fn deliver_again(&mut self, id: TenantId) {
+        self.ground.deliver_again(id);
+    }
+
+    /// Makes all of a tenant go that can move. It is off the GPU.
+    pub(super) fn evict_all(&mut self, id: TenantId) -> Evicted {
+        self.residency.evict_all(&mut self.ground, id)
+    }
+
+    /// The tenant has freed parts of extents that it goes on using.
+    pub(super) fn spare(&mut self, id: TenantId, ranges: &[(u64, u64)]) -> Result<(), String> {
+        self.ground.spare(id, ranges)
+    }
+
+    /// The tenant uses what was spare.
+    pub(super) fn reuse(&mut self, id: TenantId, at: u64, bytes: u64) -> Result<(), String> {
+        self.ground.reuse(id, at, bytes)
+    }
+
+    /// The tenant has unmapped these and let go of them.
+    pub(super) fn free(&mut self, id: TenantId, extents: &[ExtentId]) -> Result<(), String> {
+        self.residency.free(&mut self.ground, id, extents)
+    }
+
+    /// A tenant is about to let others reach these extents, of its own or of another's.
+    pub(super) fn make_immovable(&mut self, id: TenantId, extents: &[ExtentId]) {
+        self.claims.make_immovable(&mut self.ground, id, extents);
+    }
+
+    /// Lets tenants know how much each may have, if that has changed.
+    pub(super) fn show_offers(&mut self) {
+        self.claims.show_offers(&mut self.ground);
+    }
+
+    /// Lets one know.
+    pub(super) fn show_offer(&self, id: TenantId) {
+        self.claims.show_offer(&self.ground, id);
+    }
+
+    /// What is shown to one that has just come, of this guest's if it is one's.
+    pub(super) fn first_offer(&self, guest: Option<u32>) -> (u64, u64) {
+        self.claims.first_offer(&self.ground, guest)
+    }
+
+    /// Brings a tenant's memory in that is off the GPU, because a user wants so, as far as the headroom stays free and nobody has to
+    /// go. To be asked for until it says that no more comes.
+    pub(super) fn fetch(&mut self, id: TenantId) -> Fetched {
+        let is_claimed = self.is_claimed();
+        self.residency.fetch(&mut self.ground, is_claimed, id)
+    }
+
+    pub(super) fn batch_done(&mut self, id: TenantId, batch: u32, took: Duration) -> Result<(), String> {
+        self.residency.batch_done(&mut self.ground, id, batch, took)
+    }
+
+    pub(super) fn batch_failed(&mut self, id: TenantId, batch: u32, code: u32) -> Result<(), String> {
+        self.residency.batch_failed(&mut self.ground, id, batch, code)
+    }
+
+    /// Whether memory comes in for a tenant.
+    pub(super) fn brings_in(&self, id: TenantId) -> bool {
+        self.residency.brings_in(&self.ground, id)
+    }
+
+    /// That is over, or given up.
+    pub(super) fn end_swap_in(&mut self, id: TenantId) {
+        self.residency.end_swap_in(&mut self.ground, id);
+    }
+
+    /// What is shown to one that comes later, or never.
+    pub(super) fn offer_of_later(&self, guest: Option<u32>) -> u64 {
+        self.ground.offer_of_later(guest)
+    }
+
+    /// A tenant lets others open an allocation of its.
+    pub(super) fn export(&mut self, id: TenantId, at: u64, bytes: u64) {
+        self.ground.export(id, at, bytes);
+    }
+
+    /// It has freed that allocation.
+    pub(super) fn unexport(&mut self, id: TenantId, at: u64) {
+        self.ground.unexport(id, at);
+    }
+
+    /// A tenant lets others open an event of its.
+    pub(super) fn export_event(&mut self, id: TenantId, handle: [u8; IPC_HANDLE]) {
+        self.ground.export_event(id, handle);
+    }
+
+    /// A tenant is about to open an event. Says with whom it is to be scheduled as one first; that one has its answer.
+    pub(super) fn open_event(&mut self, id: TenantId, handle: [u8; IPC_HANDLE]) -> Option<TenantId> {
+        self.ground.open_event(id, handle)
+    }
+
+    /// A tenant lets others import memory of its by descriptors, which its process owns.
+    pub(super) fn export_descriptors(&mut self, id: TenantId, process: ProcessId) {
+        self.ground.export_descriptors(id, process);
+    }
+
+    /// A tenant is about to import memory by a descriptor that another process owns. Says with whom it is to be scheduled as one; it is
+    /// answered in any case, at once: it asks from outside of the gate, as the other one may keep the GPU until it has written there.
+    pub(super) fn import_descriptor(&self, id: TenantId, owner: ProcessId) -> Option<TenantId> {
+        self.ground.import_descriptor(id, owner)
+    }
+
+    /// A tenant wants to open memory that another one has exported.
+    pub(super) fn attach(&mut self, id: TenantId, exporter: TenantId, key: &Key, at: u64) -> Result<Attaching, String> {
+        self.ground.attach(id, exporter, key, at)
+    }
+
+    /// From here on what a tenant has may be written by those that it runs with.
+    pub(super) fn may_be_written(&mut self, id: TenantId) {
+        self.ground.may_be_written(id);
+    }
+
+    /// A tenant that is off the GPU does not answer: from now on its memory leaves without being unmapped there.
+    pub(super) fn take(&mut self, id: TenantId) {
+        self.residency.take(&mut self.ground, id);
+    }
+
+    /// A tenant answers again, and can change mappings, or is let in: it unmaps what it was left with, but for what is on its way back
+    /// there.
+    pub(super) fn untake(&mut self, id: TenantId) {
+        self.residency.untake(&mut self.ground, id);
     }
 
     /// Hears what the threads report.
     pub(super) fn hear(&mut self) {
-        while let Some(ended) = self.memory.transfer.next_ended() {
-            self.job_ended(ended);
+        while let Some(ended) = self.ground.store.transfer.next_ended() {
+            self.residency.job_ended(&mut self.ground, ended);
         }
-        while let Some((looked, scanned)) = self.memory.scans.next_over() {
+        while let Some((looked, scanned)) = self.ground.store.scans.next_over() {
             match looked {
-                Looked::Leaving(look) => self.scanned(&look, scanned),
-                Looked::Ahead(look) => self.looked_ahead(look, scanned),
+                Looked::Leaving(look) => {
+                    if let Some(tenant) = self.ground.scanned(&look, scanned) {
+                        self.residency.drop_spare(&mut self.ground, tenant);
+                    }
+                }
+                Looked::Ahead(look) => self.residency.looked_ahead(&mut self.ground, look, scanned),
             }
         }
-        for Scrubbed { bytes, time } in self.memory.frames.hear() {
-            self.recorder.record_of_gpu(What::Scrubbed { bytes, time });
+        for Scrubbed { bytes, time } in self.ground.store.frames.hear() {
+            self.ground.recorder.record_of_gpu(What::Scrubbed { bytes, time });
         }
-        self.memory.host.hear();
+        self.ground.store.host.hear();
     }
 
     /// What only time brings.
     pub(super) fn timers(&mut self) {
-        for gone in self.memory.departed.end_quarantine(&mut self.memory.frames) {
-            self.drop_attachments(gone);
+        let store = &mut *self.ground.store;
+        for gone in store.departed.end_quarantine(&mut store.frames) {
+            self.residency.drop_attachments(&mut self.ground, gone);
         }
-        self.memory.unsqueeze();
+        self.claims.unsqueeze(&mut self.ground);
     }
 
-    /// Whether nothing of the tenant's can run on the GPU now: only then may its memory be touched.
-    fn is_off_the_gpu(&self, id: TenantId) -> bool {
-        self.arbiter.state(id).is_off_the_gpu()
-    }
-
-    fn happened(&mut self, event: MemoryEvent) {
-        self.memory.events.push_back(event);
-    }
-
-    fn is_anybody_corunning(&self) -> bool {
-        self.tenants.ids().any(|id| self.arbiter.is_corunner(id))
-    }
-
-    /// If some run beside others, they are to leave. Says whether there are any.
-    fn part_corunners(&mut self) -> bool {
-        let any = self.is_anybody_corunning();
-        if any {
-            self.happened(MemoryEvent::CorunnersInTheWay);
+    /// Serves claims as far as possible, then who is swapped in: whoever claims anything has the baton, and is waited for before it
+    /// can be taken away.
+    pub(super) fn serve(&mut self) {
+        while let Some(claim) = self.claims.queue.pop_front() {
+            let progress = match claim {
+                Claim::Allocate(allocation) => {
+                    self.claims.serve_allocation(&mut self.ground, self.residency, allocation)
+                }
+                Claim::Beside { tenant, need } => {
+                    self.claims.serve_beside(&mut self.ground, self.residency, tenant, need)
+                }
+            };
+            if progress == Progress::Waits {
+                return;
+            }
         }
-        any
+        self.residency.serve_swap_in(&mut self.ground);
+    }
+
+    /// Whether somebody waits for memory.
+    pub(super) fn is_claimed(&self) -> bool {
+        !self.claims.queue.is_empty() || self.residency.swap_in.is_some()
+    }
+
+    /// While nobody has a claim. In `haste`, whoever has the GPU must not feel anything of it.
+    pub(super) fn work_ahead(&mut self, haste: bool) {
+        if self.is_claimed() {
+            return;
+        }
+        if !haste {
+            self.residency.come_ahead(&mut self.ground);
+            let wanted = self.wanted_bytes();
+            self.residency.copy_ahead(&mut self.ground, wanted);
+        }
+        if !self.is_claimed() && !self.ground.store.frames.is_scrubbing() {
+            self.ground.store.frames.scrub(None, SCRUB_BYTES);
+            if !haste {
+                self.claims.make_ready(&mut self.ground, self.residency);
+            }
+        }
+    }
+
+    /// A process has ended: all that it had and shares with nobody comes back. If work of its may have been on the GPU then, not
+    /// before nothing is left of it.
+    pub(super) fn depart(&mut self, id: TenantId, extents: Extents, remains: Option<Remains>) {
+        self.claims.leases.remove(id);
+        self.residency.depart(&mut self.ground, id, extents, remains);
     }
 }

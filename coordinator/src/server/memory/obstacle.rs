@@ -1,7 +1,6 @@
 //! What memory that somebody waits for waits for itself: for whoever asks why a program does not go on. Nothing is done here.
 
 use super::Memory;
-use super::allocate::Claim;
 use crate::server::tenants::memory::Notice;
 use crate::server::tenants::table::Tenants;
 use crate::server::tenants::tenant::Tenant;
@@ -41,7 +40,7 @@ impl Memory {
         if let Some(arena) = self.does_not_fit(id, counts.bytes, tenants) {
             return Some(arena);
         }
-        let claimed = self.claimed_by(id);
+        let claimed = self.claims.claimed_by(id);
         let bytes = claimed.unwrap_or(counts.missing);
         if claimed.is_none() && !tenant.memory.is_told(Notice::PutOff) {
             if counts.missing == 0 {
@@ -52,7 +51,10 @@ impl Memory {
                 tenants.iter().any(leaves)
             };
             // Copies out of its memory are over before it comes in. What comes already waits for nobody, but the rest may.
-            if leaving_of(tenant) == 0 && self.transfer.is_copying_for(id) && (counts.away == 0 || !others_leave()) {
+            if leaving_of(tenant) == 0
+                && self.store.transfer.is_copying_for(id)
+                && (counts.away == 0 || !others_leave())
+            {
                 return Some(Obstacle::Comes(bytes));
             }
         }
@@ -64,7 +66,7 @@ impl Memory {
         let immovable = |tenant: &Tenant| tenant.extents().counts().immovable;
         let others = tenants.iter().filter(|(other, tenant)| *other != id && immovable(tenant) > 0);
         let (whom, fixed): (Vec<TenantId>, Vec<u64>) = others.map(|(other, tenant)| (other, immovable(tenant))).unzip();
-        let over = bytes.saturating_sub(self.arena().capacity().saturating_sub(fixed.iter().sum()));
+        let over = bytes.saturating_sub(self.store.frames.arena().capacity().saturating_sub(fixed.iter().sum()));
         (over > 0 && !whom.is_empty()).then_some(Obstacle::Arena(whom, over))
     }
 
@@ -85,25 +87,12 @@ impl Memory {
         if !held.is_empty() {
             return Obstacle::Held(held, bytes);
         }
-        let room = self.pool().ready().saturating_sub(self.pool().used());
-        let is_free = self.arena().capacity().saturating_sub(self.arena().bytes().lent) >= bytes;
-        if !is_free && room < self.arena().largest_class().bytes() {
+        let room = self.store.host.pool().ready().saturating_sub(self.store.host.pool().used());
+        let is_free =
+            self.store.frames.arena().capacity().saturating_sub(self.store.frames.arena().bytes().lent) >= bytes;
+        if !is_free && room < self.store.frames.arena().largest_class().bytes() {
             return Obstacle::HostPool(bytes);
         }
         Obstacle::Comes(bytes)
-    }
-
-    /// How much memory a tenant has asked for and has yet to get.
-    fn claimed_by(&self, id: TenantId) -> Option<u64> {
-        self.claims.iter().find_map(|claim| match claim {
-            Claim::Allocate(allocation) if claim.tenant() == id => Some(allocation.left()),
-            Claim::Beside { tenant, .. } if *tenant == id => Some(0),
-            _ => None,
-        })
-    }
-
-    /// Whether a tenant has asked for memory and waits for it.
-    pub(in crate::server) fn is_asked_by(&self, id: TenantId) -> bool {
-        self.claimed_by(id).is_some()
     }
 }

@@ -5,11 +5,12 @@
 //! tenant has freed meanwhile.
 
 use baton_contract::memory::SizeClass;
-use baton_contract::messages::{ExtentId, MemoryCommand};
+use baton_contract::messages::MemoryCommand;
 
-use super::{Access, Evicted};
+use super::ground::Ground;
+use super::residency::Residency;
 use crate::server::tenants::tenant::Tenant;
-use baton_books::extents::{Extent, Recut};
+use baton_books::extents::Recut;
 use baton_books::sizes::PerClass;
 use baton_policy::arbiter::TenantId;
 
@@ -27,28 +28,35 @@ fn largest_piece(bytes: u64) -> SizeClass {
     SizeClass::within(bytes / FEW).clamp(LEAST, LARGEST)
 }
 
-impl Access<'_> {
+impl Ground<'_> {
+    /// The largest piece that a tenant's memory is cut into.
+    pub(super) fn largest_piece_of(&self, tenant: &Tenant) -> SizeClass {
+        largest_piece(tenant.extents().counts().bytes).min(self.store.frames.arena().largest_class())
+    }
+}
+
+impl Residency {
     /// An extent has gone to the host.
-    pub(super) fn can_be_recut(&mut self, id: TenantId) {
-        let Some(tenant) = self.tenants.unindexed(id) else { return };
+    pub(super) fn can_be_recut(&mut self, ground: &mut Ground<'_>, id: TenantId) {
+        let Some(tenant) = ground.tenants.unindexed(id) else { return };
         tenant.memory.can_be_recut = true;
-        self.drop_spare(id);
+        self.drop_spare(ground, id);
     }
 
     /// If something of a tenant is spare, it is not kept for longer than it has to be.
-    pub(super) fn drop_spare(&mut self, id: TenantId) {
-        if self.tenants.get(id).is_some_and(|tenant| tenant.extents().counts().spare > 0) {
-            self.recut(id);
+    pub(super) fn drop_spare(&mut self, ground: &mut Ground<'_>, id: TenantId) {
+        if ground.tenants.get(id).is_some_and(|tenant| tenant.extents().counts().spare > 0) {
+            self.recut(ground, id);
         }
     }
 
     /// Cuts what a tenant has on the host anew, if that is worth it. Not when it is planned already how that comes in, and the tenant
     /// may have been told what points where.
-    pub(super) fn recut(&mut self, id: TenantId) {
-        if !self.is_off_the_gpu(id) || self.brings_in(id) {
+    pub(super) fn recut(&mut self, ground: &mut Ground<'_>, id: TenantId) {
+        if !ground.is_off_the_gpu(id) || self.brings_in(ground, id) {
             return;
         }
-        let Some(tenant) = self.tenants.get_mut(id) else { return };
+        let Some(tenant) = ground.tenants.get_mut(id) else { return };
         // What leaves now is cut with what has left. What a look finds belongs to the extents that it began with.
         if tenant.extents().counts().leaving != PerClass::default()
             || tenant.memory.scan.is_some()
@@ -57,54 +65,24 @@ impl Access<'_> {
         {
             return;
         }
-        let Some(tenant) = self.tenants.get(id) else { return };
-        let largest = self.largest_piece_of(tenant);
-        let Some(mut own) = self.tenants.extents(id) else { return };
-        let recuts = own.recut(largest, self.memory.host.slab());
+        let Some(tenant) = ground.tenants.get(id) else { return };
+        let largest = ground.largest_piece_of(tenant);
+        let Some(mut own) = ground.tenants.extents(id) else { return };
+        let recuts = own.recut(largest, ground.store.host.slab());
         drop(own);
-        self.enter_recuts(id, recuts);
-    }
-
-    /// The largest piece that a tenant's memory is cut into.
-    pub(super) fn largest_piece_of(&self, tenant: &Tenant) -> SizeClass {
-        largest_piece(tenant.extents().counts().bytes).min(self.memory.frames.arena().largest_class())
+        self.enter_recuts(ground, id, recuts);
     }
 
     /// Something of a tenant's was cut anew.
-    pub(super) fn enter_recuts(&mut self, id: TenantId, recuts: Vec<Recut>) {
+    pub(super) fn enter_recuts(&mut self, ground: &mut Ground<'_>, id: TenantId, recuts: Vec<Recut>) {
         for recut in recuts {
-            self.memory.host.give_back(recut.freed);
-            recut.let_go.into_iter().for_each(|(frame, keepsake)| self.memory.frames.let_go(frame, keepsake));
-            let Some(tenant) = self.tenants.get_mut(id) else { return };
+            ground.store.host.give_back(recut.freed);
+            recut.let_go.into_iter().for_each(|(frame, keepsake)| ground.store.frames.let_go(frame, keepsake));
+            let Some(tenant) = ground.tenants.get_mut(id) else { return };
             tenant.memory.history.recut(&recut.gone, recut.now.iter().map(|(id, _, _, of)| (*id, &of[..])));
             let extents = recut.now.iter().map(|(id, at, class, _)| (*id, *at, *class)).collect();
-            self.tenants.tell(id, &MemoryCommand::Recut { gone: recut.gone, extents });
+            ground.tenants.tell(id, &MemoryCommand::Recut { gone: recut.gone, extents });
         }
-    }
-
-    /// Whether a tenant could have what is spare of its memory, if it left the GPU for a moment.
-    pub(super) fn can_compact(&self, id: TenantId) -> bool {
-        self.tenants.get(id).is_some_and(|tenant| tenant.is_movable() && tenant.memory.can_compact())
-    }
-
-    /// Has extents leave of which a part is spare, if that was wanted, while their tenant comes in again. Says whether some are
-    /// on their way out.
-    pub(super) fn compacts(&mut self, id: TenantId) -> bool {
-        let is_to = |tenant: &Tenant| tenant.memory.is_compacting();
-        if !self.is_off_the_gpu(id) || !self.tenants.get(id).is_some_and(is_to) {
-            return false;
-        }
-        self.recut(id);
-        let Some(tenant) = self.tenants.get(id) else { return false };
-        let has_spare = |(_, extent): &(ExtentId, &Extent)| extent.spare_bytes() > 0;
-        let left: Vec<ExtentId> = tenant.extents().iter().filter(has_spare).map(|(extent, _)| extent).collect();
-        let outcome = self.evict_these(id, left);
-        if outcome != Evicted::UnderWay
-            && let Some(tenant) = self.tenants.get_mut(id)
-        {
-            tenant.memory.end_compaction(outcome == Evicted::Done);
-        }
-        outcome == Evicted::UnderWay
     }
 }
 

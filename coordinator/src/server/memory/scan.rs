@@ -8,21 +8,17 @@
 //! goes. The pass runs 80 times as fast as copying, so evictions wait for it, chunk by chunk: what has been seen leaves while the
 //! rest is looked at. Extents that were found changed several times in a row do not wait.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::mpsc::{Receiver, channel};
 
 use baton_contract::memory::GRANULE;
 use baton_contract::messages::{ExtentId, HOST_MEMORY, MAX_LISTED, TurnCommand};
 
-use super::Access;
-use super::transfer::Rest;
-use crate::device::digest::{PAGE, Page, Scan, ScanId, Scanned, Scanner, TO_HOST};
-use crate::device::gpu::{Gpu, GpuError};
-use crate::device::wake::Waker;
+use super::ground::Ground;
+use super::scans::ScanUnderWay;
+use crate::device::digest::{PAGE, Page, Scan, ScanId, Scanned, TO_HOST};
 use crate::server::Pipeline;
 use crate::server::recorder::event::What;
-use baton_books::arena::FrameId;
 use baton_policy::arbiter::TenantId;
 
 /// So many looks at an arena's worth of memory: of 80 GB each takes less than 2 ms (measured).
@@ -31,91 +27,10 @@ const LOOKS: u64 = 16;
 /// More pointers than this are not told to a tenant: it then waits for everything.
 const MOST_POINTERS: usize = 100_000;
 
-/// A scan of a tenant's contents under way.
-#[derive(Debug)]
-pub(super) struct ScanUnderWay {
-    tenant: TenantId,
-    /// The grant before which it began: another one makes it worthless.
-    grant: u64,
-    /// What is looked at, in order: with how many pages.
-    extents: Vec<(ExtentId, usize)>,
-    frames: Vec<FrameId>,
-    /// Where the tenant's addresses begin.
-    start: u64,
-}
-
-/// A scan of memory of a tenant that rests under way.
-#[derive(Debug)]
-pub(super) struct LookAhead {
-    pub(super) tenant: TenantId,
-    pub(super) rest: Rest,
-    pub(super) extents: Vec<(ExtentId, FrameId)>,
-}
-
-/// A scan that is over.
-pub(super) enum Looked {
-    /// Of a tenant that gives memory away.
-    Leaving(ScanUnderWay),
-    /// Of one that rests.
-    Ahead(LookAhead),
-}
-
-/// All scans under way.
-pub(super) struct Scans {
-    scanner: Scanner,
-    scanned: Receiver<Scanned>,
-    leaving: HashMap<ScanId, ScanUnderWay>,
-    ahead: HashMap<ScanId, LookAhead>,
-}
-
-impl Scans {
-    /// Starts the thread that scans.
-    pub(super) fn new(gpu: &Gpu, waker: &Waker) -> Result<Self, GpuError> {
-        let (reports, scanned) = channel();
-        let scanner = Scanner::start(gpu, &reports, waker)?;
-        Ok(Self { scanner, scanned, leaving: HashMap::new(), ahead: HashMap::new() })
-    }
-
-    /// The next one that is over.
-    pub(super) fn next_over(&mut self) -> Option<(Looked, Scanned)> {
-        loop {
-            let scanned = self.scanned.try_recv().ok()?;
-            let looked = match self.ahead.remove(&scanned.id) {
-                Some(look) => Some(Looked::Ahead(look)),
-                None => self.leaving.remove(&scanned.id).map(Looked::Leaving),
-            };
-            if let Some(looked) = looked {
-                return Some((looked, scanned));
-            }
-        }
-    }
-
-    /// Scans pages of a tenant that rests.
-    ///
-    /// # Safety
-    ///
-    /// The pages stay mapped here until the scan is over.
-    pub(super) unsafe fn look_ahead(&mut self, pages: Vec<u64>, look: LookAhead) {
-        // SAFETY: by the caller's promise.
-        let scan = unsafe { self.scanner.scan(pages, 0..0, 0..0) };
-        self.ahead.insert(scan, look);
-    }
-
-    /// Whether nothing that is to leave is scanned.
-    pub(super) fn is_idle(&self) -> bool {
-        self.leaving.is_empty()
-    }
-
-    /// Whether memory of one that rests is.
-    pub(super) fn is_looking_ahead(&self) -> bool {
-        !self.ahead.is_empty()
-    }
-}
-
-impl Access<'_> {
+impl Ground<'_> {
     /// Looks at what a tenant holds, as far as that is not known, beginning with what is to go. It is off the GPU.
     pub(super) fn scan(&mut self, id: TenantId, going: &[ExtentId]) {
-        let shared = self.memory.sharing.of_owner(id);
+        let shared = self.store.sharing.of_owner(id);
         // Others may still write to them.
         let mut skipped: HashSet<ExtentId> =
             shared.into_iter().filter(|extent| !self.is_let_go_by_others(id, *extent)).collect();
@@ -127,14 +42,14 @@ impl Access<'_> {
         let window = if window.is_empty() || !window.start.is_multiple_of(GRANULE) { 0..0 } else { window };
         let (grant, start) = (tenant.turn.number(), window.start);
         let all = going.iter().copied().chain(tenant.extents().iter().map(|(extent, _)| extent));
-        let most = (self.memory.frames.arena().capacity() / LOOKS / PAGE) as usize;
+        let most = (self.store.frames.arena().capacity() / LOOKS / PAGE) as usize;
         let mut looks = Vec::new();
         let mut look = ScanUnderWay { tenant: id, grant, extents: Vec::new(), frames: Vec::new(), start };
         let mut pages = Vec::new();
         for extent in all.filter(|extent| skipped.insert(*extent)) {
             let Some(entry) = tenant.extents().get(extent).filter(|entry| !entry.is_scanned()) else { continue };
             let Some(frame) = entry.frame_of_contents() else { continue };
-            let Some(memory) = self.memory.frames.memory(frame) else { continue };
+            let Some(memory) = self.store.frames.memory(frame) else { continue };
             let count = entry.class().bytes() / PAGE;
             look.extents.push((extent, count as usize));
             look.frames.push(frame);
@@ -148,17 +63,17 @@ impl Access<'_> {
             looks.push((look, pages));
         }
         for (look, pages) in looks {
-            // SAFETY: frames stay mapped here while they are in use, and `release` keeps those that are looked at.
-            let scan = unsafe { self.memory.scans.scanner.scan(pages, window.clone(), host.clone()) };
+            self.store.frames.begin_reading(&look.frames);
+            // SAFETY: frames stay mapped here while they are in use, and `release` keeps those that are read.
+            let scan = unsafe { self.store.scans.look(pages, [window.clone(), host.clone()], look) };
             let first = tenant.memory.scan.as_ref().map_or(scan, |scans| *scans.start());
             tenant.memory.scan = Some(first..=scan);
-            self.memory.frames.begin_reading(&look.frames);
-            self.memory.scans.leaving.insert(scan, look);
         }
     }
 
-    /// A look is over.
-    pub(super) fn scanned(&mut self, look: &ScanUnderWay, scanned: Scanned) {
+    /// A scan is over. Says whose it was, if all of that one's are.
+    pub(super) fn scanned(&mut self, look: &ScanUnderWay, scanned: Scanned) -> Option<TenantId> {
+        let mut is_last = false;
         match scanned.result {
             Ok(scan) => {
                 let bytes = scan.pages.len() as u64 * PAGE;
@@ -168,17 +83,18 @@ impl Access<'_> {
             Err(error) => {
                 log::warn!("scanning memory failed: {error}");
                 // What cannot be looked at is copied as it is, and comes back whole.
-                self.memory.rules.hash = false;
-                self.memory.rules.pipeline = Pipeline::Off;
+                self.store.rules.hash = false;
+                self.store.rules.pipeline = Pipeline::Off;
             }
         }
         if let Some(tenant) = self.tenants.get_mut(look.tenant)
             && tenant.memory.scan.as_ref().is_some_and(|scans| *scans.end() == scanned.id)
         {
             tenant.memory.scan = None;
-            self.drop_spare(look.tenant);
+            is_last = true;
         }
-        self.memory.frames.end_reading(&look.frames);
+        self.store.frames.end_reading(&look.frames);
+        is_last.then_some(look.tenant)
     }
 
     fn note_contents(&mut self, look: &ScanUnderWay, id: ScanId, scan: Scan) {

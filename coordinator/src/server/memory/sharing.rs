@@ -4,15 +4,15 @@
 //! the same frames. All of them are of one unit ([`Scheduler`](baton_policy::scheduler::Scheduler)), so while any of them runs, all of
 //! it is there.
 
-use baton_contract::memory::SizeClass;
+use baton_contract::memory::{GRANULE, SizeClass};
 use baton_contract::messages::{Answer, ExtentId, Full, IPC_HANDLE, MAX_LISTED, MemoryCommand, ProcessId};
 use baton_contract::wire::MAX_DESCRIPTORS;
 
-use super::{Access, MemoryEvent};
+use super::ground::Ground;
 use crate::server::tenants::memory::Batch;
 use crate::server::tenants::tenant::Tenant;
 use baton_books::arena::FrameId;
-use baton_books::extents::{Counts, Extent, Half};
+use baton_books::extents::Extent;
 use baton_books::sharing::{Attachment, Export, Key, Place};
 use baton_policy::arbiter::{State, TenantId};
 
@@ -34,14 +34,18 @@ pub(super) struct Undelivered {
     pub(super) are_under_way: bool,
 }
 
-/// What of a tenant's memory can move.
-pub(super) fn movable_bytes(counts: &Counts) -> u64 {
-    counts.bytes - counts.immovable
-}
+impl Ground<'_> {
+    /// Whether a tenant has nothing there yet, neither of its own nor of another's, and could have something.
+    pub(super) fn is_room_at(&self, id: TenantId, at: u64, bytes: u64) -> bool {
+        let is_taken = |tenant: &Tenant| tenant.extents().within(at, bytes).next().is_some();
+        at.is_multiple_of(GRANULE)
+            && at.checked_add(bytes).is_some()
+            && !self.store.sharing.has_any_at(id, at, bytes)
+            && !self.tenants.get(id).is_some_and(is_taken)
+    }
 
-impl Access<'_> {
     /// A tenant lets others open an allocation of its.
-    pub(in crate::server) fn export(&mut self, id: TenantId, at: u64, bytes: u64) {
+    pub(super) fn export(&mut self, id: TenantId, at: u64, bytes: u64) {
         let covered = self.tenants.get(id).map_or(0, |tenant| {
             let parts = tenant.extents().within(at, bytes).map(|(_, extent)| {
                 let end = extent.at().saturating_add(extent.class().bytes()).min(at.saturating_add(bytes));
@@ -58,7 +62,7 @@ impl Access<'_> {
         if rustix::rand::getrandom(&mut key, rustix::rand::GetRandomFlags::empty()) != Ok(key.len()) {
             return self.refuse_export(id);
         }
-        match self.memory.sharing.export(id, Export { at, bytes }, key) {
+        match self.store.sharing.export(id, Export { at, bytes }, key) {
             Some(key) => self.tenants.answer(id, &Answer::Exported { key }, &[]),
             None => self.refuse_export(id),
         }
@@ -69,21 +73,21 @@ impl Access<'_> {
     }
 
     /// It has freed that allocation.
-    pub(in crate::server) fn unexport(&mut self, id: TenantId, at: u64) {
-        self.memory.sharing.unexport(id, at);
+    pub(super) fn unexport(&mut self, id: TenantId, at: u64) {
+        self.store.sharing.unexport(id, at);
         self.tenants.answer(id, &Answer::Noted, &[]);
     }
 
     /// A tenant lets others open an event of its.
-    pub(in crate::server) fn export_event(&mut self, id: TenantId, handle: [u8; IPC_HANDLE]) {
-        self.memory.sharing.export_event(id, handle);
+    pub(super) fn export_event(&mut self, id: TenantId, handle: [u8; IPC_HANDLE]) {
+        self.store.sharing.export_event(id, handle);
         self.tenants.answer(id, &Answer::Noted, &[]);
     }
 
     /// A tenant is about to open an event. Says with whom it is to be scheduled as one first; that one has its answer.
-    pub(in crate::server) fn open_event(&mut self, id: TenantId, handle: [u8; IPC_HANDLE]) -> Option<TenantId> {
+    pub(super) fn open_event(&mut self, id: TenantId, handle: [u8; IPC_HANDLE]) -> Option<TenantId> {
         // The event of a stranger, or of one that has ended, is between the program and the driver.
-        let owner = self.memory.sharing.owners_of_event(&handle).find(|owner| self.is_believed(id, *owner));
+        let owner = self.store.sharing.owners_of_event(&handle).find(|owner| self.is_believed(id, *owner));
         let Some(owner) = self.apart_from(id, owner) else {
             self.tenants.answer(id, &Answer::Noted, &[]);
             return None;
@@ -100,15 +104,15 @@ impl Access<'_> {
     }
 
     /// A tenant lets others import memory of its by descriptors, which its process owns.
-    pub(in crate::server) fn export_descriptors(&mut self, id: TenantId, process: ProcessId) {
-        self.memory.sharing.export_descriptors(id, process);
+    pub(super) fn export_descriptors(&mut self, id: TenantId, process: ProcessId) {
+        self.store.sharing.export_descriptors(id, process);
         self.tenants.answer(id, &Answer::Noted, &[]);
     }
 
     /// A tenant is about to import memory by a descriptor that another process owns. Says with whom it is to be scheduled as one; it is
     /// answered in any case, at once: it asks from outside of the gate, as the other one may keep the GPU until it has written there.
-    pub(in crate::server) fn import_descriptor(&self, id: TenantId, owner: ProcessId) -> Option<TenantId> {
-        let owner = self.memory.sharing.owners_of_descriptors(owner).find(|owner| self.is_believed(id, *owner));
+    pub(super) fn import_descriptor(&self, id: TenantId, owner: ProcessId) -> Option<TenantId> {
+        let owner = self.store.sharing.owners_of_descriptors(owner).find(|owner| self.is_believed(id, *owner));
         self.apart_from(id, owner).filter(|owner| self.fits_with(id, *owner))
     }
 
@@ -137,7 +141,7 @@ impl Access<'_> {
     fn fits_with(&self, id: TenantId, other: TenantId) -> bool {
         let together = self.bytes_of_unit(id) + self.bytes_of_unit(other);
         let room = self.beside_immovable(id).min(self.beside_immovable(other));
-        let fits = together <= room.saturating_sub(self.memory.rules.headroom);
+        let fits = together <= room.saturating_sub(self.store.rules.headroom);
         if !fits {
             let name = |id| self.tenants.get(id).map_or("", |tenant| tenant.name.as_str());
             let (one, other, mib) = (name(id), name(other), together >> 20);
@@ -149,16 +153,10 @@ impl Access<'_> {
     }
 
     /// A tenant wants to open memory that another one has exported.
-    pub(in crate::server) fn attach(
-        &mut self,
-        id: TenantId,
-        exporter: TenantId,
-        key: &Key,
-        at: u64,
-    ) -> Result<Attaching, String> {
+    pub(super) fn attach(&mut self, id: TenantId, exporter: TenantId, key: &Key, at: u64) -> Result<Attaching, String> {
         let exporter_lives = self.tenants.get(exporter).is_some_and(|tenant| tenant.connection.is_open());
         let may = exporter_lives && exporter != id && self.may_attach(id, exporter);
-        let export = self.memory.sharing.exported(exporter, key).filter(|_| may);
+        let export = self.store.sharing.exported(exporter, key).filter(|_| may);
         let Some(export) = export else {
             self.tenants.answer(id, &Answer::NotExported { exporter_lives }, &[]);
             return Ok(Attaching::Answered);
@@ -222,7 +220,7 @@ impl Access<'_> {
             drop(own);
             let owner = (exporter, extent);
             let attachment = Attachment { owner, at: at + (address - start), class, place: Place::Mapped, lost: false };
-            self.memory.sharing.attach((id, number), attachment);
+            self.store.sharing.attach((id, number), attachment);
             if let Some(mut theirs) = self.tenants.extents(exporter) {
                 theirs.set_shared(extent, true);
             }
@@ -235,7 +233,7 @@ impl Access<'_> {
     }
 
     /// From here on what a tenant has may be written by those that it runs with.
-    pub(in crate::server) fn may_be_written(&mut self, id: TenantId) {
+    pub(super) fn may_be_written(&mut self, id: TenantId) {
         if let Some(tenant) = self.tenants.get_mut(id) {
             tenant.memory.scan = None;
         }
@@ -244,70 +242,28 @@ impl Access<'_> {
         }
     }
 
-    /// What all of a tenant's unit have, in bytes.
-    pub(super) fn bytes_of_unit(&self, id: TenantId) -> u64 {
-        let bytes = |id| self.tenants.get(id).map_or(0, |tenant| tenant.extents().counts().bytes);
-        self.arbiter.members(id).into_iter().map(bytes).sum()
-    }
-
-    /// What the others of its unit have, without what cannot move, which nobody has in any case.
-    pub(super) fn bytes_beside(&self, id: TenantId) -> u64 {
-        if !self.arbiter.is_united(id) {
-            return 0;
-        }
-        let movable = |id| self.tenants.get(id).map_or(0, |tenant| movable_bytes(tenant.extents().counts()));
-        self.arbiter.members(id).into_iter().filter(|other| *other != id).map(movable).sum()
-    }
-
-    /// The frame of what a tenant has of another's, and has mapped.
-    pub(super) fn frame_of_attachment(&self, id: (TenantId, ExtentId)) -> Option<FrameId> {
-        let attachment = self.memory.sharing.get(id).filter(|one| one.place == Place::Mapped)?;
-        self.frame_of_owner(attachment)
-    }
-
-    fn frame_of_owner(&self, attachment: &Attachment<TenantId>) -> Option<FrameId> {
-        let (owner, extent) = attachment.owner;
-        let state = self.tenants.get(owner)?.extents().get(extent)?.state();
-        state.frame().filter(|_| state.is_resident())
-    }
-
-    /// A tenant gives back what may be another's. False if it is not.
-    pub(super) fn detach(&mut self, id: TenantId, extent: ExtentId) -> bool {
-        let Some(owner) = self.memory.sharing.detach((id, extent)) else { return false };
-        if let Some(mut own) = self.tenants.extents(id) {
-            own.return_number(extent);
-        }
-        if !self.memory.sharing.is_shared(owner)
-            && let Some(mut theirs) = self.tenants.extents(owner.0)
-        {
-            theirs.set_shared(owner.1, false);
-        }
-        self.half_left(owner.0, owner.1, Half::LetGo);
-        true
-    }
-
     /// Whether an extent can leave, as far as those are concerned that have it too.
     pub(super) fn is_let_go_by_others(&self, id: TenantId, extent: ExtentId) -> bool {
-        if self.memory.sharing.is_empty() {
+        if self.store.sharing.is_empty() {
             return true;
         }
         let can_unmap = |(other, number): (TenantId, ExtentId)| {
-            let place = self.memory.sharing.get((other, number)).map(|one| one.place);
+            let place = self.store.sharing.get((other, number)).map(|one| one.place);
             let can = |tenant: &Tenant| tenant.is_evictable() && !tenant.memory.is_late();
             place == Some(Place::Away) || self.is_off_the_gpu(other) && self.tenants.get(other).is_some_and(can)
         };
-        self.memory.sharing.sharers((id, extent)).into_iter().all(can_unmap)
+        self.store.sharing.sharers((id, extent)).into_iter().all(can_unmap)
     }
 
     /// Extents of a tenant are leaving: those who have them too unmap them.
     pub(super) fn have_others_unmap(&mut self, id: TenantId, extents: &[ExtentId]) {
-        if self.memory.sharing.is_empty() {
+        if self.store.sharing.is_empty() {
             return;
         }
         let mut theirs: Vec<(TenantId, ExtentId)> = Vec::new();
         for extent in extents {
-            for other in self.memory.sharing.sharers((id, *extent)) {
-                if self.memory.sharing.set_place(other, &[Place::Coming, Place::Mapped], Place::Going) {
+            for other in self.store.sharing.sharers((id, *extent)) {
+                if self.store.sharing.set_place(other, &[Place::Coming, Place::Mapped], Place::Going) {
                     theirs.push(other);
                 }
             }
@@ -324,37 +280,28 @@ impl Access<'_> {
         }
     }
 
-    /// A tenant has unmapped what may be another's. False if it is its own.
-    pub(super) fn unmapped_of_another(&mut self, id: TenantId, extent: ExtentId) -> bool {
-        let Some(owner) = self.memory.sharing.get((id, extent)).map(|one| one.owner) else { return false };
-        if self.memory.sharing.set_place((id, extent), &[Place::Going], Place::Away) {
-            self.half_left(owner.0, owner.1, Half::LetGo);
-        }
-        true
-    }
-
     /// A tenant has mapped some of these, which are others'.
     pub(super) fn mapped_of_others(&mut self, id: TenantId, extents: &[ExtentId]) {
         for extent in extents {
-            self.memory.sharing.set_place((id, *extent), &[Place::Coming], Place::Mapped);
+            self.store.sharing.set_place((id, *extent), &[Place::Coming], Place::Mapped);
         }
     }
 
     /// The frames for these, some of which are others', did not reach it.
     pub(super) fn lost_of_others(&mut self, id: TenantId, extents: &[ExtentId]) {
-        extents.iter().for_each(|extent| self.memory.sharing.lose((id, *extent)));
+        extents.iter().for_each(|extent| self.store.sharing.lose((id, *extent)));
     }
 
     /// The frames for these have.
     pub(super) fn delivered_of_others(&mut self, id: TenantId, extents: &[ExtentId]) {
-        extents.iter().for_each(|extent| self.memory.sharing.end_loss((id, *extent)));
+        extents.iter().for_each(|extent| self.store.sharing.end_loss((id, *extent)));
     }
 
     /// What did not reach a tenant of others' memory, and is there to be sent again. If nothing is, it comes with the rest when it is.
     pub(super) fn undelivered_of_others(&mut self, id: TenantId) -> Undelivered {
-        let (waiting, sent) = self.memory.sharing.lost(id);
+        let (waiting, sent) = self.store.sharing.lost(id);
         let is_there = |extent: &ExtentId| {
-            let attachment = self.memory.sharing.get((id, *extent));
+            let attachment = self.store.sharing.get((id, *extent));
             attachment.is_some_and(|one| self.frame_of_owner(one).is_some())
         };
         let (lost, gone): (Vec<_>, Vec<_>) = waiting.into_iter().partition(is_there);
@@ -365,7 +312,7 @@ impl Access<'_> {
     /// Sends frames of others' memory again that did not reach a tenant, each by itself, and has it map them.
     pub(super) fn bring_again(&mut self, id: TenantId, extents: Vec<ExtentId>) {
         for extent in &extents {
-            self.memory.sharing.set_place((id, *extent), &[Place::Away], Place::Coming);
+            self.store.sharing.set_place((id, *extent), &[Place::Away], Place::Coming);
         }
         self.send_frames(id, &extents, 1);
         self.map(id, extents);
@@ -373,17 +320,17 @@ impl Access<'_> {
 
     /// Has a tenant that comes in map what it has of others, all of which is there. Says whether all of it is mapped.
     pub(super) fn bring_attachments(&mut self, id: TenantId) -> bool {
-        if !self.memory.sharing.lacks(id) {
+        if !self.store.sharing.lacks(id) {
             return true;
         }
         if self.awaits_delivery(id) {
             return false;
         }
-        let away = self.memory.sharing.of(id).filter(|(_, one)| one.place == Place::Away);
+        let away = self.store.sharing.of(id).filter(|(_, one)| one.place == Place::Away);
         let ready: Vec<ExtentId> =
             away.filter(|(_, one)| self.frame_of_owner(one).is_some()).map(|(extent, _)| extent).collect();
         for extent in &ready {
-            self.memory.sharing.set_place((id, *extent), &[Place::Away], Place::Coming);
+            self.store.sharing.set_place((id, *extent), &[Place::Away], Place::Coming);
         }
         self.send_frames(id, &ready, MAX_DESCRIPTORS);
         for extents in ready.chunks(MAX_LISTED) {
@@ -392,37 +339,22 @@ impl Access<'_> {
         false
     }
 
-    /// The frame that is to be sent to a tenant for one of its extents, its own or another's.
-    pub(super) fn frame_to_send(&mut self, id: TenantId, extent: ExtentId) -> Option<FrameId> {
-        match self.memory.sharing.get((id, extent)) {
-            Some(attachment) => {
-                let (owner, frame) = (attachment.owner.0, self.frame_of_owner(attachment)?);
-                if self.owner_of(owner) != self.owner_of(id) {
-                    // Both have had it, so nobody else gets it.
-                    self.memory.frames.make_reachable(frame);
-                }
-                Some(frame)
-            }
-            None => self.tenants.get(id)?.extents().get(extent)?.state().frame(),
-        }
-    }
-
     /// A tenant no longer has an extent that others have too: one of them gets it, as it is. Gives it back if nobody does.
     pub(super) fn hand_over(&mut self, id: TenantId, extent: ExtentId, entry: Extent) -> Option<Extent> {
         let lives = |id: TenantId| self.tenants.get(id).is_some_and(|tenant| tenant.connection.is_open());
-        let inherited = self.memory.sharing.inherit((id, extent), lives);
+        let inherited = self.store.sharing.inherit((id, extent), lives);
         let Some(((heir, number), had)) = inherited else { return Some(entry) };
-        let held = self.memory.sharing.is_held((heir, number));
+        let held = self.store.sharing.is_held((heir, number));
         let comes = entry.state().is_resident() && had.place == Place::Away;
         let Some(mut theirs) = self.tenants.extents(heir) else { return Some(entry) };
         let spare = theirs.adopt(number, (had.at, had.place), entry, held);
-        let is_shared = self.memory.sharing.is_shared((heir, number));
+        let is_shared = self.store.sharing.is_shared((heir, number));
         theirs.set_shared(number, is_shared);
         let is_lost = theirs.counts().lost > 0;
         drop(theirs);
-        self.memory.transfer.inherit((id, extent), (heir, number));
+        self.store.transfer.inherit((id, extent), (heir, number));
         if let Some(frame) = spare {
-            self.memory.frames.release(frame);
+            self.store.frames.release(frame);
         }
         if comes {
             self.send_frames(heir, &[number], 1);
@@ -439,32 +371,9 @@ impl Access<'_> {
 
     /// A tenant has ended whose work may still write to what it had of others: that is not free yet.
     pub(super) fn hold_attachments(&mut self, id: TenantId) {
-        let had: Vec<ExtentId> = self.memory.sharing.of(id).map(|(extent, _)| extent).collect();
+        let had: Vec<ExtentId> = self.store.sharing.of(id).map(|(extent, _)| extent).collect();
         for extent in had {
-            self.memory.sharing.set_place((id, extent), &[Place::Coming, Place::Mapped], Place::Going);
-        }
-    }
-
-    /// Nothing is left of a tenant that has ended: what it had of others.
-    pub(super) fn drop_attachments(&mut self, id: TenantId) {
-        let had: Vec<ExtentId> = self.memory.sharing.of(id).map(|(extent, _)| extent).collect();
-        for extent in had {
-            self.detach(id, extent);
-        }
-    }
-
-    /// A copy for extents that have got another tenant meanwhile has ended.
-    pub(super) fn inherited_copy_ended(&mut self, out: bool, well: bool, inherited: Vec<(TenantId, ExtentId)>) {
-        for (heir, extent) in inherited {
-            if !self.tenants.has(heir) {
-                self.memory.release_orphan(heir, extent);
-            } else if !well {
-                self.happened(MemoryEvent::Spoiled(heir));
-            } else if out {
-                self.half_left(heir, extent, Half::Copied);
-            } else {
-                self.arrived(heir, vec![extent]);
-            }
+            self.store.sharing.set_place((id, extent), &[Place::Coming, Place::Mapped], Place::Going);
         }
     }
 }

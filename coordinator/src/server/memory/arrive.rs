@@ -1,0 +1,181 @@
+//! Memory that arrives: in the order of its first use, in groups, into frames that are reserved for it.
+
+use std::collections::VecDeque;
+
+use baton_contract::memory::SizeClass;
+use baton_contract::messages::ExtentId;
+use baton_contract::wire::MAX_DESCRIPTORS;
+
+use super::ground::Ground;
+use super::residency::Residency;
+use super::transfer::{GROUP_EXTENTS, Group};
+use crate::device::mover::Lane;
+use crate::server::Pipeline;
+use baton_books::arena::FrameId;
+use baton_books::extents::{Arrived, Extent, Holds};
+use baton_policy::arbiter::TenantId;
+use baton_policy::planner::{Costs, Item, plan};
+
+/// No group is larger than this, if it is not one extent: a copy of this size is as fast as any (measured), and
+/// whoever waits for its first extent waits for no more than 0.3 ms in vain.
+const MOST_GROUP_BYTES: u64 = 16 << 20;
+
+impl Ground<'_> {
+    fn costs(&self) -> Costs {
+        self.costs.costs()
+    }
+}
+
+impl Residency {
+    /// Gives an extent that is in the pool a frame. The tenant hears of it by [`Access::tell_reserved`].
+    pub(super) fn reserve(
+        &mut self,
+        ground: &mut Ground<'_>,
+        id: TenantId,
+        extent: ExtentId,
+        frame: FrameId,
+        holds: Holds,
+    ) {
+        // Clean ones are poisoned.
+        let holds = if holds == Holds::Zeros && ground.store.frames.is_poisoned() { Holds::Nothing } else { holds };
+        if !ground.tenants.extents(id).is_some_and(|mut extents| extents.reserve(extent, frame, holds)) {
+            return ground.store.frames.give_back(frame);
+        }
+        if let Some(tenant) = ground.tenants.get_mut(id) {
+            tenant.memory.reserved.push(extent);
+        }
+    }
+
+    /// Gives an extent the frame back that it has left last, if nobody else has needed it since: then nothing has to be copied.
+    pub(super) fn reserve_kept(&mut self, ground: &mut Ground<'_>, id: TenantId, extent: ExtentId) -> bool {
+        let entry = ground.tenants.get(id).and_then(|tenant| tenant.extents().get(extent));
+        let Some((frame, keepsake)) = entry.and_then(Extent::kept) else { return false };
+        let is_kept = ground.store.frames.take_kept(frame, keepsake);
+        if is_kept {
+            self.reserve(ground, id, extent, frame, Holds::Contents);
+        }
+        is_kept
+    }
+
+    /// Has the tenant put the new frames behind its extents.
+    pub(super) fn tell_reserved(&mut self, ground: &mut Ground<'_>, id: TenantId) {
+        let Some(tenant) = ground.tenants.get_mut(id) else { return };
+        let reserved = std::mem::take(&mut tenant.memory.reserved);
+        ground.send_frames(id, &reserved, MAX_DESCRIPTORS);
+    }
+
+    /// Starts the copies into reserved frames, as one job or, if there are very many, several.
+    pub(super) fn start_copies(&mut self, ground: &mut Ground<'_>, id: TenantId, extents: &[ExtentId]) {
+        let mut job = Group::default();
+        for extent in extents {
+            self.start_arrival(ground, id, *extent, &mut job);
+            if job.extents.len() >= GROUP_EXTENTS {
+                ground.submit(Lane::In, id, std::mem::take(&mut job));
+            }
+        }
+        ground.submit(Lane::In, id, job);
+    }
+
+    fn start_arrival(&mut self, ground: &mut Ground<'_>, id: TenantId, extent: ExtentId, job: &mut Group) {
+        let Some(mut extents) = ground.tenants.extents(id) else { return };
+        let Some((frame, holds)) = extents.arrive(extent) else { return };
+        let Some(entry) = extents.get(extent) else { return };
+        let address = ground.store.frames.memory(frame).map_or(0, |memory| memory.address);
+        let (arrival, runs) = (entry.arrival(), entry.runs().unwrap_or_default());
+        job.extents.push(extent);
+        job.whole += entry.class().bytes();
+        if holds == Holds::Contents {
+            return;
+        }
+        for part in arrival.copied {
+            job.add_part(address, runs, part, |run| ground.store.host.address(run));
+        }
+        for part in arrival.zeros {
+            job.zeros += part.end - part.start;
+            if holds != Holds::Zeros {
+                job.add_zeros(address, part);
+            }
+        }
+    }
+
+    /// What is missing of a tenant, in the order in which it will be used.
+    pub(super) fn order_of(&self, ground: &Ground<'_>, id: TenantId) -> Vec<(ExtentId, SizeClass)> {
+        let Some(tenant) = ground.tenants.get(id) else { return Vec::new() };
+        let can_come = |extent: &Extent| extent.state().can_come() && extent.left_behind().is_none();
+        let missing = tenant.extents().iter().filter(|(_, extent)| can_come(extent));
+        let mut wanted: Vec<(ExtentId, SizeClass)> = missing.map(|(id, extent)| (id, extent.class())).collect();
+        tenant.memory.history.order(&mut wanted, |(id, _)| *id);
+        wanted
+    }
+
+    /// The same, in groups.
+    pub(super) fn groups_of(&self, ground: &Ground<'_>, id: TenantId) -> VecDeque<Vec<ExtentId>> {
+        self.in_groups(ground, id, &self.order_of(ground, id))
+    }
+
+    /// Extents that are to come in this order, in groups.
+    pub(super) fn in_groups(
+        &self,
+        ground: &Ground<'_>,
+        id: TenantId,
+        wanted: &[(ExtentId, SizeClass)],
+    ) -> VecDeque<Vec<ExtentId>> {
+        let Some(tenant) = ground.tenants.get(id) else { return VecDeque::new() };
+        let items: Vec<Item> = wanted
+            .iter()
+            .map(|(id, class)| Item {
+                bytes: if tenant.extents().get(*id).is_some_and(Extent::is_in_frame) { 0 } else { class.bytes() },
+                extents: 1,
+                first_use: tenant.memory.history.first_use(*id).unwrap_or(u64::MAX),
+            })
+            .collect();
+        let ends = match ground.store.rules.pipeline {
+            Pipeline::One => vec![wanted.len()],
+            Pipeline::Extents => (1..=wanted.len()).collect(),
+            Pipeline::Groups | Pipeline::Off => self.ends(ground, &items),
+        };
+        let mut groups = VecDeque::new();
+        let mut start = 0;
+        for end in ends {
+            groups.push_back(wanted[start..end].iter().map(|(id, _)| *id).collect());
+            start = end;
+        }
+        groups
+    }
+
+    /// Where groups end. The plan's are cut finer where they are larger than a copy needs to be for full speed: the
+    /// program's own clock, by which they were planned, knows nothing of what the GPU does meanwhile.
+    fn ends(&self, ground: &Ground<'_>, items: &[Item]) -> Vec<usize> {
+        let costs = ground.costs();
+        let mut ends = plan(items, &costs).ends;
+        let (mut bytes, mut extents) = (0, 0);
+        for (at, item) in items.iter().enumerate() {
+            if bytes + item.bytes > MOST_GROUP_BYTES || extents == GROUP_EXTENTS {
+                ends.push(at);
+                (bytes, extents) = (0, 0);
+            }
+            bytes += item.bytes;
+            extents += 1;
+        }
+        ends.sort_unstable();
+        ends.dedup();
+        ends.retain(|end| *end > 0);
+        ends
+    }
+
+    /// Contents have arrived: the tenant may map them.
+    pub(super) fn arrived(&mut self, ground: &mut Ground<'_>, id: TenantId, extents: Vec<ExtentId>) {
+        let Some(mut own) = ground.tenants.extents(id) else { return };
+        let (mut came, mut in_place) = (Vec::new(), Vec::new());
+        for extent in extents {
+            match own.arrived(extent) {
+                Arrived::Map => came.push(extent),
+                Arrived::InPlace(frame) => in_place.push(frame),
+                Arrived::Lost => {}
+            }
+        }
+        drop(own);
+        in_place.into_iter().for_each(|frame| ground.store.frames.unhold(frame));
+        ground.map(id, came);
+    }
+}

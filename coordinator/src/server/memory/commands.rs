@@ -1,0 +1,121 @@
+//! What lanes and tenants are told to do: copies, frames to be put behind extents, extents to be mapped.
+
+use baton_contract::messages::{Answer, ExtentId, MemoryCommand};
+
+use super::ground::Ground;
+use super::transfer::Group;
+use crate::device::mover::Lane;
+use crate::server::recorder::event::What;
+use crate::server::tenants::memory::Batch;
+use crate::server::tenants::peer::Sent;
+use baton_books::arena::FrameId;
+use baton_books::extents::{Extent, ExtentState};
+use baton_books::sharing::{Attachment, Place};
+use baton_policy::arbiter::TenantId;
+
+impl Ground<'_> {
+    /// A tenant asks for the frames behind extents that it has mapped.
+    pub(super) fn give_frames(&mut self, id: TenantId, extents: Vec<ExtentId>) -> Result<(), String> {
+        let frames = self.frames_of(id, &extents)?;
+        self.answer_with(id, &Answer::Frames { extents }, &frames);
+        Ok(())
+    }
+
+    /// Answers a tenant's request with frames.
+    pub(super) fn answer_with(&mut self, id: TenantId, message: &Answer, frames: &[FrameId]) {
+        let descriptors: Vec<Sent> = frames.iter().filter_map(|frame| self.store.frames.descriptor(*frame)).collect();
+        self.tenants.answer(id, message, &descriptors);
+    }
+
+    /// The frames behind extents that a tenant has.
+    fn frames_of(&self, id: TenantId, extents: &[ExtentId]) -> Result<Vec<FrameId>, String> {
+        let Some(tenant) = self.tenants.get(id) else { return Ok(Vec::new()) };
+        let resident = |extent: &ExtentId| match tenant.extents().get(*extent).map(Extent::state) {
+            Some(ExtentState::Resident { frame }) => Ok(frame),
+            _ if let Some(frame) = self.frame_of_attachment((id, *extent)) => Ok(frame),
+            _ => Err(format!("it asked for the frame of extent {}, which it does not have mapped", extent.0)),
+        };
+        extents.iter().map(resident).collect()
+    }
+
+    /// Queues a group's copies.
+    pub(super) fn submit(&mut self, lane: Lane, tenant: TenantId, group: Group) {
+        if lane == Lane::Out && group.whole > 0 {
+            let extents = group.leaving.len() as u64;
+            let unchanged = group.unchanged();
+            self.recorder.record(tenant, What::Leaves { extents, bytes: group.whole, unchanged });
+        }
+        if group.extents.is_empty() {
+            return;
+        }
+        if lane == Lane::In {
+            let extents = group.extents.len() as u64;
+            self.recorder.record(tenant, What::Comes { extents, bytes: group.whole, zeros: group.zeros });
+        }
+        // SAFETY: the extents' table says that these frames and runs belong to these extents until the job has
+        // ended; what leaves is not written, because its tenant is off the GPU, and what arrives is not mapped.
+        unsafe { self.store.transfer.copy(lane, tenant, group) };
+    }
+
+    /// The frame that is to be sent to a tenant for one of its extents, its own or another's.
+    pub(super) fn frame_to_send(&mut self, id: TenantId, extent: ExtentId) -> Option<FrameId> {
+        match self.store.sharing.get((id, extent)) {
+            Some(attachment) => {
+                let (owner, frame) = (attachment.owner.0, self.frame_of_owner(attachment)?);
+                if self.owner_of(owner) != self.owner_of(id) {
+                    // Both have had it, so nobody else gets it.
+                    self.store.frames.make_reachable(frame);
+                }
+                Some(frame)
+            }
+            None => self.tenants.get(id)?.extents().get(extent)?.state().frame(),
+        }
+    }
+
+    /// Sends a tenant the frames that are reserved for these extents, so many in a message.
+    pub(super) fn send_frames(&mut self, id: TenantId, extents: &[ExtentId], at_once: usize) {
+        for extents in extents.chunks(at_once) {
+            let frames: Vec<FrameId> = extents.iter().filter_map(|extent| self.frame_to_send(id, *extent)).collect();
+            let Some(tenant) = self.tenants.get_mut(id) else { return };
+            let descriptors: Vec<Sent> =
+                frames.into_iter().filter_map(|frame| self.store.frames.descriptor(frame)).collect();
+            let batch = tenant.memory.add_batch(Batch::Prepare(extents.to_vec()));
+            let message = MemoryCommand::Prepare { batch, extents: extents.to_vec() };
+            self.tenants.tell_with(id, &message, &descriptors);
+        }
+    }
+
+    /// Has the tenant give access to extents whose contents are there.
+    pub(super) fn map(&mut self, id: TenantId, extents: Vec<ExtentId>) {
+        let Some(tenant) = self.tenants.get_mut(id) else { return };
+        if extents.is_empty() || !tenant.connection.is_open() {
+            return;
+        }
+        let batch = tenant.memory.add_batch(Batch::Map(extents.clone()));
+        self.tenants.tell(id, &MemoryCommand::Map { batch, extents });
+    }
+
+    /// The tenant has mapped them.
+    pub(super) fn mapped(&mut self, id: TenantId, extents: Vec<ExtentId>) {
+        let may_write = !self.is_off_the_gpu(id);
+        let Some(tenant) = self.tenants.get_mut(id) else { return };
+        // Before it has closed its gate it may have used it already.
+        let may_write = may_write || tenant.turn.is_overdue() || tenant.preemption.is_gate_open();
+        let Some(mut own) = self.tenants.extents(id) else { return };
+        for extent in extents {
+            own.mapped(extent, may_write);
+        }
+    }
+
+    pub(super) fn frame_of_owner(&self, attachment: &Attachment<TenantId>) -> Option<FrameId> {
+        let (owner, extent) = attachment.owner;
+        let state = self.tenants.get(owner)?.extents().get(extent)?.state();
+        state.frame().filter(|_| state.is_resident())
+    }
+
+    /// The frame of what a tenant has of another's, and has mapped.
+    pub(super) fn frame_of_attachment(&self, id: (TenantId, ExtentId)) -> Option<FrameId> {
+        let attachment = self.store.sharing.get(id).filter(|one| one.place == Place::Mapped)?;
+        self.frame_of_owner(attachment)
+    }
+}

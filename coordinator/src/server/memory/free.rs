@@ -1,0 +1,86 @@
+//! Memory that tenants free, or parts of it.
+
+use baton_contract::messages::ExtentId;
+
+use super::departed::Remains;
+use super::ground::Ground;
+use super::residency::Residency;
+use crate::server::recorder::event::What;
+use baton_books::extents::{ExtentState, Extents};
+use baton_policy::arbiter::TenantId;
+
+impl Ground<'_> {
+    /// The tenant has freed parts of extents that it goes on using.
+    pub(super) fn spare(&mut self, id: TenantId, ranges: &[(u64, u64)]) -> Result<(), String> {
+        if let Some(tenant) = self.tenants.unindexed(id) {
+            tenant.memory.may_compact_again();
+        }
+        let Some(mut own) = self.tenants.extents(id) else { return Ok(()) };
+        match ranges.iter().find(|(at, bytes)| !own.set_spare(*at, *bytes, true)) {
+            Some((at, bytes)) => Err(format!("it freed {bytes} bytes at {at:#x}, which it does not have mapped")),
+            None => Ok(()),
+        }
+    }
+
+    /// The tenant uses what was spare.
+    pub(super) fn reuse(&mut self, id: TenantId, at: u64, bytes: u64) -> Result<(), String> {
+        let Some(mut own) = self.tenants.extents(id) else { return Ok(()) };
+        if own.set_spare(at, bytes, false) {
+            Ok(())
+        } else {
+            Err(format!("it uses {bytes} bytes at {at:#x} again, which were not spare"))
+        }
+    }
+}
+
+impl Residency {
+    /// The tenant has unmapped these and let go of them.
+    pub(super) fn free(&mut self, ground: &mut Ground<'_>, id: TenantId, extents: &[ExtentId]) -> Result<(), String> {
+        if let Some(tenant) = ground.tenants.unindexed(id) {
+            tenant.memory.may_compact_again();
+        }
+        for extent in extents {
+            if self.detach(ground, id, *extent) {
+                continue;
+            }
+            let Some(mut own) = ground.tenants.extents(id) else { return Ok(()) };
+            let freed = own.remove(*extent);
+            drop(own);
+            let (Some(freed), Some(tenant)) = (freed, ground.tenants.get_mut(id)) else {
+                return Err(format!("it freed extent {}, which it does not have mapped", extent.0));
+            };
+            tenant.memory.history.forget(*extent);
+            if let Some(frame) = freed.left_behind() {
+                ground.store.frames.unhold(frame);
+                ground.is_whole_again(id);
+            }
+            if matches!(freed.state(), ExtentState::Leaving { .. }) {
+                // It was taken, and is still being copied.
+                ground.store.departed.add_orphan((id, *extent), freed);
+                continue;
+            }
+            let Some(freed) = ground.hand_over(id, *extent, freed) else { continue };
+            if let Some(frame) = freed.state().frame() {
+                ground.store.frames.release(frame);
+            }
+            ground.store.host.give_back(freed.into_runs());
+        }
+        let resident = ground.resident_bytes(id);
+        ground.recorder.record(id, What::Freed { resident });
+        Ok(())
+    }
+
+    /// A process has ended: all that it had and shares with nobody comes back. If work of its may have been on the GPU then, not before nothing is left of
+    /// it.
+    pub(super) fn depart(&mut self, ground: &mut Ground<'_>, id: TenantId, extents: Extents, remains: Option<Remains>) {
+        ground.store.sharing.forget_exports(id);
+        if remains.as_ref().is_some_and(Remains::is_any) {
+            ground.hold_attachments(id);
+        } else {
+            self.drop_attachments(ground, id);
+        }
+        let own = extents.into_all().filter_map(|(extent, entry)| Some((extent, ground.hand_over(id, extent, entry)?)));
+        let own = own.collect();
+        ground.store.bury(id, own, remains);
+    }
+}

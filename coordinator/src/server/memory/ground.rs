@@ -1,0 +1,197 @@
+//! The ground floor: the owners of memory itself, and what else is needed to manage it.
+//!
+//! What stands above, [`Residency`](super::residency::Residency) and [`Claims`](super::claims::Claims), is passed a [`Ground`]. Nothing here
+//! knows of either.
+
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Instant;
+
+use baton_contract::messages::ExtentId;
+use baton_contract::page::TAKEN;
+
+use super::departed::{Departed, Remains};
+use super::events::MemoryEvent;
+use super::frames::Frames;
+use super::host::Host;
+use super::scans::Scans;
+use super::transfer::Transfer;
+use crate::server::cost_model::CostModel;
+use crate::server::recorder::Recorder;
+use crate::server::tenants::guests::Quotas;
+use crate::server::tenants::table::Tenants;
+use crate::server::tenants::tenant::Tenant;
+use crate::server::{Isolation, Pipeline};
+use baton_books::arena::Owner;
+use baton_books::extents::Extent;
+use baton_books::pool::Run;
+use baton_books::sharing::Sharing;
+use baton_policy::arbiter::TenantId;
+use baton_policy::scheduler::Scheduler;
+
+/// How memory is managed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rules {
+    pub(super) headroom: u64,
+    pub(super) pipeline: Pipeline,
+    pub(super) hash: bool,
+    pub(super) isolation: Isolation,
+    pub(super) quotas: Quotas,
+}
+
+/// The owners of memory itself.
+pub(super) struct Store {
+    pub(super) rules: Rules,
+    pub(super) frames: Frames,
+    pub(super) host: Host,
+    pub(super) transfer: Transfer,
+    pub(super) departed: Departed,
+    pub(super) scans: Scans,
+    /// What tenants have of each other's.
+    pub(super) sharing: Sharing<TenantId>,
+    pub(super) events: VecDeque<MemoryEvent>,
+}
+
+/// Memory itself, and what else is needed to manage it.
+pub(super) struct Ground<'a> {
+    pub(super) store: &'a mut Store,
+    pub(super) tenants: &'a mut Tenants,
+    /// Only to be asked.
+    pub(super) arbiter: &'a Scheduler,
+    pub(super) recorder: &'a mut Recorder,
+    pub(super) costs: &'a mut CostModel,
+}
+
+impl Ground<'_> {
+    /// How much of a tenant's memory that can move is on the GPU, in bytes.
+    pub(super) fn resident_bytes(&self, id: TenantId) -> u64 {
+        let resident = |tenant: &Tenant| {
+            let counts = tenant.extents().counts();
+            counts.here() - counts.immovable
+        };
+        self.tenants.get(id).map_or(0, resident)
+    }
+
+    /// The copy for an extent that its tenant no longer has is over.
+    pub(super) fn release_orphan(&mut self, tenant: TenantId, extent: ExtentId) {
+        if let Some((frame, runs)) = self.store.departed.take_orphan(tenant, extent) {
+            if let Some(frame) = frame {
+                self.store.frames.release(frame);
+            }
+            self.store.host.give_back(runs);
+        }
+    }
+
+    /// A resident extent loses its place in the pool.
+    pub(super) fn give_up_room(&mut self, id: TenantId, extent: ExtentId) {
+        let runs = self.tenants.extents(id).and_then(|mut extents| extents.give_up_backing(extent));
+        self.store.host.give_back(runs.unwrap_or_default());
+    }
+
+    /// Room in the pool. If there is none, what is in the arena too loses its place there: first what the arriving
+    /// tenant has, because it is about to write to it; of each tenant's first what saves the least.
+    pub(super) fn room_in_pool(
+        &mut self,
+        bytes: u64,
+        (leaving, extent): (TenantId, ExtentId),
+        arriving: TenantId,
+    ) -> Option<Vec<Run>> {
+        if let Some(runs) = self.store.host.take(bytes) {
+            return Some(runs);
+        }
+        let mut order: Vec<TenantId> = self.tenants.ids().collect();
+        order.sort_by_key(|id| (*id != arriving, *id == leaving));
+        for id in order {
+            let Some(mut extents) = self.tenants.extents(id) else { continue };
+            let has_room = |entry: &Extent| entry.runs().is_some_and(|runs| !runs.is_empty());
+            let backed = extents.iter().filter(|(_, entry)| entry.state().is_resident() && has_room(entry));
+            let mut backed: Vec<(u8, ExtentId)> =
+                backed.map(|(number, entry)| (entry.saved_by_backing(), number)).collect();
+            backed.sort_unstable();
+            for (_, number) in backed {
+                if (id, number) != (leaving, extent)
+                    && let Some(runs) = extents.give_up_backing(number)
+                {
+                    self.store.host.give_up(runs);
+                    if let Some(runs) = self.store.host.take(bytes) {
+                        return Some(runs);
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    /// If nothing of others is mapped in a tenant any more that answers, it may go on without us, and with us.
+    pub(super) fn is_whole_again(&mut self, id: TenantId) {
+        if let Some(tenant) = self.tenants.get(id)
+            && !tenant.memory.is_taken()
+            && tenant.extents().counts().left_behind == 0
+            && tenant.connection.page.taken.swap(0, SeqCst) == TAKEN
+        {
+            self.happened(MemoryEvent::Whole(id));
+        }
+    }
+
+    /// Who may have the frames that a tenant has had.
+    pub(super) fn owner_of(&self, id: TenantId) -> Owner {
+        match self.store.rules.isolation {
+            Isolation::Users => {
+                Owner::of_user(self.tenants.get(id).and_then(|tenant| tenant.connection.control.guest()))
+            }
+            Isolation::Strict => Owner::of_tenant(id.0),
+        }
+    }
+
+    /// Whether nothing of the tenant's can run on the GPU now: only then may its memory be touched.
+    pub(super) fn is_off_the_gpu(&self, id: TenantId) -> bool {
+        self.arbiter.state(id).is_off_the_gpu()
+    }
+
+    pub(super) fn happened(&mut self, event: MemoryEvent) {
+        self.store.events.push_back(event);
+    }
+
+    pub(super) fn is_anybody_corunning(&self) -> bool {
+        self.tenants.ids().any(|id| self.arbiter.is_corunner(id))
+    }
+
+    /// If some run beside others, they are to leave. Says whether there are any.
+    pub(super) fn part_corunners(&mut self) -> bool {
+        let any = self.is_anybody_corunning();
+        if any {
+            self.happened(MemoryEvent::CorunnersInTheWay);
+        }
+        any
+    }
+
+    /// Whether it is waited for that frames reach this tenant.
+    pub(super) fn awaits_delivery(&self, id: TenantId) -> bool {
+        self.undelivered_since(id).is_some()
+    }
+
+    pub(super) fn undelivered_since(&self, id: TenantId) -> Option<Instant> {
+        self.tenants.get(id)?.memory.undelivered_since()
+    }
+}
+
+impl Store {
+    /// What a tenant that has ended had of its own.
+    pub(super) fn bury(&mut self, id: TenantId, extents: Vec<(ExtentId, Extent)>, remains: Option<Remains>) {
+        let copied = self.transfer.copied_of(id);
+        let (mut own, mut held) = (Vec::new(), Vec::new());
+        for (extent, entry) in extents {
+            held.extend(entry.left_behind());
+            if let Some((frame, keepsake)) = entry.kept() {
+                self.frames.let_go(frame, keepsake);
+            }
+            if copied.contains(&extent) {
+                self.departed.add_orphan((id, extent), entry);
+            } else {
+                own.extend(entry.state().frame());
+                self.host.give_back(entry.into_runs());
+            }
+        }
+        self.departed.bury(id, (own, held), remains, &mut self.frames);
+    }
+}

@@ -1,0 +1,37 @@
+//! Whether memory can move now, or is about to.
+
+use baton_contract::messages::ExtentId;
+
+use super::ground::Ground;
+use crate::server::tenants::tenant::Tenant;
+use baton_books::extents::Extent;
+use baton_policy::arbiter::TenantId;
+
+impl Ground<'_> {
+    /// Whether nobody else has it, and no copy of it is being made.
+    pub(super) fn is_let_go(&self, id: TenantId, extent: ExtentId) -> bool {
+        let is_taken = |tenant: &Tenant| tenant.memory.is_taken() && self.store.sharing.is_shared((id, extent));
+        // What a tenant shares that does not answer stays: others have it too.
+        self.is_let_go_by_others(id, extent)
+            && !self.is_consolidated(id, extent)
+            && !self.tenants.get(id).is_some_and(is_taken)
+    }
+
+    /// Whether the frame of a tenant's extent can be exchanged when it has left: what is taken stays mapped, or was taken of another one.
+    pub(super) fn can_be_exchanged(&self, tenant: &Tenant, extent: &Extent) -> bool {
+        !tenant.memory.is_taken()
+            && extent.state().frame().is_some_and(|frame| !self.store.frames.arena().is_held(frame))
+    }
+
+    /// Whether anything under way will change what claims find: otherwise waiting is of no use.
+    pub(super) fn is_anything_coming(&mut self) -> bool {
+        let answering: Vec<TenantId> = self.tenants.index().answering().collect();
+        let answers = |tenant: &Tenant| tenant.is_about_to_answer() || tenant.is_about_to_close();
+        let answers = answering.into_iter().filter_map(|id| self.tenants.get(id)).any(answers);
+        answers
+            || !self.store.transfer.is_idle()
+            || !self.store.scans.is_idle()
+            || self.store.departed.is_any_fresh()
+            || self.store.host.is_preparing()
+    }
+}

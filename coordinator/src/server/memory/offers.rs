@@ -1,0 +1,52 @@
+//! What each tenant is shown of the memory that it could have.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::claims::{Claims, Shown};
+use super::ground::Ground;
+use baton_policy::arbiter::TenantId;
+
+/// What tenants see of what there is for all of them, is shown in so many steps, so that not every allocation is told to all.
+const STEPS: u64 = 256;
+
+impl Claims {
+    /// What all tenants see of the ledger now.
+    fn shown(&self, ground: &Ground<'_>) -> Shown {
+        let step = (ground.store.frames.arena().configured() / STEPS).max(1);
+        let (capacity, grantable) =
+            (ground.store.frames.arena().capacity(), ground.store.grantable(ground.tenants, None) / step * step);
+        Shown { capacity, immovable: ground.immovable_bytes(), grantable }
+    }
+
+    /// Lets tenants know how much each may have, if that has changed.
+    pub(super) fn show_offers(&mut self, ground: &mut Ground<'_>) {
+        let shown = self.shown(ground);
+        if self.shown.replace(shown) != Some(shown) {
+            ground.tenants.ids().collect::<Vec<_>>().into_iter().for_each(|id| self.show_offer(ground, id));
+        }
+    }
+
+    /// Lets one know.
+    pub(super) fn show_offer(&self, ground: &Ground<'_>, id: TenantId) {
+        let Some(tenant) = ground.tenants.get(id) else { return };
+        let Shown { capacity, immovable, .. } = self.shown(ground);
+        // What it has beside the arena is its own too, whether the arena is smaller for it or not.
+        let own = capacity.saturating_add(self.leases.account(id).leased).min(ground.store.frames.arena().configured());
+        let others = (immovable - tenant.extents().counts().immovable).saturating_add(ground.store.rules.headroom);
+        let others = others.saturating_add(ground.bytes_beside(id));
+        let guest = tenant.connection.control.guest();
+        tenant.connection.page.arena_bytes.store(own.saturating_sub(others).min(ground.quota_of(guest)), Relaxed);
+        let more = ground.grantable_to(id).min(ground.store.quota_left(ground.tenants, guest));
+        let could_have = tenant.extents().counts().used().saturating_add(more);
+        tenant.connection.page.could_have_bytes.store(could_have, Relaxed);
+    }
+
+    /// What is shown to one that has just come, of this guest's if it is one's.
+    pub(super) fn first_offer(&self, ground: &Ground<'_>, guest: Option<u32>) -> (u64, u64) {
+        let total = ground.store.offered().saturating_sub(ground.immovable_bytes());
+        (
+            total.min(ground.quota_of(guest)),
+            ground.store.grantable(ground.tenants, None).min(ground.store.quota_left(ground.tenants, guest)),
+        )
+    }
+}
