@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use baton_contract::messages::TurnCommand;
 
-use super::Server;
 use super::memory::Remains;
 use super::preemption;
 use super::recorder::event::What;
+use super::state::Server;
 use baton_policy::arbiter::{Event, TenantId};
 
 impl Server {
@@ -26,29 +26,29 @@ impl Server {
     }
 
     fn disconnect(&mut self, id: TenantId, why: &str, lives: bool) {
-        let is_off = self.arbiter.state(id).is_off_the_gpu();
-        let Some(tenant) = self.tenants.get_mut(id) else { return };
+        let is_off = self.card.arbiter.state(id).is_off_the_gpu();
+        let Some(tenant) = self.card.tenants.get_mut(id) else { return };
         if !tenant.connection.is_open() {
             return;
         }
-        let now = self.start.elapsed().as_micros() as u64;
+        let now = self.clock.start.elapsed().as_micros() as u64;
         // Whoever is paused may resume itself without us. And whoever lives and has all its memory opens its gate as soon as it
         // sees that it is alone.
         let goes_on = lives && tenant.extents().counts().missing == 0;
         let may_run = tenant.turn.is_overdue() || tenant.preemption.is_under_way() || !is_off || goes_on;
         tenant.connection.end(may_run);
-        tenant.scheduling.counted = (self.arbiter.switches(id), self.arbiter.gpu_time(id, now));
+        tenant.scheduling.counted = (self.card.arbiter.switches(id), self.card.arbiter.gpu_time(id, now));
         tenant.turn.expect_no_end();
-        self.untold.push_back((id, Event::Left));
+        self.card.untold.push_back((id, Event::Left));
         log::info!("{} ({}) is disconnected: {why}", tenant.name, tenant.connection.process);
-        self.tenants.listen_no_more(id);
-        self.corun.cut_off(id);
+        self.card.tenants.listen_no_more(id);
+        self.card.corun.cut_off(id);
         self.memory().drop_claims(id);
     }
 
     /// Ends a tenant's process, when it could only go on with wrong results.
     pub(super) fn kill(&mut self, id: TenantId, why: &str) {
-        let Some(tenant) = self.tenants.get_mut(id) else { return };
+        let Some(tenant) = self.card.tenants.get_mut(id) else { return };
         log::warn!("{} ({}) is killed: {why}", tenant.name, tenant.connection.process);
         if !tenant.connection.process.kill() {
             // It is of another PID namespace, and is asked to do it itself. Its frames stay aside until it has.
@@ -59,17 +59,17 @@ impl Server {
     /// The process has ended: everything it had comes back.
     pub(super) fn process_ended(&mut self, id: TenantId) {
         self.connection_ended(id);
-        let Some((tenant, extents)) = self.tenants.remove(id) else { return };
-        self.corun.leave(id);
-        self.outsiders.has_left(tenant.connection.process.pid());
+        let Some((tenant, extents)) = self.card.tenants.remove(id) else { return };
+        self.card.corun.leave(id);
+        self.card.outsiders.has_left(tenant.connection.process.pid());
         let (switches, gpu_micros) = tenant.scheduling.counted;
         let gpu_time = Duration::from_micros(gpu_micros);
-        self.recorder.worked(id, gpu_time);
-        self.recorder.complete(id);
-        self.recorder.record(id, What::Departed { peak_bytes: tenant.memory.peak_bytes, switches, gpu_time });
+        self.card.recorder.worked(id, gpu_time);
+        self.card.recorder.complete(id);
+        self.card.recorder.record(id, What::Departed { peak_bytes: tenant.memory.peak_bytes, switches, gpu_time });
         let held_by_us = preemption::is_held(&tenant.preemption).then_some(id);
         if let Some(target) = tenant.preemption.target() {
-            self.preemptions.let_go(id, target.clone());
+            self.card.preemptions.let_go(id, target.clone());
         }
         let at_work = tenant.connection.ended_at_work();
         let connection = tenant.connection.control;
@@ -79,7 +79,7 @@ impl Server {
 
     /// Who cannot go on if the coordinator ends now, because memory of theirs is on the host, and who can.
     pub(super) fn if_ended_now(&self) -> (Vec<&str>, Vec<&str>) {
-        let living = self.tenants.iter().map(|(_, tenant)| tenant).filter(|tenant| tenant.connection.is_open());
+        let living = self.card.tenants.iter().map(|(_, tenant)| tenant).filter(|tenant| tenant.connection.is_open());
         let (stay, go): (Vec<_>, Vec<_>) = living.partition(|tenant| tenant.extents().counts().missing > 0);
         fn names(tenants: Vec<&super::Tenant>) -> Vec<&str> {
             tenants.into_iter().map(|tenant| tenant.name.as_str()).collect()
@@ -104,7 +104,7 @@ impl Server {
     /// program no longer has our page mapped.
     pub(super) fn end_if_replaced(&mut self, id: TenantId) {
         let is_replaced = |tenant: &super::Tenant| !tenant.connection.is_open() && tenant.connection.theirs.is_let_go();
-        if self.tenants.get(id).is_some_and(is_replaced) {
+        if self.card.tenants.get(id).is_some_and(is_replaced) {
             self.process_ended(id);
         }
     }

@@ -10,11 +10,11 @@ use baton_contract::messages::{
     Answer, CorunCommand, CorunReport, FromTenant, MemoryReport, Opening, Request, TurnCommand, TurnReport,
 };
 
-use super::Server;
 use super::memory::{Attaching, MemoryEvent};
 use super::preemption::PreemptEvent;
 use super::receive::Socket;
 use super::recorder::event::What;
+use super::state::Server;
 use super::tenants::table::Tenants;
 use super::tenants::tenant::Tenant;
 use baton_books::reservations::{Need, Run};
@@ -28,7 +28,7 @@ const REQUESTS: usize = 2;
 impl Server {
     /// What somebody wants that is no tenant.
     pub(super) fn hear_stranger(&mut self, at: u32) {
-        let Some((peer, opening, descriptor)) = self.lobby.hear(at) else { return };
+        let Some((peer, opening, descriptor)) = self.front.lobby.hear(at) else { return };
         match opening {
             Opening::Hello { name, scheduling, gpu, needs, run } => {
                 let number = run;
@@ -63,9 +63,11 @@ impl Server {
 
     /// Hears all reports that a tenant has made by now.
     fn hear_reports(&mut self, id: TenantId) {
-        let Some(all) = self.tenants.get(id).map(|tenant| tenant.connection.control.heard_by_now()) else { return };
+        let Some(all) = self.card.tenants.get(id).map(|tenant| tenant.connection.control.heard_by_now()) else {
+            return;
+        };
         let is_heard = |tenant: &Tenant| tenant.connection.control.heard() >= all;
-        while !self.tenants.get(id).is_none_or(is_heard) && self.hear_next(id, Socket::Control) {}
+        while !self.card.tenants.get(id).is_none_or(is_heard) && self.hear_next(id, Socket::Control) {}
     }
 
     /// The next that a tenant says. False if there is nothing more.
@@ -94,7 +96,7 @@ impl Server {
             FromTenant::Memory(report) => return self.hear_of_memory(id, report, descriptor),
             FromTenant::Preemption(report) => return self.preemptions().heard(id, report, descriptor),
             FromTenant::Corun(CorunReport::ActivityChanged) => {
-                if let Some(tenant) = self.tenants.get_mut(id) {
+                if let Some(tenant) = self.card.tenants.get_mut(id) {
                     tenant.preemption.slice.work_begins();
                 }
                 self.look_at_activity();
@@ -132,7 +134,7 @@ impl Server {
         let FromTenant::Request(request) = message else {
             return Err("it sent a report where requests belong".to_owned());
         };
-        let Some(tenant) = self.tenants.get_mut(id) else { return Ok(()) };
+        let Some(tenant) = self.card.tenants.get_mut(id) else { return Ok(()) };
         if !tenant.connection.ask() {
             return Err("it sent a request before the last one was answered".to_owned());
         }
@@ -145,12 +147,12 @@ impl Server {
             match request {
                 // Whoever asks for memory keeps the gate from closing.
                 Request::Allocate { .. } => {
-                    self.tenants.answer(id, &Answer::TryAgain, &[]);
+                    self.card.tenants.answer(id, &Answer::TryAgain, &[]);
                     return Ok(());
                 }
                 // So does whoever opens it.
                 Request::Attach { .. } | Request::OpenEvent { .. } => {
-                    self.tenants.answer(id, &Answer::TryAgain, &[]);
+                    self.card.tenants.answer(id, &Answer::TryAgain, &[]);
                     return Ok(());
                 }
                 Request::UnmanagedMemory { .. } | Request::Context { .. } | Request::Room { .. } => {
@@ -177,14 +179,14 @@ impl Server {
             self.hear_reports(id);
         }
         // That may have been the last of it.
-        if !self.tenants.get(id).is_some_and(|tenant| tenant.connection.is_open()) {
+        if !self.card.tenants.get(id).is_some_and(|tenant| tenant.connection.is_open()) {
             return Ok(());
         }
         match request {
             Request::Allocate { at, bytes } => self.memory().allocate(id, at, bytes)?,
             Request::Free { extents } => {
                 self.memory().free(id, &extents)?;
-                self.tenants.answer(id, &Answer::Freed, &[]);
+                self.card.tenants.answer(id, &Answer::Freed, &[]);
             }
             Request::Frames { extents } => self.memory().give_frames(id, extents)?,
             Request::MakeImmovable { extents } => self.memory().make_immovable(id, &extents),
@@ -193,11 +195,11 @@ impl Server {
             }
             Request::Spare { ranges } => {
                 self.memory().spare(id, &ranges)?;
-                self.tenants.answer(id, &Answer::Noted, &[]);
+                self.card.tenants.answer(id, &Answer::Noted, &[]);
             }
             Request::Reuse { at, bytes } => {
                 self.memory().reuse(id, at, bytes)?;
-                self.tenants.answer(id, &Answer::Noted, &[]);
+                self.card.tenants.answer(id, &Answer::Noted, &[]);
             }
             Request::Export { at, bytes } => self.memory().export(id, at, bytes),
             Request::Unexport { at } => self.memory().unexport(id, at),
@@ -205,14 +207,14 @@ impl Server {
                 let exporter = TenantId(exporter);
                 if self.memory().attach(id, exporter, &key, at)? == Attaching::Unite {
                     self.unite(id, exporter);
-                    self.tenants.answer(id, &Answer::TryAgain, &[]);
+                    self.card.tenants.answer(id, &Answer::TryAgain, &[]);
                 }
             }
             Request::ExportEvent { handle } => self.memory().export_event(id, handle),
             Request::OpenEvent { handle } => {
                 if let Some(exporter) = self.memory().open_event(id, handle) {
                     self.unite(id, exporter);
-                    self.tenants.answer(id, &Answer::TryAgain, &[]);
+                    self.card.tenants.answer(id, &Answer::TryAgain, &[]);
                 }
             }
             Request::ExportDescriptors { process } => self.memory().export_descriptors(id, process),
@@ -220,7 +222,7 @@ impl Server {
                 if let Some(exporter) = self.memory().import_descriptor(id, owner) {
                     self.unite(id, exporter);
                 }
-                self.tenants.answer(id, &Answer::Noted, &[]);
+                self.card.tenants.answer(id, &Answer::Noted, &[]);
             }
         }
         Ok(())
@@ -229,19 +231,19 @@ impl Server {
     /// From here on the two are scheduled as one. Who asks for memory or an event of the other's asks again when all that it has is here
     /// too.
     fn unite(&mut self, id: TenantId, other: TenantId) {
-        let name = |id: TenantId| self.tenants.get(id).map_or("", |tenant| tenant.name.as_str());
+        let name = |id: TenantId| self.card.tenants.get(id).map_or("", |tenant| tenant.name.as_str());
         log::info!("{} and {} share memory or events: they take their turns together", name(id), name(other));
-        let decisions = self.arbiter.unite(self.now(), id, other);
+        let decisions = self.card.arbiter.unite(self.now(), id, other);
         self.note_waiting(id);
         self.carry_out(decisions);
-        for member in self.arbiter.members(id) {
+        for member in self.card.arbiter.members(id) {
             self.memory().show_offer(member);
         }
     }
 
     /// What was asked for while the gate was closed already.
     fn serve_deferred(&mut self, id: TenantId) {
-        let Some(request) = self.tenants.get_mut(id).and_then(|tenant| tenant.connection.take_deferred()) else {
+        let Some(request) = self.card.tenants.get_mut(id).and_then(|tenant| tenant.connection.take_deferred()) else {
             return;
         };
         if let Err(why) = self.serve_request(id, request) {
@@ -253,10 +255,10 @@ impl Server {
     fn hear_of_turn(&mut self, id: TenantId, report: TurnReport) {
         match report {
             TurnReport::Demand => {
-                if let Some(tenant) = self.tenants.get_mut(id) {
+                if let Some(tenant) = self.card.tenants.get_mut(id) {
                     tenant.turn.demand();
                     tenant.memory.sent_away = false;
-                    self.recorder.record(id, What::Asked);
+                    self.card.recorder.record(id, What::Asked);
                 }
                 self.tell_arbiter(id, Event::Demand);
             }
@@ -274,7 +276,7 @@ impl Server {
                 }
             }
             TurnReport::Rests { grant } | TurnReport::Works { grant } => {
-                if self.tenants.in_turn(id, grant).is_some() {
+                if self.card.tenants.in_turn(id, grant).is_some() {
                     self.tell_arbiter(id, Event::Rests(matches!(report, TurnReport::Rests { .. })));
                 }
             }
@@ -285,17 +287,17 @@ impl Server {
 
     /// A tenant's work did not end in time.
     fn goes_on(&mut self, id: TenantId) {
-        for id in self.arbiter.members(id) {
+        for id in self.card.arbiter.members(id) {
             // That is an answer too.
             self.let_in(id);
-            self.evictions.could_not_close(id);
+            self.pending.could_not_close(id);
             // Its program asks again for what it has spare memory in the way of.
-            if let Some(tenant) = self.tenants.get_mut(id) {
+            if let Some(tenant) = self.card.tenants.get_mut(id) {
                 tenant.memory.end_compaction(true);
             }
             self.memory().give_up_consolidating(id);
         }
-        let Some(tenant) = self.tenants.get_mut(id) else { return };
+        let Some(tenant) = self.card.tenants.get_mut(id) else { return };
         if tenant.preemption.is_under_way() {
             // It was asked to drain for another reason, and is about to be paused.
             return;
@@ -306,7 +308,7 @@ impl Server {
 
     /// A tenant is to leave the GPU for a moment, if it is not about to.
     fn compact(&mut self, id: TenantId) {
-        let Some(tenant) = self.tenants.get_mut(id) else { return };
+        let Some(tenant) = self.card.tenants.get_mut(id) else { return };
         let leaves = tenant.preemption.is_under_way() || tenant.turn.is_ending();
         if !leaves && tenant.memory.begin_compaction() {
             self.ask_to_leave(id);
@@ -315,9 +317,9 @@ impl Server {
 
     /// A tenant's turn begins.
     fn grant(&mut self, id: TenantId) {
-        let decided = self.start + Duration::from_micros(self.arbiter.decided_at());
+        let decided = self.clock.start + Duration::from_micros(self.card.arbiter.decided_at());
         // Who runs beside others, or with them, may still be paused: it is let in when it is resumed.
-        if self.arbiter.is_let_in_at_any_time(id) && !self.preemptions().is_on_the_gpu_or_resumed(id) {
+        if self.card.arbiter.is_let_in_at_any_time(id) && !self.preemptions().is_on_the_gpu_or_resumed(id) {
             return;
         }
         // What it has is its own again.
@@ -328,8 +330,8 @@ impl Server {
 
     /// From here on what any of a unit has may be written by the others, whether its own gate is open yet or not.
     fn all_may_write(&mut self, id: TenantId) {
-        if self.arbiter.is_united(id) {
-            self.arbiter.members(id).into_iter().for_each(|id| self.memory().may_be_written(id));
+        if self.card.arbiter.is_united(id) {
+            self.card.arbiter.members(id).into_iter().for_each(|id| self.memory().may_be_written(id));
         }
     }
 
@@ -342,24 +344,24 @@ impl Server {
             match decision {
                 Decision::Contend(id, Some(patience_micros)) => {
                     // From now on it shows that it lives.
-                    if let Some(tenant) = self.tenants.unindexed(id) {
+                    if let Some(tenant) = self.card.tenants.unindexed(id) {
                         tenant.connection.expect_signs();
                     }
-                    self.tenants.tell(id, &TurnCommand::Contended { patience_micros });
+                    self.card.tenants.tell(id, &TurnCommand::Contended { patience_micros });
                 }
-                Decision::Contend(id, None) => self.tenants.tell(id, &TurnCommand::Uncontended),
+                Decision::Contend(id, None) => self.card.tenants.tell(id, &TurnCommand::Uncontended),
                 Decision::Revoke(id) => {
                     if !self.preemptions().begin(id) {
                         self.turns().drain(id);
                     }
                 }
                 Decision::SwapIn(id) => {
-                    self.memory.swap_in(id);
-                    self.recorder.record(id, What::Chosen);
+                    self.card.memory.swap_in(id);
+                    self.card.recorder.record(id, What::Chosen);
                 }
                 Decision::Grant(id) | Decision::Reopen(id) => self.grant(id),
                 Decision::Corun(id, on) => {
-                    self.tenants.tell(id, &CorunCommand::Corun { on });
+                    self.card.tenants.tell(id, &CorunCommand::Corun { on });
                     if !on {
                         self.memory().turn_away(id);
                     }
@@ -372,11 +374,11 @@ impl Server {
 
     pub(super) fn tell_arbiter(&mut self, tenant: TenantId, event: Event) {
         let is_work = matches!(event, Event::Demand | Event::Closed | Event::Preempted);
-        if let Some(one) = self.tenants.get(tenant).filter(|_| is_work) {
-            self.turns.at_work(one.class(), one.scheduling.requests.get(), self.now());
+        if let Some(one) = self.card.tenants.get(tenant).filter(|_| is_work) {
+            self.card.turns.at_work(one.class(), one.scheduling.requests.get(), self.now());
         }
         self.set_costs();
-        let decisions = self.arbiter.handle(self.now(), tenant, event);
+        let decisions = self.card.arbiter.handle(self.now(), tenant, event);
         self.note_waiting(tenant);
         let now = self.now();
         self.turns().count(tenant, now);
@@ -386,16 +388,16 @@ impl Server {
     /// Has the arbiter decide anew.
     pub(super) fn tick(&mut self) {
         self.set_costs();
-        let decisions = self.arbiter.tick(self.now());
+        let decisions = self.card.arbiter.tick(self.now());
         self.carry_out(decisions);
     }
 
     /// Whether a tenant waits, and those that it runs with, as memory is taken from idle ones first.
     fn note_waiting(&mut self, id: TenantId) {
-        let is_waiting = self.arbiter.state(id) != State::Idle;
-        for id in self.arbiter.members(id) {
-            if self.tenants.get(id).is_some_and(|tenant| tenant.scheduling.is_waiting != is_waiting)
-                && let Some(tenant) = self.tenants.get_mut(id)
+        let is_waiting = self.card.arbiter.state(id) != State::Idle;
+        for id in self.card.arbiter.members(id) {
+            if self.card.tenants.get(id).is_some_and(|tenant| tenant.scheduling.is_waiting != is_waiting)
+                && let Some(tenant) = self.card.tenants.get_mut(id)
             {
                 tenant.scheduling.is_waiting = is_waiting;
             }
@@ -404,23 +406,23 @@ impl Server {
 
     /// What a switch to each tenant would cost now, and whether any is needed.
     fn set_costs(&mut self) {
-        for id in self.tenants.take_changed() {
-            let missing = self.tenants.get(id).map_or(0, |tenant| tenant.extents().counts().missing);
-            let cost = self.costs.copy_time(missing);
-            self.arbiter.set_cost(id, cost.as_micros() as u64);
+        for id in self.card.tenants.take_changed() {
+            let missing = self.card.tenants.get(id).map_or(0, |tenant| tenant.extents().counts().missing);
+            let cost = self.card.costs.copy_time(missing);
+            self.card.arbiter.set_cost(id, cost.as_micros() as u64);
         }
         let together = self.fit_together();
-        self.arbiter.set_together(together);
+        self.card.arbiter.set_together(together);
     }
 
     /// Acts upon what has happened, until nothing more has.
     pub(super) fn settle(&mut self) {
         loop {
-            if let Some((id, event)) = self.untold.pop_front() {
+            if let Some((id, event)) = self.card.untold.pop_front() {
                 self.tell_arbiter(id, event);
-            } else if let Some(event) = self.preemptions.next_event() {
+            } else if let Some(event) = self.card.preemptions.next_event() {
                 self.preempted(event);
-            } else if let Some(event) = self.memory.next_event() {
+            } else if let Some(event) = self.card.memory.next_event() {
                 self.remembered(event);
             } else {
                 break;
@@ -433,9 +435,9 @@ impl Server {
         match event {
             MemoryEvent::AllHere(unit) => {
                 // Those of a unit are let in one by one, as soon as each is on the GPU again.
-                let is_unit = self.arbiter.is_of_a_unit(unit);
+                let is_unit = self.card.arbiter.is_of_a_unit(unit);
                 // What was taken is where it was.
-                for member in self.arbiter.members(unit) {
+                for member in self.card.arbiter.members(unit) {
                     self.memory().untake(member);
                 }
                 if is_unit || self.preemptions().is_on_the_gpu_or_resumed(unit) {
@@ -453,7 +455,7 @@ impl Server {
             // It may have been let in before.
             MemoryEvent::Whole(id) => {
                 let is_paused = |tenant: &Tenant| tenant.preemption.is_paused();
-                if self.arbiter.is_let_in_at_any_time(id) && self.tenants.get(id).is_some_and(is_paused) {
+                if self.card.arbiter.is_let_in_at_any_time(id) && self.card.tenants.get(id).is_some_and(is_paused) {
                     self.grant(id);
                 }
             }
@@ -479,7 +481,7 @@ impl Server {
                 self.serve_deferred(tenant);
             }
             PreemptEvent::Back(id) => {
-                if self.arbiter.state(id) == State::Leaving {
+                if self.card.arbiter.state(id) == State::Leaving {
                     // It is to leave before it was let in, and a call of it waits.
                     self.tell_arbiter(id, Event::Preempted);
                 }
@@ -491,7 +493,7 @@ impl Server {
             // At once: it runs already, and nobody may come in between.
             PreemptEvent::Running(id) => self.tell_arbiter(id, Event::Resident),
             PreemptEvent::Moved => self.look_at_activity(),
-            PreemptEvent::LetGo(id) => self.memory.let_go(id),
+            PreemptEvent::LetGo(id) => self.card.memory.let_go(id),
             PreemptEvent::Lost { tenant, why } => self.kill(tenant, why),
         }
     }
@@ -500,41 +502,41 @@ impl Server {
     /// descheduled may go on launching.
     pub(super) fn look_at_activity(&mut self) {
         let now = self.now();
-        let changes = self.corun.changes();
+        let changes = self.card.corun.changes();
         let usual = |tenants: &Tenants, id: TenantId| tenants.get(id)?.scheduling.requests.get();
         for (id, busy) in &changes {
-            self.arbiter.set_busy(now, *id, *busy);
+            self.card.arbiter.set_busy(now, *id, *busy);
             self.turns().count(*id, now);
             if !busy {
                 self.turns().read_requests(*id);
             }
-            self.turns.at_work(Class::Latency, usual(&self.tenants, *id), now);
+            self.card.turns.at_work(Class::Latency, usual(&self.card.tenants, *id), now);
         }
         self.turns().limit_holders(now);
-        if self.corun.is_allowed() {
+        if self.card.corun.is_allowed() {
             self.preemptions().set_slices(&changes);
         }
-        let usual = changes.iter().filter(|(_, busy)| *busy).filter_map(|(id, _)| usual(&self.tenants, *id)).max();
-        let (together, overdue) = (self.arbiter.is_together(), self.arbiter.is_anybody_overdue());
-        let verdict = self.corun.judge(now, together, overdue, usual);
-        self.arbiter.set_pressure(now, verdict.pressure);
-        let holders = self.arbiter.holders();
+        let usual = changes.iter().filter(|(_, busy)| *busy).filter_map(|(id, _)| usual(&self.card.tenants, *id)).max();
+        let (together, overdue) = (self.card.arbiter.is_together(), self.card.arbiter.is_anybody_overdue());
+        let verdict = self.card.corun.judge(now, together, overdue, usual);
+        self.card.arbiter.set_pressure(now, verdict.pressure);
+        let holders = self.card.arbiter.holders();
         holders.iter().for_each(|id| self.turns().count(*id, now));
         let off: Vec<TenantId> = holders.into_iter().filter(|id| verdict.off && self.makes_way(*id)).collect();
-        let on = self.tenants.index().descheduled();
+        let on = self.card.tenants.index().descheduled();
         on.into_iter().filter(|id| !off.contains(id)).for_each(|id| self.preemptions().reschedule(id));
         off.iter().for_each(|id| self.preemptions().deschedule(*id));
         // What they launch while their work is descheduled runs later, and is there when they go on.
-        let there = |id: &TenantId| self.tenants.get(*id).is_some_and(|tenant| tenant.preemption.is_descheduled());
+        let there = |id: &TenantId| self.card.tenants.get(*id).is_some_and(|tenant| tenant.preemption.is_descheduled());
         let all_descheduled = !off.is_empty() && off.iter().all(there);
-        self.corun.let_pass(verdict.pressure == Pressure::Passing || all_descheduled);
+        self.card.corun.let_pass(verdict.pressure == Pressure::Passing || all_descheduled);
     }
 
     /// Whether a tenant is one that runs beside urgent ones, and is not just asked for anything else.
     fn makes_way(&self, id: TenantId) -> bool {
-        let Some(tenant) = self.tenants.get(id) else { return false };
-        let drains = tenant.turn.is_ending() || self.evictions.has_drain(id) || tenant.memory.is_compacting();
-        let has_turn = self.arbiter.state(id) == State::Running && tenant.class() != Class::Latency;
+        let Some(tenant) = self.card.tenants.get(id) else { return false };
+        let drains = tenant.turn.is_ending() || self.pending.has_drain(id) || tenant.memory.is_compacting();
+        let has_turn = self.card.arbiter.state(id) == State::Running && tenant.class() != Class::Latency;
         has_turn
             && !tenant.preemption.is_under_way()
             && !drains
@@ -545,15 +547,15 @@ impl Server {
     /// Whether all tenants can run at the same time.
     pub(super) fn fit_together(&mut self) -> bool {
         // Who has no memory yet has nothing on the GPU either.
-        self.corun.is_allowed_now()
-            && self.memory().wanted_bytes() <= self.memory.arena().capacity()
-            && self.tenants.index().can_all_corun()
+        self.card.corun.is_allowed_now()
+            && self.memory().wanted_bytes() <= self.card.memory.arena().capacity()
+            && self.card.tenants.index().can_all_corun()
     }
 
     /// Somebody's memory has to go after all.
     fn part(&mut self) {
-        self.corun.part();
-        self.stop.wake();
+        self.card.corun.part();
+        self.steering.stop.wake();
     }
 }
 

@@ -8,12 +8,14 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// From the ground up. Those of one line do not know each other.
-const FLOORS: [&[&str]; 12] = [
+const FLOORS: [&[&str]; 14] = [
     &["event_loop", "tuning"],
     &["tenants"],
     &["recorder", "cost_model"],
-    &["lobby", "corun", "outsiders"],
+    &["options"],
+    &["lobby", "corun", "outsiders", "pending"],
     &["memory", "preemption", "turns"],
+    &["state"],
     &["parts"],
     &["depart"],
     &["receive", "unresponsive"],

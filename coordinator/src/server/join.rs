@@ -14,14 +14,15 @@ use baton_views::quota::{Met, Quota};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use super::lobby::{FULL, Lacks, Newcomer, Refused, refuse};
+use super::options::{Isolation, Options};
 use super::recorder::event::What;
+use super::state::Server;
 use super::tenants::connection::{Connection, Pages};
 use super::tenants::peer::Peer;
 use super::tenants::process::Process;
 use super::tenants::shared::{Shared, TenantsPage};
 use super::tenants::table::Tenants;
 use super::tenants::tenant::{Stuck, Tenant};
-use super::{Isolation, Options, Server};
 use baton_books::reservations::Need;
 use baton_policy::arbiter::Event;
 
@@ -39,14 +40,14 @@ impl Server {
         gpu: [u8; 16],
         sent: Option<OwnedFd>,
     ) {
-        if let Some(closed) = self.lobby.closed(Refusal::Failed) {
+        if let Some(closed) = self.front.lobby.closed(Refusal::Failed) {
             return refuse(&mut peer, closed);
         }
         let guest = peer.guest();
-        if let Some(kept_out) = self.lobby.kept_out(guest) {
+        if let Some(kept_out) = self.front.lobby.kept_out(guest) {
             return refuse(&mut peer, kept_out);
         }
-        if let Some(never) = need.and_then(|need| self.memory.never_has(&self.tenants, need)) {
+        if let Some(never) = need.and_then(|need| self.card.memory.never_has(&self.card.tenants, need)) {
             return refuse(&mut peer, (Refusal::Failed, never));
         }
         let process = match self.process_of(&peer, gpu, sent) {
@@ -58,24 +59,25 @@ impl Server {
         met.iter().for_each(|met| log::warn!("{name} is scheduled otherwise than it asked for: {met}"));
         let newcomer = Newcomer { peer, name, process, scheduling, met, need };
         // Others may have come before it, and wait until this round ends.
-        let is_behind = self.first_newcomer().is_some() || need.is_some() && self.lobby.waiting().next().is_some();
+        let is_behind =
+            self.first_newcomer().is_some() || need.is_some() && self.front.lobby.waiting().next().is_some();
         let lacks = self.lacks(&newcomer);
         if lacks == Lacks::Nothing && !is_behind {
             return self.welcome(newcomer);
         }
-        match self.lobby.full(guest) {
+        match self.front.lobby.full(guest) {
             Some(full) => refuse(&mut { newcomer }.peer, full),
-            None => self.lobby.wait(newcomer, lacks.bytes()),
+            None => self.front.lobby.wait(newcomer, lacks.bytes()),
         }
     }
 
     /// What a newcomer lacks, for now.
     pub(super) fn lacks(&self, newcomer: &Newcomer) -> Lacks {
         let guest = newcomer.peer.guest();
-        if self.lobby.kept_out(guest).is_some() || !is_room_for(&self.tenants, &self.options, guest) {
+        if self.front.lobby.kept_out(guest).is_some() || !is_room_for(&self.card.tenants, &self.options, guest) {
             return Lacks::Place;
         }
-        match newcomer.need.map_or(0, |need| self.memory.lacking(&self.tenants, need)) {
+        match newcomer.need.map_or(0, |need| self.card.memory.lacking(&self.card.tenants, need)) {
             0 => Lacks::Nothing,
             bytes => Lacks::Memory(bytes),
         }
@@ -83,15 +85,15 @@ impl Server {
 
     /// Who may come in first of those who wait.
     fn first_newcomer(&self) -> Option<usize> {
-        if self.tenants.len() >= self.options.tuning.max_tenants {
+        if self.card.tenants.len() >= self.options.tuning.max_tenants {
             return None;
         }
-        self.lobby.first(self.options.tuning.max_wait, |newcomer| self.lacks(newcomer))
+        self.front.lobby.first(self.options.tuning.max_wait, |newcomer| self.lacks(newcomer))
     }
 
     /// The process that greets, or why it is not let in.
     fn process_of(&self, peer: &Peer, gpu: [u8; 16], sent: Option<OwnedFd>) -> Result<Process, Refused> {
-        let ours = self.memory.gpu();
+        let ours = self.card.memory.gpu();
         if gpu != ours.uuid {
             let text = format!(
                 "this coordinator serves {} ({}), the program uses {}",
@@ -110,21 +112,21 @@ impl Server {
     /// Lets those in who have waited for the longest, as many as there is room for.
     pub(super) fn welcome_newcomers(&mut self) {
         while let Some(at) = self.first_newcomer() {
-            let Some(newcomer) = self.lobby.take(at) else { return };
+            let Some(newcomer) = self.front.lobby.take(at) else { return };
             self.welcome(newcomer);
         }
-        if self.tenants.is_empty() {
+        if self.card.tenants.is_empty() {
             self.refuse_those_in_vain();
         }
     }
 
     /// With nobody here there is as much memory as there can be.
     fn refuse_those_in_vain(&mut self) {
-        let never_has = |newcomer: &Newcomer| self.memory.never_has(&self.tenants, newcomer.need?);
+        let never_has = |newcomer: &Newcomer| self.card.memory.never_has(&self.card.tenants, newcomer.need?);
         let refused = |(at, (newcomer, _))| Some((at, never_has(newcomer)?));
-        let all: Vec<(usize, String)> = self.lobby.waiting().enumerate().filter_map(refused).collect();
+        let all: Vec<(usize, String)> = self.front.lobby.waiting().enumerate().filter_map(refused).collect();
         for (at, why) in all.into_iter().rev() {
-            if let Some(mut newcomer) = self.lobby.take(at) {
+            if let Some(mut newcomer) = self.front.lobby.take(at) {
                 refuse(&mut newcomer.peer, (Refusal::Failed, why));
             }
         }
@@ -132,8 +134,10 @@ impl Server {
 
     /// From here on nobody is let in, also none of those who wait for that.
     pub(super) fn send_newcomers_away(&mut self) {
-        self.lobby.close();
-        while let (Some(mut newcomer), Some(closed)) = (self.lobby.take(0), self.lobby.closed(Refusal::Failed)) {
+        self.front.lobby.close();
+        while let (Some(mut newcomer), Some(closed)) =
+            (self.front.lobby.take(0), self.front.lobby.closed(Refusal::Failed))
+        {
             refuse(&mut newcomer.peer, closed);
         }
     }
@@ -141,16 +145,16 @@ impl Server {
     /// A program is about to come for whom this one asks: what it will find.
     pub(super) fn answer_expect(&mut self, mut peer: Peer) {
         // Whoever comes again finds nobody then, and starts another coordinator.
-        if let Some(closed) = self.lobby.closed(Refusal::Busy) {
+        if let Some(closed) = self.front.lobby.closed(Refusal::Busy) {
             return refuse(&mut peer, closed);
         }
         let guest = peer.guest();
-        let (bytes, all) = (self.memory().offer_of_later(guest), self.memory.most_of(guest));
-        let offer = Admission::Offer { gpu: self.memory.gpu().uuid, driver: self.options.driver, bytes, all };
+        let (bytes, all) = (self.memory().offer_of_later(guest), self.card.memory.most_of(guest));
+        let offer = Admission::Offer { gpu: self.card.memory.gpu().uuid, driver: self.options.driver, bytes, all };
         // Before the answer, after which it may have ended, and others go on for it.
-        self.outsiders.expect(link::peer(peer.as_fd()).and_then(|peer| peer.process));
+        self.card.outsiders.expect(link::peer(peer.as_fd()).and_then(|peer| peer.process));
         if peer.send(&offer, &[]).is_ok() {
-            self.lobby.stays(peer);
+            self.front.lobby.stays(peer);
         }
     }
 
@@ -161,18 +165,18 @@ impl Server {
                 let scheduling = tenant.scheduling.wanted;
                 let joined = What::Joined { name: tenant.name.as_str().into(), class: tenant.class() };
                 log::info!("{} ({}, {}) joined", tenant.name, tenant.class(), tenant.connection.process);
-                self.outsiders.expect(tenant.connection.process.pid());
-                if self.tenants.is_empty() {
-                    self.memory.nobody_is_here();
+                self.card.outsiders.expect(tenant.connection.process.pid());
+                if self.card.tenants.is_empty() {
+                    self.card.memory.nobody_is_here();
                 }
-                match self.tenants.add(tenant) {
+                match self.card.tenants.add(tenant) {
                     Ok(id) => {
-                        met.into_iter().for_each(|met| self.tenants.met(id, met));
-                        self.recorder.record(id, joined);
+                        met.into_iter().for_each(|met| self.card.tenants.met(id, met));
+                        self.card.recorder.record(id, joined);
                         self.will_tell(id, Event::Joined { scheduling });
                     }
                     Err(error) => {
-                        self.corun.leave(self.tenants.next_id());
+                        self.card.corun.leave(self.card.tenants.next_id());
                         log::error!("a connection cannot be watched: {error}");
                     }
                 }
@@ -203,16 +207,16 @@ impl Server {
         let (total, could_have) = self.memory().first_offer(control.guest());
         page.arena_bytes.store(total, Relaxed);
         page.could_have_bytes.store(could_have, Relaxed);
-        let id = self.tenants.next_id();
-        if let Err(error) = self.corun.join(id, process.domain(), scheduling.class) {
+        let id = self.card.tenants.next_id();
+        if let Err(error) = self.card.corun.join(id, process.domain(), scheduling.class) {
             return Err((control, error));
         }
-        let is_sent = self.corun.place(id).is_some_and(|(slot, [activity, elsewhere])| {
+        let is_sent = self.card.corun.place(id).is_some_and(|(slot, [activity, elsewhere])| {
             let files = [page_file.into(), sent.into(), requests.into(), activity, elsewhere];
             control.send(&Admission::Welcome { tenant: id.0, slot }, &files).is_ok()
         });
         if !is_sent {
-            self.corun.leave(id);
+            self.card.corun.leave(id);
             return Err((control, io::ErrorKind::BrokenPipe.into()));
         }
         let pages = Pages { coordinators: page, tenants: theirs };
@@ -230,13 +234,13 @@ impl Server {
     /// The quota that keeps a guest's program waiting, if it is one that does.
     pub(super) fn quota_in_the_way_of(&self, newcomer: &Newcomer) -> Option<Met> {
         let most = self.options.quotas.tenants(self.options.tuning.max_tenants);
-        let has = self.tenants.of_guests().of(newcomer.peer.guest()?);
+        let has = self.card.tenants.of_guests().of(newcomer.peer.guest()?);
         (has >= most).then(|| Met { quota: Quota::Tenants, most: most.to_string(), asked: (has + 1).to_string() })
     }
 
     /// A name that tells the tenant from the others: the one it gave, with a number if that is taken.
     fn free_name(&self, name: String) -> String {
-        let taken = |name: &str| self.tenants.iter().any(|(_, tenant)| tenant.name == name);
+        let taken = |name: &str| self.card.tenants.iter().any(|(_, tenant)| tenant.name == name);
         if !taken(&name) {
             return name;
         }

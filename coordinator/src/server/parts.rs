@@ -1,6 +1,6 @@
 //! The owners of the server's state, each with what it needs of the others for its work.
 
-use super::Server;
+use super::state::Server;
 use super::tenants::peer::Peer;
 use super::{memory, preemption, turns};
 use baton_policy::arbiter::{Event, TenantId};
@@ -8,49 +8,50 @@ use baton_policy::arbiter::{Event, TenantId};
 impl Server {
     /// The arbiter's clock: microseconds since the start.
     pub(super) fn now(&self) -> u64 {
-        self.start.elapsed().as_micros() as u64
+        self.clock.start.elapsed().as_micros() as u64
     }
 
     /// Memory, with all that is needed to manage it.
     pub(super) fn memory(&mut self) -> memory::Handle<'_> {
-        self.memory.with(&mut self.tenants, &self.arbiter, &mut self.recorder, &mut self.costs)
+        self.card.memory.with(&mut self.card.tenants, &self.card.arbiter, &mut self.card.recorder, &mut self.card.costs)
     }
 
     /// Preemptions, with all that is needed to carry them out.
     pub(super) fn preemptions(&mut self) -> preemption::Access<'_> {
         preemption::Access {
-            preemptions: &mut self.preemptions,
-            tenants: &mut self.tenants,
-            arbiter: &self.arbiter,
-            recorder: &mut self.recorder,
+            preemptions: &mut self.card.preemptions,
+            tenants: &mut self.card.tenants,
+            arbiter: &self.card.arbiter,
+            recorder: &mut self.card.recorder,
         }
     }
 
     /// Turns, with all that is needed for them.
     pub(super) fn turns(&mut self) -> turns::Access<'_> {
         turns::Access {
-            turns: &mut self.turns,
-            tenants: &mut self.tenants,
-            arbiter: &self.arbiter,
-            recorder: &mut self.recorder,
+            turns: &mut self.card.turns,
+            tenants: &mut self.card.tenants,
+            arbiter: &self.card.arbiter,
+            recorder: &mut self.card.recorder,
         }
     }
 
     /// Whom somebody calls so who asks for something to be done about it. A guest may ask that for its user's own programs, as far as no
     /// others go with them, and learns nothing of others.
     pub(super) fn called(&self, name: &str, by: &Peer) -> Result<TenantId, String> {
-        let found = self.tenants.iter().find(|(_, tenant)| tenant.name == name && tenant.connection.is_open());
+        let found = self.card.tenants.iter().find(|(_, tenant)| tenant.name == name && tenant.connection.is_open());
         let found = found.map(|(id, _)| id);
         if let Some(user) = by.guest() {
-            let is_its =
-                |id: &TenantId| self.tenants.get(*id).is_some_and(|one| one.connection.control.guest() == Some(user));
+            let is_its = |id: &TenantId| {
+                self.card.tenants.get(*id).is_some_and(|one| one.connection.control.guest() == Some(user))
+            };
             let mine = found.filter(is_its).ok_or_else(|| {
                 format!(
                     "user {user} has no program called {} here; only root and the user who runs this coordinator may steer others'",
                     name.escape_default()
                 )
             })?;
-            return match self.arbiter.members(mine).iter().all(is_its) {
+            return match self.card.arbiter.members(mine).iter().all(is_its) {
                 true => Ok(mine),
                 false => Err(format!(
                     "{name} shares memory with programs of other users, which would go with it; only root and the user who runs \
@@ -63,7 +64,7 @@ impl Server {
 
     /// A tenant that nobody else waits for is to leave the GPU all the same, with all that it runs with.
     pub(super) fn ask_to_leave(&mut self, id: TenantId) {
-        if self.arbiter.is_united(id) {
+        if self.card.arbiter.is_united(id) {
             self.will_tell(id, Event::Grown);
         } else {
             self.turns().ask_to_leave(id);
@@ -72,6 +73,6 @@ impl Server {
 
     /// The arbiter is to hear this, before anything else is done.
     pub(super) fn will_tell(&mut self, id: TenantId, event: Event) {
-        self.untold.push_back((id, event));
+        self.card.untold.push_back((id, event));
     }
 }

@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use baton_contract::link::Received;
 use baton_contract::messages::{Channels, FromTenant, MemoryReport, Message as _, PreemptionReport};
 
-use super::Server;
+use super::state::Server;
 use baton_policy::arbiter::TenantId;
 
 /// One of a tenant's two sockets.
@@ -25,7 +25,7 @@ pub(super) type Told = (FromTenant, Option<OwnedFd>);
 impl Server {
     /// The next thing that a tenant says, or why it makes no sense; none if there is nothing more.
     pub(super) fn receive(&mut self, id: TenantId, socket: Socket) -> Option<Result<Told, String>> {
-        let tenant = self.tenants.get_mut(id).filter(|tenant| tenant.connection.is_open())?;
+        let tenant = self.card.tenants.get_mut(id).filter(|tenant| tenant.connection.is_open())?;
         let peer = match socket {
             Socket::Control => &mut tenant.connection.control,
             Socket::Requests => &mut tenant.connection.requests,
@@ -46,7 +46,7 @@ impl Server {
         let came = descriptors.len();
         let decoded = FromTenant::decode(&message).and_then(|(gpu, message)| peer.check(gpu).map(|()| message));
         let decoded = if truncated { decoded.map(|message| self.without_descriptors(id, message)) } else { decoded };
-        if let Some(tenant) = self.tenants.get_mut(id) {
+        if let Some(tenant) = self.card.tenants.get_mut(id) {
             tenant.connection.hear();
         }
         let message = decoded.and_then(|message| message.expect(came)).map_err(|error| error.to_string());
@@ -57,7 +57,7 @@ impl Server {
     fn without_descriptors(&self, id: TenantId, message: FromTenant) -> FromTenant {
         match message {
             FromTenant::Preemption(PreemptionReport::Channels { begun, .. }) => {
-                let name = self.tenants.get(id).map_or("", |tenant| &tenant.name);
+                let name = self.card.tenants.get(id).map_or("", |tenant| &tenant.name);
                 log::warn!(
                     "{name} cannot be preempted, because the coordinator can open no more descriptors: start it with a \
                      higher `ulimit -n`"

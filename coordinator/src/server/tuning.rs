@@ -4,7 +4,6 @@
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use super::micros;
 use crate::device::wake::Waker;
 use baton_policy::arbiter::{Micros, SHARE};
 use baton_policy::bursts::Rules;
@@ -58,4 +57,9 @@ impl Tuner {
             self.waker.wake();
         }
     }
+}
+
+/// A time for the arbiter.
+pub(super) fn micros(time: Duration) -> Micros {
+    Micros::try_from(time.as_micros()).unwrap_or(Micros::MAX)
 }

@@ -8,38 +8,11 @@
 
 use std::time::{Duration, Instant};
 
-use super::Server;
 use super::memory::Obstacle;
+use super::state::Server;
 use super::tenants::memory::Notice;
 use super::tenants::tenant::Tenant;
 use baton_policy::arbiter::{Event, State, TenantId};
-
-/// What becomes of tenants that do not answer, if others wait for what cannot be taken of them: their work where it cannot be paused, memory
-/// that cannot move.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OnStuck {
-    /// Without it guests are killed, and for programs of the coordinator's user others wait.
-    pub what: Option<Stuck>,
-    /// For how long others wait at least.
-    pub after: Duration,
-}
-
-/// What becomes of such a tenant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stuck {
-    /// Others wait for it.
-    Wait,
-    /// Its process is killed.
-    Kill,
-}
-
-impl OnStuck {
-    /// After how long a tenant is killed, if it ever is.
-    pub(super) fn killed_after(self, is_guest: bool) -> Option<Duration> {
-        let usual = if is_guest { Stuck::Kill } else { Stuck::Wait };
-        (self.what.unwrap_or(usual) == Stuck::Kill).then_some(self.after)
-    }
-}
 
 /// How often it is looked whether anybody waits for one that could be killed.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -51,7 +24,7 @@ const SILENCE: Duration = Duration::from_millis(400);
 impl Server {
     /// When those who have the GPU are looked at next.
     pub(super) fn next_look_at_holders(&self) -> Option<Instant> {
-        self.arbiter.contended().map(|_| self.looked_at_holders + LOOK)
+        self.card.arbiter.contended().map(|_| self.clock.looked_at_holders + LOOK)
     }
 
     /// While others wait, nobody has the GPU who does not answer.
@@ -59,13 +32,13 @@ impl Server {
         if self.next_look_at_holders().is_none_or(|at| Instant::now() < at) {
             return;
         }
-        self.looked_at_holders = Instant::now();
-        let patience = Duration::from_micros(self.arbiter.contended().unwrap_or(0));
-        for id in self.arbiter.holders() {
-            let is_running = self.arbiter.state(id) == State::Running;
+        self.clock.looked_at_holders = Instant::now();
+        let patience = Duration::from_micros(self.card.arbiter.contended().unwrap_or(0));
+        for id in self.card.arbiter.holders() {
+            let is_running = self.card.arbiter.state(id) == State::Running;
             // One that cannot be paused can only be waited for.
             let can_be = |tenant: &&mut Tenant| is_running && tenant.preemption.works();
-            let Some(tenant) = self.tenants.unindexed(id).filter(can_be) else { continue };
+            let Some(tenant) = self.card.tenants.unindexed(id).filter(can_be) else { continue };
             if tenant.connection.is_silent(patience + SILENCE) {
                 self.leave_out(id);
             }
@@ -74,13 +47,13 @@ impl Server {
 
     /// A tenant is not waited for.
     fn leave_out(&mut self, id: TenantId) {
-        let Some(tenant) = self.tenants.get_mut(id).filter(|tenant| tenant.scheduling.left_out.is_none()) else {
+        let Some(tenant) = self.card.tenants.get_mut(id).filter(|tenant| tenant.scheduling.left_out.is_none()) else {
             return;
         };
         log::warn!("{} does not answer: others go on without it, with its memory if they need that", tenant.name);
         tenant.scheduling.left_out = Some(Instant::now());
         tenant.scheduling.was_stopped = tenant.connection.process.is_stopped() == Some(true);
-        if self.arbiter.state(id) == State::Arriving {
+        if self.card.arbiter.state(id) == State::Arriving {
             self.memory().end_swap_in(id);
         }
         self.will_tell(id, Event::Suspended);
@@ -88,8 +61,8 @@ impl Server {
 
     /// A tenant's time has come, if it has not answered.
     pub(super) fn look_whether_it_answers(&mut self, id: TenantId) {
-        let is_off = self.arbiter.state(id).is_off_the_gpu();
-        let Some(tenant) = self.tenants.get(id) else { return };
+        let is_off = self.card.arbiter.state(id).is_off_the_gpu();
+        let Some(tenant) = self.card.tenants.get(id) else { return };
         if is_off && tenant.is_to_be_taken() {
             let is_in_driver = tenant.is_in_driver();
             if is_in_driver {
@@ -113,7 +86,7 @@ impl Server {
         let lives = |tenant: &&mut Tenant| {
             (tenant.lives_on() || tenant.is_in_driver()) && tenant.memory.to_be_unmapped().is_empty()
         };
-        let Some(tenant) = self.tenants.get_mut(id).filter(lives) else { return false };
+        let Some(tenant) = self.card.tenants.get_mut(id).filter(lives) else { return false };
         let returns = tenant.may_return_in_place() && tenant.memory.return_in_place();
         log::debug!("{id:?} lives and cannot answer: it returns in place now: {returns}");
         if returns {
@@ -127,7 +100,7 @@ impl Server {
     pub(super) fn kill_if_stuck(&mut self, id: TenantId) {
         let now = Instant::now();
         let Some(waited) = self.waited_in_vain(id, now) else { return };
-        let Some(tenant) = self.tenants.get_mut(id) else { return };
+        let Some(tenant) = self.card.tenants.get_mut(id) else { return };
         // Nothing else can be done; nor will that change.
         tenant.scheduling.stuck.killed_after = None;
         let (name, process, guest) = (&tenant.name, &tenant.connection.process, tenant.connection.control.guest());
@@ -140,18 +113,18 @@ impl Server {
             }
         }
         if let Some(user) = guest {
-            self.lobby.keep_out(user, waited);
+            self.front.lobby.keep_out(user, waited);
         }
     }
 
     /// How long others have waited for one whose time is over.
     fn waited_in_vain(&mut self, id: TenantId, now: Instant) -> Option<Duration> {
-        let tenant = self.tenants.get(id)?;
+        let tenant = self.card.tenants.get(id)?;
         let is_due = tenant.killed_at().is_some_and(|at| at <= now);
         let may_be = is_due || tenant.next_look_for_life().is_some();
         let is_waited_for = may_be && self.is_waited_for(id);
         let keeps_turn = may_be && self.keeps_the_turn_from_others(id);
-        let tenant = self.tenants.get_mut(id)?;
+        let tenant = self.card.tenants.get_mut(id)?;
         let mute = tenant.mute_for(is_waited_for || keeps_turn);
         if mute.is_some() || !is_due {
             return mute;
@@ -164,19 +137,19 @@ impl Server {
 
     /// Whether it is one's turn, or its turn is to end, and another user's program waits for the next one.
     fn keeps_the_turn_from_others(&self, id: TenantId) -> bool {
-        let guest = |id: TenantId| self.tenants.get(id).and_then(|tenant| tenant.connection.control.guest());
-        let has_it = self.arbiter.is_to_leave(id) || self.arbiter.state(id) == State::Arriving;
-        let waits = |other: TenantId| self.arbiter.state(other) == State::Waiting && guest(other) != guest(id);
-        has_it && self.tenants.iter().any(|(other, _)| waits(other))
+        let guest = |id: TenantId| self.card.tenants.get(id).and_then(|tenant| tenant.connection.control.guest());
+        let has_it = self.card.arbiter.is_to_leave(id) || self.card.arbiter.state(id) == State::Arriving;
+        let waits = |other: TenantId| self.card.arbiter.state(other) == State::Waiting && guest(other) != guest(id);
+        has_it && self.card.tenants.iter().any(|(other, _)| waits(other))
     }
 
     /// Whether somebody waits for memory that this one has and does not give up. Programs that wait try again and again, so what they
     /// have asked for at this moment says nothing. What can be taken of it goes to them before that.
     fn is_waited_for(&self, id: TenantId) -> bool {
-        self.tenants.iter().any(|(other, tenant)| {
-            let has_failed = || self.arbiter.prospect(other, self.now()).is_some_and(|prospect| prospect.failed);
-            let waits = self.memory.is_asked_by(other) || tenant.memory.is_told(Notice::PutOff) || has_failed();
-            let is_in_the_way = || match self.memory.obstacle(other, &self.tenants) {
+        self.card.tenants.iter().any(|(other, tenant)| {
+            let has_failed = || self.card.arbiter.prospect(other, self.now()).is_some_and(|prospect| prospect.failed);
+            let waits = self.card.memory.is_asked_by(other) || tenant.memory.is_told(Notice::PutOff) || has_failed();
+            let is_in_the_way = || match self.card.memory.obstacle(other, &self.card.tenants) {
                 Some(Obstacle::Held(whom, _) | Obstacle::Arena(whom, _)) => whom.contains(&id),
                 _ => false,
             };
@@ -186,13 +159,13 @@ impl Server {
 
     /// Something came from a tenant.
     pub(super) fn shows_life(&mut self, id: TenantId) {
-        let Some(tenant) = self.tenants.get(id).filter(|tenant| tenant.is_left_out()) else { return };
-        if !self.arbiter.state(id).is_off_the_gpu() {
+        let Some(tenant) = self.card.tenants.get(id).filter(|tenant| tenant.is_left_out()) else { return };
+        if !self.card.arbiter.state(id).is_off_the_gpu() {
             return;
         }
         if !tenant.preemption.is_under_way() || tenant.preemption.has_passed() {
             log::info!("{} answers again", tenant.name);
-            if let Some(tenant) = self.tenants.get_mut(id).filter(|tenant| !tenant.scheduling.was_stopped) {
+            if let Some(tenant) = self.card.tenants.get_mut(id).filter(|tenant| !tenant.scheduling.was_stopped) {
                 tenant.connection.be_more_patient();
             }
             self.memory().untake(id);
@@ -206,14 +179,14 @@ impl Server {
             let since = tenant.scheduling.left_out.filter(|_| !tenant.memory.is_taken());
             since.is_some_and(|since| tenant.connection.was_heard_after(since))
         };
-        if self.tenants.get(id).is_some_and(has_answered) {
+        if self.card.tenants.get(id).is_some_and(has_answered) {
             self.shows_life(id);
         }
     }
 
     /// It is left out no longer, unless a user wants that.
     pub(super) fn let_in(&mut self, id: TenantId) {
-        if let Some(tenant) = self.tenants.get_mut(id)
+        if let Some(tenant) = self.card.tenants.get_mut(id)
             && tenant.scheduling.left_out.take().is_some()
         {
             self.resume(id);
@@ -223,10 +196,10 @@ impl Server {
     /// Nobody wants it to be off the GPU any more, as far as whoever says so is concerned.
     pub(super) fn resume(&mut self, id: TenantId) {
         let is_out = |id: &TenantId| {
-            let scheduling = self.tenants.get(*id).map(|tenant| &tenant.scheduling);
+            let scheduling = self.card.tenants.get(*id).map(|tenant| &tenant.scheduling);
             scheduling.is_some_and(|it| it.suspended.is_some() || it.left_out.is_some())
         };
-        if !self.arbiter.members(id).iter().any(is_out) {
+        if !self.card.arbiter.members(id).iter().any(is_out) {
             self.will_tell(id, Event::Unsuspended);
         }
     }

@@ -1,20 +1,20 @@
 //! What has happened: what traces, live views and logs are made of.
 
-use crate::server::Server;
+use crate::server::state::Server;
 use crate::server::tenants::peer::Peer;
 use baton_policy::arbiter::TenantId;
 
 impl Server {
     /// Sends a tool what has happened, from the event of this number on.
     pub(in crate::server) fn answer_events(&mut self, mut peer: Peer, next: u64) {
-        let (all, now): (Vec<TenantId>, _) = (self.tenants.ids().collect(), self.now());
+        let (all, now): (Vec<TenantId>, _) = (self.card.tenants.ids().collect(), self.now());
         for id in all {
             self.turns().read_requests(id);
             self.turns().count(id, now);
-            self.recorder.complete(id);
+            self.card.recorder.complete(id);
         }
-        if super::send(&mut peer, &self.recorder.history(next)) {
-            self.lobby.reads(peer);
+        if super::send(&mut peer, &self.card.recorder.history(next)) {
+            self.front.lobby.reads(peer);
         }
     }
 }

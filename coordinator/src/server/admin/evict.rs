@@ -1,40 +1,15 @@
 //! Eviction on request.
 
-use std::time::Instant;
-
 use super::set::say;
-use crate::server::Server;
 use crate::server::memory::Evicted;
+use crate::server::pending::{Eviction, Stage};
+use crate::server::state::Server;
 use crate::server::tenants::peer::Peer;
-use crate::server::tenants::table::Tenants;
 use crate::server::tenants::tenant::Tenant;
-use baton_policy::arbiter::{State, TenantId};
+use baton_policy::arbiter::State;
 
 /// So many requests to evict a tenant wait at most: each is a connection.
 const MOST: usize = 256;
-
-/// Those who wait until a tenant has been evicted.
-#[derive(Default)]
-pub(in crate::server) struct Evictions {
-    waiting: Vec<Eviction>,
-}
-
-struct Eviction {
-    tenant: TenantId,
-    /// Who waits for it; none: it is done also if nobody does.
-    peer: Option<Peer>,
-    /// The tenant's last grant when that was asked for: with another one, it is in use again.
-    grant: u64,
-    stage: Stage,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Stage {
-    /// The tenant has not been asked for anything yet, or could not do it.
-    Asked,
-    /// It was asked to close its gate for this.
-    Draining,
-}
 
 /// What is next for one of them.
 enum Next {
@@ -47,35 +22,16 @@ enum Next {
 const IN_USE: Next = Next::Over(Err("the program is in use again; `baton suspend` it first"));
 const HAS_LEFT: Next = Next::Over(Err("the program has left"));
 
-impl Evictions {
-    /// A tenant's work did not end in time: it is asked again.
-    pub(in crate::server) fn could_not_close(&mut self, tenant: TenantId) {
-        let its = self.waiting.iter_mut().filter(|eviction| eviction.tenant == tenant);
-        its.for_each(|eviction| eviction.stage = Stage::Asked);
-    }
-
-    /// When one of them goes on by itself.
-    pub(in crate::server) fn next_timer(&self, tenants: &Tenants) -> Option<Instant> {
-        let asked = self.waiting.iter().filter(|eviction| eviction.stage == Stage::Asked);
-        asked.filter_map(|eviction| tenants.get(eviction.tenant)?.turn.left_alone()).min()
-    }
-
-    /// Whether a tenant was asked to drain for one of them.
-    pub(in crate::server) fn has_drain(&self, id: TenantId) -> bool {
-        self.waiting.iter().any(|eviction| eviction.tenant == id && eviction.stage == Stage::Draining)
-    }
-}
-
 impl Server {
     /// Moves all of a tenant's memory to the host, when it is idle.
     pub(in crate::server) fn evict_on_request(&mut self, mut peer: Peer, name: &str) {
         match self.called(name, &peer) {
-            Ok(_) if self.evictions.waiting.iter().filter(|eviction| eviction.peer.is_some()).count() >= MOST => {
+            Ok(_) if self.pending.evictions.iter().filter(|eviction| eviction.peer.is_some()).count() >= MOST => {
                 say(&mut peer, Err(format!("{MOST} evictions wait already; try again when one is over")));
             }
             Ok(tenant) => {
-                let grant = self.tenants.get(tenant).map_or(0, |tenant| tenant.turn.number());
-                self.evictions.waiting.push(Eviction { tenant, peer: Some(peer), grant, stage: Stage::Asked });
+                let grant = self.card.tenants.get(tenant).map_or(0, |tenant| tenant.turn.number());
+                self.pending.evictions.push(Eviction { tenant, peer: Some(peer), grant, stage: Stage::Asked });
             }
             Err(error) => say(&mut peer, Err(error)),
         }
@@ -85,22 +41,22 @@ impl Server {
     pub(in crate::server) fn send_away_on_request(&mut self, mut peer: Peer, name: &str) {
         let tenant = self.called(name, &peer);
         if let Ok(tenant) = tenant {
-            let grant = self.tenants.get(tenant).map_or(0, |tenant| tenant.turn.number());
+            let grant = self.card.tenants.get(tenant).map_or(0, |tenant| tenant.turn.number());
             // One for each is enough, and no more than there are tenants.
-            self.evictions.waiting.retain(|eviction| eviction.tenant != tenant || eviction.peer.is_some());
-            self.evictions.waiting.push(Eviction { tenant, peer: None, grant, stage: Stage::Asked });
+            self.pending.evictions.retain(|eviction| eviction.tenant != tenant || eviction.peer.is_some());
+            self.pending.evictions.push(Eviction { tenant, peer: None, grant, stage: Stage::Asked });
         }
         say(&mut peer, tenant.map(drop));
     }
 
     pub(in crate::server) fn serve_evictions(&mut self) {
-        for eviction in std::mem::take(&mut self.evictions.waiting) {
+        for eviction in std::mem::take(&mut self.pending.evictions) {
             if eviction.peer.as_ref().is_some_and(|peer| !peer.is_open()) {
                 // Nobody waits for it any more.
                 continue;
             }
             match self.next_of(&eviction) {
-                Next::Wait(stage) => self.evictions.waiting.push(Eviction { stage, ..eviction }),
+                Next::Wait(stage) => self.pending.evictions.push(Eviction { stage, ..eviction }),
                 Next::Over(done) => {
                     if let Some(mut peer) = eviction.peer {
                         say(&mut peer, done.map_err(str::to_owned));
@@ -112,8 +68,8 @@ impl Server {
 
     fn next_of(&mut self, eviction: &Eviction) -> Next {
         let (id, stage) = (eviction.tenant, eviction.stage);
-        let state = self.arbiter.state(id);
-        let Some(tenant) = self.tenants.get(id) else { return HAS_LEFT };
+        let state = self.card.arbiter.state(id);
+        let Some(tenant) = self.card.tenants.get(id) else { return HAS_LEFT };
         if tenant.turn.number() != eviction.grant {
             return IN_USE;
         }
@@ -139,13 +95,13 @@ impl Server {
             return Next::Wait(stage);
         }
         // Those that it runs with come and go with it.
-        let members = self.arbiter.members(id);
-        if !members.iter().all(|id| self.tenants.get(*id).is_none_or(Tenant::is_evictable)) {
+        let members = self.card.arbiter.members(id);
+        if !members.iter().all(|id| self.card.tenants.get(*id).is_none_or(Tenant::is_evictable)) {
             return Next::Wait(stage);
         }
         let mut next = Next::Over(Ok(()));
         for id in members {
-            if let Some(tenant) = self.tenants.get_mut(id) {
+            if let Some(tenant) = self.card.tenants.get_mut(id) {
                 tenant.memory.sent_away = true;
             }
             match self.memory().evict_all(id) {

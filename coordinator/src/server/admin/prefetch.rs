@@ -4,54 +4,42 @@ use baton_contract::memory::size;
 use serde_json::json;
 
 use super::set::say;
-use crate::server::Server;
 use crate::server::memory::Fetched;
+use crate::server::pending::Prefetch;
+use crate::server::state::Server;
 use crate::server::tenants::peer::Peer;
 use crate::server::tenants::tenant::Tenant;
-use baton_policy::arbiter::{State, TenantId};
+use baton_policy::arbiter::State;
 
 /// So many requests wait at most: each is a connection.
 const MOST: usize = 256;
-
-/// Those who wait until a tenant's memory has come.
-#[derive(Default)]
-pub(in crate::server) struct Prefetches {
-    waiting: Vec<Prefetch>,
-}
-
-struct Prefetch {
-    tenant: TenantId,
-    peer: Peer,
-    /// How much was on the host when that was asked for.
-    missing: u64,
-}
 
 impl Server {
     /// Brings a tenant's memory to the GPU, as far as nobody has to make way for it.
     pub(in crate::server) fn prefetch_on_request(&mut self, mut peer: Peer, name: &str) {
         match self.called(name, &peer) {
-            Ok(_) if self.prefetches.waiting.len() >= MOST => {
+            Ok(_) if self.pending.prefetches.len() >= MOST => {
                 say(&mut peer, Err(format!("{MOST} prefetches wait already; try again when one is over")));
             }
             Ok(id) => {
-                let missing = self.tenants.get(id).map_or(0, |tenant| tenant.extents().counts().away);
-                if let Some(tenant) = self.tenants.get_mut(id) {
+                let missing = self.card.tenants.get(id).map_or(0, |tenant| tenant.extents().counts().away);
+                if let Some(tenant) = self.card.tenants.get_mut(id) {
                     // Whoever sent it away wants it back.
                     tenant.memory.sent_away = false;
                 }
-                self.prefetches.waiting.push(Prefetch { tenant: id, peer, missing });
+                self.pending.prefetches.push(Prefetch { tenant: id, peer, missing });
             }
             Err(error) => say(&mut peer, Err(error)),
         }
     }
 
     pub(in crate::server) fn serve_prefetches(&mut self) {
-        for mut prefetch in std::mem::take(&mut self.prefetches.waiting) {
+        for mut prefetch in std::mem::take(&mut self.pending.prefetches) {
             if !prefetch.peer.is_open() {
                 continue;
             }
             match self.fetched(&prefetch) {
-                None => self.prefetches.waiting.push(prefetch),
+                None => self.pending.prefetches.push(prefetch),
                 Some(Ok(bytes)) => drop(super::send(&mut prefetch.peer, &json!({ "bytes": bytes }))),
                 Some(Err(why)) => say(&mut prefetch.peer, Err(why)),
             }
@@ -61,7 +49,7 @@ impl Server {
     /// How many bytes have come, or why not all could; none if more come.
     fn fetched(&mut self, prefetch: &Prefetch) -> Option<Result<u64, String>> {
         let id = prefetch.tenant;
-        let Some(tenant) = self.tenants.get(id).filter(|tenant| tenant.connection.is_open()) else {
+        let Some(tenant) = self.card.tenants.get(id).filter(|tenant| tenant.connection.is_open()) else {
             return Some(Err("the program has left".to_owned()));
         };
         if !tenant.is_movable() || tenant.memory.is_late() {
@@ -71,21 +59,21 @@ impl Server {
         if counts.missing == 0 {
             return Some(Ok(prefetch.missing));
         }
-        if self.arbiter.is_united(id) {
+        if self.card.arbiter.is_united(id) {
             return Some(Err("the program shares memory with others, with whom it comes in".to_owned()));
         }
-        match self.arbiter.state(id) {
+        match self.card.arbiter.state(id) {
             State::Idle | State::Waiting => {}
             // It has its turn, and all of its memory comes for that.
             State::Arriving | State::Running | State::Leaving | State::Corunning => return None,
         }
-        if !self.tenants.get(id).is_some_and(Tenant::can_come_ahead) {
+        if !self.card.tenants.get(id).is_some_and(Tenant::can_come_ahead) {
             return None;
         }
         match self.memory().fetch(id) {
             Fetched::UnderWay => None,
             Fetched::NoRoom => {
-                let left = self.tenants.get(id).map_or(0, |tenant| tenant.extents().counts().away);
+                let left = self.card.tenants.get(id).map_or(0, |tenant| tenant.extents().counts().away);
                 let came = size(prefetch.missing.saturating_sub(left));
                 let left = size(left);
                 Some(Err(format!(

@@ -7,8 +7,8 @@ use baton_contract::scheduling::Change;
 use baton_views::quota::Quota;
 use serde_json::json;
 
-use crate::server::Server;
 use crate::server::recorder::event::What;
+use crate::server::state::Server;
 use crate::server::tenants::peer::Peer;
 use baton_policy::arbiter::{Event, State};
 
@@ -32,7 +32,7 @@ impl Server {
 
     fn set(&mut self, name: &str, change: Change, by: &Peer) -> Result<(), String> {
         let id = self.called(name, by)?;
-        let Some(tenant) = self.tenants.get_mut(id) else { return Ok(()) };
+        let Some(tenant) = self.card.tenants.get_mut(id) else { return Ok(()) };
         let (before, scheduling) = (tenant.scheduling.wanted, tenant.scheduling.wanted.changed(change));
         scheduling.check()?;
         // Whoever may have it otherwise may also say that others do.
@@ -45,33 +45,33 @@ impl Server {
             tenant.scheduling.wanted = scheduling;
             log::info!("{name} is now {}, weight {}", scheduling.class, scheduling.weight);
             if scheduling.class != before.class {
-                self.corun.change(id, scheduling.class);
-                if let Some((slot, [page, _])) = self.corun.place(id) {
-                    self.tenants.tell_with(id, &CorunCommand::Slot { slot }, &[page]);
+                self.card.corun.change(id, scheduling.class);
+                if let Some((slot, [page, _])) = self.card.corun.place(id) {
+                    self.card.tenants.tell_with(id, &CorunCommand::Slot { slot }, &[page]);
                 }
             }
-            self.tenants.meets_no_more(id, &[Quota::Class, Quota::Weight]);
+            self.card.tenants.meets_no_more(id, &[Quota::Class, Quota::Weight]);
             self.will_tell(id, Event::Changed { scheduling });
         }
         match change.suspended {
             Some(true) => {
-                if self.arbiter.state(id) == State::Arriving {
+                if self.card.arbiter.state(id) == State::Arriving {
                     self.memory().end_swap_in(id);
                 }
-                if let Some(tenant) = self.tenants.get_mut(id) {
+                if let Some(tenant) = self.card.tenants.get_mut(id) {
                     tenant.scheduling.suspended.get_or_insert_with(Instant::now);
                 }
-                self.recorder.record(id, What::Suspended);
+                self.card.recorder.record(id, What::Suspended);
                 self.will_tell(id, Event::Suspended);
             }
             Some(false) => {
                 // Those that share memory with it go on with it.
-                for member in self.arbiter.members(id) {
-                    if let Some(tenant) = self.tenants.get_mut(member) {
+                for member in self.card.arbiter.members(id) {
+                    if let Some(tenant) = self.card.tenants.get_mut(member) {
                         tenant.scheduling.suspended = None;
                     }
                 }
-                self.recorder.record(id, What::Unsuspended);
+                self.card.recorder.record(id, What::Unsuspended);
                 self.resume(id);
             }
             None => {}

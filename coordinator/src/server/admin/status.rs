@@ -7,11 +7,11 @@ use baton_views::quota::Met;
 use baton_views::why::{Reason, WaitsFor};
 use serde::Serialize;
 
-use crate::server::Server;
 use crate::server::outsiders::Outsider;
 use crate::server::recorder::{
     BOUNDS, Counters, Departed, DepartedTotals, Histograms, PhaseBuckets, Record, Summary, Totals,
 };
+use crate::server::state::Server;
 use crate::server::tenants::peer::Peer;
 use crate::server::tenants::tenant::Tenant;
 use baton_policy::arbiter::{State, TenantId};
@@ -259,30 +259,30 @@ impl Standing {
 impl Server {
     /// Sends a tool how things stand.
     pub(in crate::server) fn answer_status(&mut self, mut peer: Peer) {
-        let all: Vec<TenantId> = self.tenants.ids().collect();
+        let all: Vec<TenantId> = self.card.tenants.ids().collect();
         all.into_iter().for_each(|id| self.turns().read_requests(id));
         self.memory().hear_of_all_unmanaged();
-        self.outsiders.look();
+        self.card.outsiders.look();
         if super::send(&mut peer, &self.status()) {
-            self.lobby.reads(peer);
+            self.front.lobby.reads(peer);
         }
     }
 
     fn standing(&self, id: TenantId, tenant: &Tenant) -> Standing {
-        let state = self.arbiter.state(id);
+        let state = self.card.arbiter.state(id);
         let is_descheduled = tenant.preemption.is_descheduled();
         let has_gate_open = match state {
-            State::Running => !self.arbiter.is_resting(id),
+            State::Running => !self.card.arbiter.is_resting(id),
             // It is told to leave, and has yet to do so.
             State::Leaving => !tenant.preemption.is_under_way(),
-            State::Corunning => self.corun.is_at_work(id),
+            State::Corunning => self.card.corun.is_at_work(id),
             State::Idle | State::Waiting | State::Arriving => false,
         };
         let counts = tenant.extents().counts();
         Standing {
             unresponsive: !tenant.is_movable() || tenant.scheduling.left_out.is_some(),
             disconnected: !tenant.connection.is_open(),
-            suspended: self.arbiter.is_suspended(id) && self.arbiter.state(id).is_off_the_gpu(),
+            suspended: self.card.arbiter.is_suspended(id) && self.card.arbiter.state(id).is_off_the_gpu(),
             running: has_gate_open && !is_descheduled,
             arriving: matches!(state, State::Arriving | State::Running) && tenant.extents().counts().missing > 0,
             loading: state == State::Arriving,
@@ -296,10 +296,10 @@ impl Server {
 
     /// Every byte of the GPU.
     fn ledger_status(&self) -> LedgerStatus {
-        let (lines, now) = self.memory.lines();
-        let total_bytes = self.memory.gpu().memory;
+        let (lines, now) = self.card.memory.lines();
+        let total_bytes = self.card.memory.gpu().memory;
         LedgerStatus {
-            gpu: Arc::clone(self.recorder.gpu()),
+            gpu: Arc::clone(self.card.recorder.gpu()),
             total_bytes,
             driver_used_bytes: total_bytes.saturating_sub(now.free),
             known_bytes: lines.known(now.frames),
@@ -319,16 +319,16 @@ impl Server {
 
     /// How things stand now.
     pub(in crate::server) fn status(&self) -> Status<'_> {
-        let gpu = || Arc::clone(self.recorder.gpu());
-        let bytes = self.memory.arena().bytes();
-        let tenants = self.tenants.iter().map(|(id, tenant)| {
+        let gpu = || Arc::clone(self.card.recorder.gpu());
+        let bytes = self.card.memory.arena().bytes();
+        let tenants = self.card.tenants.iter().map(|(id, tenant)| {
             let standing = self.standing(id, tenant);
             let counts = tenant.extents().counts();
             let immovable = counts.immovable;
-            let beside = self.memory.account(id);
+            let beside = self.card.memory.account(id);
             // The arbiter knows nobody whose connection has ended.
             let (switches, gpu_micros) = match tenant.connection.is_open() {
-                true => (self.arbiter.switches(id), self.arbiter.gpu_time(id, self.now())),
+                true => (self.card.arbiter.switches(id), self.card.arbiter.gpu_time(id, self.now())),
                 false => tenant.scheduling.counted,
             };
             let container = tenant.connection.process.container();
@@ -338,7 +338,7 @@ impl Server {
                 gpu: gpu(),
                 pid: tenant.connection.process.pid(),
                 user: tenant.connection.process.user(),
-                quotas: self.tenants.quotas_met(id).cloned().collect(),
+                quotas: self.card.tenants.quotas_met(id).cloned().collect(),
                 class: tenant.class().word(),
                 weight: tenant.scheduling.wanted.weight,
                 slo_ms: (tenant.scheduling.wanted.slo_micros > 0)
@@ -360,15 +360,15 @@ impl Server {
                 switches,
                 gpu_seconds: gpu_micros as f64 / 1e6,
                 preemptible: tenant.preemption.works(),
-                requests: self.recorder.requests(id),
-                waits: self.recorder.waits(id),
-                totals: self.recorder.totals(id),
+                requests: self.card.recorder.requests(id),
+                waits: self.card.recorder.waits(id),
+                totals: self.card.recorder.totals(id),
                 container: container.and_then(|container| container.id.as_deref()),
                 pod: container.and_then(|container| container.pod.as_deref()),
                 waits_for: self.waits_for(id, tenant),
             }
         });
-        let newcomers = self.lobby.waiting().map(|(newcomer, since)| NewcomerStatus {
+        let newcomers = self.front.lobby.waiting().map(|(newcomer, since)| NewcomerStatus {
             name: newcomer.name.clone(),
             gpu: gpu(),
             pid: newcomer.process.pid(),
@@ -383,28 +383,28 @@ impl Server {
                 ..WaitsFor::default()
             },
         });
-        let holder = self.arbiter.holder().and_then(|id| self.tenants.get(id));
-        let outsiders = self.outsiders.list(&self.tenants);
+        let holder = self.card.arbiter.holder().and_then(|id| self.card.tenants.get(id));
+        let outsiders = self.card.outsiders.list(&self.card.tenants);
         Status {
             schema: baton_views::event::SCHEMA,
             version: env!("CARGO_PKG_VERSION"),
-            started_unix_ms: self.recorder.started_unix_ms(),
-            uptime_seconds: self.start.elapsed().as_secs_f64(),
+            started_unix_ms: self.card.recorder.started_unix_ms(),
+            uptime_seconds: self.clock.start.elapsed().as_secs_f64(),
             gpu: GpuStatus {
-                name: self.memory.gpu().name.clone(),
+                name: self.card.memory.gpu().name.clone(),
                 uuid: gpu(),
-                memory_bytes: self.memory.gpu().memory,
-                driver_version: self.memory.gpu().driver_version,
+                memory_bytes: self.card.memory.gpu().memory,
+                driver_version: self.card.memory.gpu().driver_version,
             },
             driver: self.options.driver.word(),
-            socket: self.endpoint.path().display().to_string(),
+            socket: self.front.endpoint.path().display().to_string(),
             pid: std::process::id(),
-            ending: self.lobby.is_closed(),
+            ending: self.front.lobby.is_closed(),
             arena: ArenaStatus {
                 gpu: gpu(),
-                bytes: self.memory.arena().capacity(),
-                configured_bytes: self.memory.arena().configured(),
-                frames: self.memory.arena().frames(),
+                bytes: self.card.memory.arena().capacity(),
+                configured_bytes: self.card.memory.arena().configured(),
+                frames: self.card.memory.arena().frames(),
                 frame_bytes: bytes.all(),
                 lent_bytes: bytes.lent,
                 headroom_bytes: self.options.headroom,
@@ -414,28 +414,28 @@ impl Server {
             ledger: self.ledger_status(),
             host_pool: PoolStatus {
                 gpu: gpu(),
-                bytes: self.memory.pool().bytes(),
-                ready_bytes: self.memory.pool().ready(),
-                used_bytes: self.memory.pool().used(),
-                given_up_bytes: self.memory.given_up(),
-                slabs: self.memory.pool().slabs(),
+                bytes: self.card.memory.pool().bytes(),
+                ready_bytes: self.card.memory.pool().ready(),
+                used_bytes: self.card.memory.pool().used(),
+                given_up_bytes: self.card.memory.given_up(),
+                slabs: self.card.memory.pool().slabs(),
             },
-            extents: self.tenants.iter().map(|(_, tenant)| tenant.extents().len()).sum(),
+            extents: self.card.tenants.iter().map(|(_, tenant)| tenant.extents().len()).sum(),
             descriptors: std::fs::read_dir("/proc/self/fd").map_or(0, |entries| entries.count().saturating_sub(1)),
             holder: holder.map(|tenant| tenant.name.clone()),
-            switches: self.recorder.switches(),
-            counters: self.recorder.counters().clone(),
-            times: self.recorder.times(),
+            switches: self.card.recorder.switches(),
+            counters: self.card.recorder.counters().clone(),
+            times: self.card.recorder.times(),
             tenants: tenants.collect(),
             newcomers: newcomers.collect(),
             max_tenants: self.options.tuning.max_tenants,
             outsiders_unknown: outsiders.as_ref().err().cloned(),
             outsiders: outsiders.ok(),
-            recent: self.recorder.recent().cloned().collect(),
-            allocations: self.recorder.allocations().cloned().collect(),
-            departed: self.recorder.departed().cloned().collect(),
-            departed_totals: self.recorder.departed_totals(),
-            switch_buckets: self.recorder.phases(),
+            recent: self.card.recorder.recent().cloned().collect(),
+            allocations: self.card.recorder.allocations().cloned().collect(),
+            departed: self.card.recorder.departed().cloned().collect(),
+            departed_totals: self.card.recorder.departed_totals(),
+            switch_buckets: self.card.recorder.phases(),
             bucket_seconds: BOUNDS,
         }
     }

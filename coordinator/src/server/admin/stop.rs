@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::server::Server;
+use crate::server::state::Server;
 use crate::server::tenants::peer::Peer;
 
 impl Server {
@@ -15,9 +15,9 @@ impl Server {
         }
         log::info!("ends {}, as was asked for (`baton stop`)", if now { "now" } else { "after the last program" });
         self.send_newcomers_away();
-        self.lobby.awaits_end(peer);
+        self.front.lobby.awaits_end(peer);
         if now {
-            self.stop.stop();
+            self.steering.stop.stop();
         }
     }
 
@@ -28,10 +28,10 @@ impl Server {
             super::send(&mut peer, &json!({ "fails": fails, "goes_on": goes_on }));
             log::info!("ends after the last program, as was asked for (`baton stop`)");
             self.send_newcomers_away();
-            self.lobby.stays_closed();
+            self.front.lobby.stays_closed();
         } else {
-            let was_closed = self.lobby.is_closed();
-            for mut waits in self.lobby.open() {
+            let was_closed = self.front.lobby.is_closed();
+            for mut waits in self.front.lobby.open() {
                 super::send(&mut waits, &json!({ "cancelled": true }));
             }
             super::send(&mut peer, &json!({ "was_closed": was_closed }));
@@ -43,8 +43,8 @@ impl Server {
 
     /// Ends if that was asked for and nobody is here any more.
     pub(in crate::server) fn end_if_asked(&mut self) {
-        if self.lobby.is_closed() && self.tenants.is_empty() {
-            self.stop.stop();
+        if self.front.lobby.is_closed() && self.card.tenants.is_empty() {
+            self.steering.stop.stop();
         }
     }
 }

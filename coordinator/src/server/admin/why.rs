@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use baton_contract::class::Class;
 use baton_views::why::{Bound, Reason, WaitsFor};
 
-use crate::server::Server;
 use crate::server::memory::Obstacle;
+use crate::server::state::Server;
 use crate::server::tenants::memory::Notice;
 use crate::server::tenants::tenant::Tenant;
 use baton_policy::arbiter::{self, Prospect, State, TenantId};
@@ -33,45 +33,45 @@ impl Server {
         if let Some(left_out) = tenant.scheduling.left_out {
             return plain(Reason::Unresponsive, since(Some(left_out)));
         }
-        let state = self.arbiter.state(id);
-        if self.arbiter.is_suspended(id) && state.is_off_the_gpu() {
+        let state = self.card.arbiter.state(id);
+        if self.card.arbiter.is_suspended(id) && state.is_off_the_gpu() {
             return self.suspended(id, tenant);
         }
-        let prospect = self.arbiter.prospect(id, self.now());
+        let prospect = self.card.arbiter.prospect(id, self.now());
         let waited = prospect.map(|prospect| micros_as_ms(prospect.waited));
         let is_put_off = tenant.memory.is_told(Notice::PutOff);
         match state {
             State::Running | State::Corunning | State::Leaving => {
                 if tenant.preemption.is_descheduled() {
-                    let whom = self.names(self.corun.who_is_at_work().filter(|other| *other != id));
+                    let whom = self.names(self.card.corun.who_is_at_work().filter(|other| *other != id));
                     return WaitsFor { whom, ..plain(Reason::Urgent, None) };
                 }
-                if self.memory.is_asked_by(id) || is_put_off || tenant.extents().counts().missing > 0 {
+                if self.card.memory.is_asked_by(id) || is_put_off || tenant.extents().counts().missing > 0 {
                     return self.memory_for(id, None).unwrap_or(plain(Reason::Running, None));
                 }
                 let runs = match state {
-                    State::Corunning => self.corun.is_at_work(id),
-                    _ => !self.arbiter.is_resting(id),
+                    State::Corunning => self.card.corun.is_at_work(id),
+                    _ => !self.card.arbiter.is_resting(id),
                 };
-                let since_ms = self.arbiter.unchanged_for(id, self.now()).map(micros_as_ms);
+                let since_ms = self.card.arbiter.unchanged_for(id, self.now()).map(micros_as_ms);
                 plain(if runs { Reason::Running } else { Reason::Idle }, since_ms)
             }
             State::Arriving => self.memory_for(id, waited).unwrap_or(plain(Reason::OwnMemory, waited)),
             State::Waiting => self.turn_for(id, tenant, prospect),
             // It asks again and again.
             State::Idle if is_put_off => self.memory_for(id, None).unwrap_or_default(),
-            State::Idle => plain(Reason::Idle, self.arbiter.unchanged_for(id, self.now()).map(micros_as_ms)),
+            State::Idle => plain(Reason::Idle, self.card.arbiter.unchanged_for(id, self.now()).map(micros_as_ms)),
         }
     }
 
     fn suspended(&self, id: TenantId, tenant: &Tenant) -> WaitsFor {
         let own = tenant.scheduling.suspended;
         let is_it = |other: &TenantId| {
-            *other != id && self.tenants.get(*other).is_some_and(|other| other.scheduling.suspended.is_some())
+            *other != id && self.card.tenants.get(*other).is_some_and(|other| other.scheduling.suspended.is_some())
         };
-        let whom: Vec<TenantId> = self.arbiter.members(id).into_iter().filter(is_it).collect();
+        let whom: Vec<TenantId> = self.card.arbiter.members(id).into_iter().filter(is_it).collect();
         let since =
-            own.or_else(|| whom.iter().filter_map(|other| self.tenants.get(*other)?.scheduling.suspended).min());
+            own.or_else(|| whom.iter().filter_map(|other| self.card.tenants.get(*other)?.scheduling.suspended).min());
         let reason = if own.is_some() { Reason::Suspended } else { Reason::UnitSuspended };
         let whom = if own.is_some() { Vec::new() } else { self.names(whom.into_iter()) };
         WaitsFor { reason, since_ms: since.map(|since| ms(since.elapsed())), whom, ..WaitsFor::default() }
@@ -79,8 +79,8 @@ impl Server {
 
     /// What is in the way of memory that a tenant waits for.
     fn memory_for(&self, id: TenantId, since_ms: Option<f64>) -> Option<WaitsFor> {
-        let bytes_per_second = self.costs.speed();
-        let (reason, whom, bytes) = match self.memory.obstacle(id, &self.tenants)? {
+        let bytes_per_second = self.card.costs.speed();
+        let (reason, whom, bytes) = match self.card.memory.obstacle(id, &self.card.tenants)? {
             Obstacle::Comes(bytes) => (Reason::OwnMemory, Vec::new(), bytes),
             Obstacle::Leaves(whom, bytes) => (Reason::OthersMemory, whom, bytes),
             Obstacle::Held(whom, bytes) => (Reason::Held, whom, bytes),
@@ -101,9 +101,10 @@ impl Server {
         if let Some(waits) = obstacle.filter(|waits| waits.reason != Reason::OwnMemory) {
             return waits;
         }
-        let holder = self.arbiter.holder().filter(|holder| !self.arbiter.are_united(*holder, id));
+        let holder = self.card.arbiter.holder().filter(|holder| !self.card.arbiter.are_united(*holder, id));
         let ahead = prospect.and_then(|prospect| prospect.ahead).filter(|ahead| Some(*ahead) != holder);
-        let arriving = self.memory.swapping_in().filter(|unit| holder.is_none() && !self.arbiter.are_united(*unit, id));
+        let arriving =
+            self.card.memory.swapping_in().filter(|unit| holder.is_none() && !self.card.arbiter.are_united(*unit, id));
         let behind = holder.or(arriving).into_iter().chain(ahead.filter(|ahead| Some(*ahead) != arriving));
         let latest = prospect.and_then(|prospect| prospect.latest);
         let waits = WaitsFor {
@@ -118,8 +119,8 @@ impl Server {
             ..WaitsFor::default()
         };
         if let Some(holder) = holder
-            && self.arbiter.state(holder) == State::Leaving
-            && self.tenants.get(holder).is_some_and(|holder| !holder.preemption.works())
+            && self.card.arbiter.state(holder) == State::Leaving
+            && self.card.tenants.get(holder).is_some_and(|holder| !holder.preemption.works())
         {
             return WaitsFor {
                 reason: Reason::Drain,
@@ -129,14 +130,14 @@ impl Server {
                 ..waits
             };
         }
-        let over = self.tenants.totals().bytes.saturating_sub(self.memory.arena().capacity());
-        if tenant.class() == Class::Latency && self.corun.is_allowed() && over > 0 {
+        let over = self.card.tenants.totals().bytes.saturating_sub(self.card.memory.arena().capacity());
+        if tenant.class() == Class::Latency && self.card.corun.is_allowed() && over > 0 {
             return WaitsFor { reason: Reason::TooLargeTogether, bytes: over, ..waits };
         }
         waits
     }
 
     fn names(&self, ids: impl Iterator<Item = TenantId>) -> Vec<String> {
-        ids.filter_map(|id| Some(self.tenants.get(id)?.name.clone())).collect()
+        ids.filter_map(|id| Some(self.card.tenants.get(id)?.name.clone())).collect()
     }
 }

@@ -10,7 +10,7 @@ use super::ground::Ground;
 use super::residency::Residency;
 use super::transfer::{GROUP_EXTENTS, Group};
 use crate::device::mover::Lane;
-use crate::server::Pipeline;
+use crate::server::options::Pipeline;
 use baton_books::arena::FrameId;
 use baton_books::extents::{Arrived, Extent, Holds};
 use baton_policy::arbiter::TenantId;

@@ -122,13 +122,13 @@ impl Frames {
     /// Hears which frames were overwritten.
     pub(super) fn hear(&mut self) -> Vec<Scrubbed> {
         let mut scrubbed = Vec::new();
-        while let Ok(Finished { job, time, result, .. }) = self.filled.try_recv() {
+        while let Ok(Finished { lane, job, time, result }) = self.filled.try_recv() {
             let Some(Scrub { frames, bytes }) = self.scrubs.remove(&job) else { continue };
             frames.iter().for_each(|frame| self.arena.scrubbed(*frame));
             match result {
                 Ok(()) => scrubbed.push(Scrubbed { bytes, time }),
                 Err(error) => {
-                    log::error!("overwriting memory failed: {error}");
+                    log::error!("a copy failed ({lane:?}): {error}");
                     // They must not be lent as they are.
                     for frame in frames {
                         if let Some(frame) = self.arena.withdraw(frame) {

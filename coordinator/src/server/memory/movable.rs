@@ -30,6 +30,7 @@ impl Ground<'_> {
         let answers = answering.into_iter().filter_map(|id| self.tenants.get(id)).any(answers);
         answers
             || !self.store.transfer.is_idle()
+            || self.store.frames.is_scrubbing()
             || !self.store.scans.is_idle()
             || self.store.departed.is_any_fresh()
             || self.store.host.is_preparing()

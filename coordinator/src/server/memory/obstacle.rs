@@ -1,6 +1,6 @@
 //! What memory that somebody waits for waits for itself: for whoever asks why a program does not go on. Nothing is done here.
 
-use super::Memory;
+use super::facade::Memory;
 use crate::server::tenants::memory::Notice;
 use crate::server::tenants::table::Tenants;
 use crate::server::tenants::tenant::Tenant;

@@ -17,7 +17,7 @@ use baton_contract::messages::{ExtentId, HOST_MEMORY, MAX_LISTED, TurnCommand};
 use super::ground::Ground;
 use super::scans::ScanUnderWay;
 use crate::device::digest::{PAGE, Page, Scan, ScanId, Scanned, TO_HOST};
-use crate::server::Pipeline;
+use crate::server::options::Pipeline;
 use crate::server::recorder::event::What;
 use baton_policy::arbiter::TenantId;
 

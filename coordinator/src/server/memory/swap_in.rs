@@ -14,7 +14,7 @@ use super::fit::Fitted;
 use super::frames::Found;
 use super::ground::Ground;
 use super::residency::{Coming, Residency, SwapIn};
-use crate::server::Pipeline;
+use crate::server::options::Pipeline;
 use crate::server::tenants::tenant::Tenant;
 use baton_books::arena::FrameId;
 use baton_books::extents::{ExtentState, Holds};

@@ -1,0 +1,118 @@
+//! How the server is to work, and why it could not.
+
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use baton_contract::messages::DriverKind;
+
+use super::tenants::guests::Quotas;
+use super::tuning::Tuning;
+use crate::device::gpu::GpuError;
+
+/// How the server is to work.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// What the arena may take, in bytes.
+    pub arena: u64,
+    /// How large the host pool is to be, in bytes.
+    pub host_pool: u64,
+    /// What can change while it serves.
+    pub tuning: Tuning,
+    /// Which driver tenants have to use too.
+    pub driver: DriverKind,
+    /// How much of the arena is kept free, so that a switch can begin to copy at once, in bytes.
+    pub headroom: u64,
+    /// Whether, and how, tenants run while their memory comes in.
+    pub pipeline: Pipeline,
+    /// Whether to find out by hashing what has not changed and need not be copied out.
+    pub hash: bool,
+    /// Whether memory that was evicted goes back to its frames as they are, if nobody has needed them since.
+    pub keep: bool,
+    /// Whether to take work off the GPU in the middle, where that is possible, instead of waiting for its end.
+    pub pause: bool,
+    /// Whether tenants that fit together run together, where they can be paused.
+    pub corun: bool,
+    /// A file that gets a line for every switch.
+    pub trace: Option<PathBuf>,
+    /// For tests: freed and evicted frames are filled with this instead of zeros, before they are lent again.
+    pub poison: Option<u8>,
+    /// Other users whose programs may be tenants, by their numbers. They can steer nothing.
+    pub guests: Vec<RangeInclusive<u32>>,
+    /// Between whom physical memory never changes hands.
+    pub isolation: Isolation,
+    /// What becomes of tenants that do not answer, and hold up others all the same.
+    pub on_stuck: OnStuck,
+    /// What each of them may have.
+    pub quotas: Quotas,
+    /// Whether to end when the last tenant has left.
+    pub until_idle: bool,
+}
+
+/// What becomes of tenants that do not answer, if others wait for what cannot be taken of them: their work where it cannot be paused, memory
+/// that cannot move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OnStuck {
+    /// Without it guests are killed, and for programs of the coordinator's user others wait.
+    pub what: Option<Stuck>,
+    /// For how long others wait at least.
+    pub after: Duration,
+}
+
+/// What becomes of such a tenant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stuck {
+    /// Others wait for it.
+    Wait,
+    /// Its process is killed.
+    Kill,
+}
+
+impl OnStuck {
+    /// After how long a tenant is killed, if it ever is.
+    pub(super) fn killed_after(self, is_guest: bool) -> Option<Duration> {
+        let usual = if is_guest { Stuck::Kill } else { Stuck::Wait };
+        (self.what.unwrap_or(usual) == Stuck::Kill).then_some(self.after)
+    }
+}
+
+/// Between whom a piece of physical memory never changes hands: for others it is given back to the driver, and another piece is made. A
+/// program that has kept a handle to a piece sees nothing of theirs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Isolation {
+    /// Between users.
+    #[default]
+    Users,
+    /// Between all tenants; nothing is taken of one that does not answer.
+    Strict,
+}
+
+/// How tenants run while their memory comes in. All but the first are there to be compared with it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Pipeline {
+    /// In groups, planned from the order of first use.
+    #[default]
+    Groups,
+    /// Each extent by itself.
+    Extents,
+    /// All in one group.
+    One,
+    /// Not at all: they run when all is there.
+    Off,
+}
+
+/// Why the server could not start, or had to end.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The GPU or its driver.
+    #[error(transparent)]
+    Gpu(#[from] GpuError),
+    /// The system.
+    #[error("{what}: {error}")]
+    System {
+        /// What was tried.
+        what: String,
+        /// What the system said.
+        error: std::io::Error,
+    },
+}

@@ -1,0 +1,94 @@
+//! All that the server's thread owns.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Receiver;
+use std::time::Instant;
+
+use super::corun::Corun;
+use super::cost_model::CostModel;
+use super::event_loop::EventLoop;
+use super::lobby::Lobby;
+use super::memory::Memory;
+use super::options::Options;
+use super::outsiders::Outsiders;
+use super::pending::Pending;
+use super::preemption::Preemptions;
+use super::recorder::Recorder;
+use super::tenants::table::Tenants;
+use super::tuning::{Tuner, Tuning};
+use super::turns::Turns;
+use crate::device::wake::Waker;
+use crate::endpoint::Endpoint;
+use baton_policy::arbiter::{Event, TenantId};
+use baton_policy::scheduler::Scheduler;
+
+/// Where a signal handler leaves its word.
+#[derive(Clone, Debug)]
+pub struct Stop {
+    pub(super) flag: Arc<AtomicBool>,
+    pub(super) waker: Waker,
+}
+
+impl Stop {
+    /// Asks the server to end.
+    pub fn stop(&self) {
+        self.flag.store(true, Ordering::Release);
+        self.waker.wake();
+    }
+
+    /// Makes the server look around again.
+    pub(super) fn wake(&self) {
+        self.waker.wake();
+    }
+}
+
+/// How the server is steered from other threads.
+pub(super) struct Steering {
+    pub(super) stop: Stop,
+    pub(super) tuner: Tuner,
+    pub(super) tunings: Receiver<Tuning>,
+}
+
+/// The server's times.
+pub(super) struct Clock {
+    pub(super) start: Instant,
+    /// Until then another request is likely.
+    pub(super) awake_until: Instant,
+    pub(super) looked_at_holders: Instant,
+}
+
+/// Where programs and users come in.
+pub(super) struct Front {
+    pub(super) events: Arc<EventLoop>,
+    pub(super) lobby: Lobby,
+    /// Given up last: who comes after us takes the GPU then.
+    pub(super) endpoint: Endpoint,
+}
+
+/// All that belongs to one GPU.
+pub(super) struct Card {
+    pub(super) tenants: Tenants,
+    pub(super) arbiter: Scheduler,
+    /// What the arbiter has yet to hear.
+    pub(super) untold: VecDeque<(TenantId, Event)>,
+    pub(super) turns: Turns,
+    pub(super) memory: Memory,
+    pub(super) costs: CostModel,
+    pub(super) preemptions: Preemptions,
+    pub(super) corun: Corun,
+    pub(super) outsiders: Outsiders,
+    pub(super) recorder: Recorder,
+}
+
+/// The coordinator of one GPU.
+pub struct Server {
+    pub(super) options: Options,
+    pub(super) clock: Clock,
+    pub(super) steering: Steering,
+    pub(super) pending: Pending,
+    pub(super) card: Card,
+    /// Dropped last.
+    pub(super) front: Front,
+}
