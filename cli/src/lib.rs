@@ -1,4 +1,22 @@
 //! The commands of `baton`, one file each, and what they share.
+//!
+//! A command's file has the command's name; `set` also has `suspend` and `resume`, and `shell` has `completions` and `man`.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | `settings` | each setting of a coordinator, declared once |
+//! | `place` | finds the coordinator that a command is for |
+//! | `named` | commands about programs, which they name |
+//! | `program` | tells whether a program takes a preloaded library |
+//! | `service` | `baton serve` under a service manager |
+//! | `journal` | the coordinator's log |
+//! | `web` | starts metrics and the page |
+//! | `host_memory` | tells how much host memory is free |
+//! | `progress` | shows progress of what takes longer than a second |
+//! | `units` | sizes, shares and times as users write them |
+//! | `container/` | describes what a container gets |
+//! | `doctor/` | the parts of `baton doctor` |
+//! | `top/` | the live picture of `baton top` |
 
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 

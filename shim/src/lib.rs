@@ -1,14 +1,14 @@
 //! `libbaton.so`: stands between a CUDA program and the driver.
 //!
 //! Preloaded, this library is what the loader hands out as `libcuda.so.1`. Every call of the program
-//! comes in through a **door** (an exported name of the driver) and leaves towards the real driver:
+//! comes in through an **export** (one of the driver's names) and leaves towards the real driver:
 //!
 //! ```text
-//! program ── cuLaunchKernel ──> doors ── slot ──> the driver's own           (most names)
+//! program ── cuLaunchKernel ──> export ─ slot ──> the driver's own           (most names)
 //!                                          └────> hook ── gate ──> driver    (names in hooks/table.rs)
 //!                                          └────> trace ──> either           (only with BATON_TRACE)
-//! program ── cuGetProcAddress ─> procaddress ──> asks the driver, answers with our door where we hook
-//! program ── dlopen("libcuda.so") ─> dlopen ──> the same doors
+//! program ── cuGetProcAddress ─> procaddress ──> asks the driver, answers with our export of that name
+//! program ── dlopen("libcuda.so") ─> dlopen ──> the same exports
 //! ```
 //!
 //! With its first context the process becomes a tenant of a coordinator, if there is one:

@@ -9,10 +9,10 @@
 //! (is the driver initialised; a panic is no crash of the program) → the row's function, which reads
 //! its arguments through `border.rs` and finds objects by handle (`registry.rs`) → `exec/submit.rs`, if it is
 //! work for a stream → a stream's thread runs the operation (`exec/op.rs`) → `memory/traffic.rs`, the one
-//! place that touches the device's memory.
+//! place that touches the device's memory. `engine.rs` decides how long a copy or a kernel takes.
 //!
 //! Nothing runs before `cuInit`. Settings are environment variables, described in `settings.rs`; what
-//! several processes share of the simulated GPU is in `gpu_file.rs`.
+//! several processes share of the simulated GPU is in `gpu_file/`.
 #![deny(unsafe_code)]
 // The tables of exports are read row by row.
 #![recursion_limit = "256"]

@@ -1,4 +1,5 @@
-//! The coordinator's client: the connection, the pages that are shared with it, and what the program's threads ask.
+//! The coordinator's client: the connection and the shared pages. `requests` has the questions of the program's threads, one at a
+//! time, each answered.
 
 pub(crate) mod requests;
 

@@ -1,4 +1,20 @@
-//! What we need of the system, and know of it before anything else of ours.
+//! The system, below anything else of ours.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | `futex` | words that threads sleep on |
+//! | `lock` | a lock that no copy of the process inherits locked |
+//! | `once` | a value made on first use, without ever waiting |
+//! | `event` | one thread waits, among other descriptors, for others |
+//! | `thread` | our threads, and the program's that sleep for us |
+//! | `cancel` | keeps threads from being cancelled |
+//! | `process` | tells this process from copies of it |
+//! | `owner` | names the process that a descriptor came from |
+//! | `reserve` | descriptors in reserve |
+//! | `own_memory` | reads memory that may be gone, without a fault |
+//! | `environment` | the environment that the process was started with |
+//! | `rtld_next` | the functions after ours, of the C library or another preloaded one |
+//! | `user` | the user's settings, and our few messages |
 
 pub(crate) mod cancel;
 mod environment;

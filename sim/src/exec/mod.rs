@@ -1,5 +1,18 @@
-//! Work and who does it: contexts own streams, streams are threads that do operations in order, events
+//! Work, and the threads that do it: contexts own streams, streams are threads that do operations in order, events
 //! are points in that order.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | `context` | contexts, and the current one of a thread |
+//! | `stream` | a queue, and its thread |
+//! | `submit` | puts a call's work into a stream or a captured graph |
+//! | `op` | one operation, with everything that it needs |
+//! | `event` | points in streams that can be waited for and timed |
+//! | `shared_event` | what processes share of an event |
+//! | `known` | the points of other streams that a stream is behind |
+//! | `locks` | what calls wait for inside the driver |
+//!
+//! `engine.rs` decides how long an operation takes.
 
 pub(crate) mod context;
 pub(crate) mod event;

@@ -1,5 +1,15 @@
 //! The GPU's memory: physical handles, the addresses they are mapped at, allocations over both, and
 //! the traffic of copies, fills and kernels through all of it.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | `phys` | a physical handle |
+//! | `space` | addresses: reserved, mapped, accessible |
+//! | `allocations` | `cuMemAlloc`: addresses and physical memory together |
+//! | `view` | the address space as one of the GPUs sees it |
+//! | `traffic` | the one place that touches the device's memory |
+//! | `team` | multicast objects |
+//! | `bus` | memory that other devices reach |
 
 pub(crate) mod allocations;
 pub(crate) mod bus;

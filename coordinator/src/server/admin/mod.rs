@@ -1,4 +1,15 @@
-//! What users ask for: how things stand, other settings, memory that is to leave.
+//! Requests of users: how things stand, other settings, memory that is to leave.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | `status` | shows how things stand |
+//! | `events` | passes on what has happened |
+//! | `why` | says what each tenant waits for, as data |
+//! | `set` | changes how programs are scheduled |
+//! | `evict` | evicts memory on request |
+//! | `prefetch` | brings memory back on request |
+//! | `stop` | ends the coordinator on request |
+//! | `mod` | sends an answer as text, piece by piece |
 
 pub(super) mod events;
 pub(super) mod evict;

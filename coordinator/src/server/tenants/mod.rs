@@ -1,4 +1,23 @@
-//! Who the tenants are: their processes, connections and pages, and what each of them has.
+//! The tenants: their processes, connections and pages, and the state of each.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | `tenant` | one tenant, as the server knows it |
+//! | `table` | all tenants: messages to each, and sums over all |
+//! | `index` | counts and orders of all tenants, kept up as each changes |
+//! | `connection` | reaches a tenant: its process, sockets and pages |
+//! | `peer` | one socket, which never makes the server wait |
+//! | `descriptors` | handles descriptors from peers, which may be of anything |
+//! | `process` | knows a process by a descriptor |
+//! | `container` | reads the container and pod of a process from its control group |
+//! | `guests` | counts what users other than the coordinator's and root have, and may have |
+//! | `shared` | the pages that a tenant and the server share |
+//! | `activity` | the activity pages of domains |
+//! | `signs` | signs of life |
+//! | `memory` | a tenant's memory, and its orders about it |
+//! | `turn` | a tenant's turn |
+//! | `preemption` | how far a tenant is taken off the GPU |
+//! | `slice` | a tenant's time slice on the GPU |
 
 pub(super) mod activity;
 pub(super) mod connection;
