@@ -27,7 +27,7 @@ impl Ground<'_> {
 }
 
 impl Residency {
-    /// Gives an extent that is in the pool a frame. The tenant hears of it by [`Access::tell_reserved`].
+    /// Gives an extent that is in the pool a frame. The tenant hears of it by [`Self::tell_reserved`].
     pub(super) fn reserve(
         &mut self,
         ground: &mut Ground<'_>,
