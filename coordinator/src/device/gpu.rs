@@ -9,61 +9,22 @@
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::ptr;
 use std::sync::Arc;
 
 use baton_contract::cuda::{
     CU_MEM_ACCESS_FLAGS_PROT_READWRITE, CU_MEM_ALLOCATION_TYPE_PINNED, CU_MEM_LOCATION_TYPE_DEVICE,
-    CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE, CUDA_ERROR_NO_DEVICE, CUDA_ERROR_OUT_OF_MEMORY,
-    CUDA_ERROR_SYSTEM_DRIVER_MISMATCH, CUDA_ERROR_SYSTEM_NOT_READY, CUDA_SUCCESS, CUcontext, CUdevice, CUdeviceptr,
-    CUmemAccessDesc, CUmemAllocationProp, CUmemLocation, CUresult, CUstream,
+    CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE, CUDA_ERROR_NO_DEVICE, CUDA_ERROR_SYSTEM_DRIVER_MISMATCH,
+    CUDA_ERROR_SYSTEM_NOT_READY, CUcontext, CUdevice, CUdeviceptr, CUmemAccessDesc, CUmemAllocationProp, CUmemLocation,
+    CUresult, CUstream,
 };
 use libloading::Library;
 
+pub use crate::device::error::GpuError;
+pub(crate) use crate::device::error::check;
 use crate::device::holders::Census;
-use crate::device::preemptor::Pauser;
-
-/// Why the driver did not do what was asked.
-#[derive(Clone, Debug, thiserror::Error)]
-pub enum GpuError {
-    /// The library cannot be used at all.
-    #[error("{}: {why}", .library.display())]
-    Library {
-        /// Which library.
-        library: PathBuf,
-        /// What the loader said.
-        why: String,
-    },
-    /// A call failed.
-    #[error("the driver answered {call} with CUDA error {code}{}", explain(*.code))]
-    Call {
-        /// The function.
-        call: &'static str,
-        /// Its answer.
-        code: CUresult,
-    },
-    /// There is no such GPU.
-    #[error("there is no GPU {asked}: this machine has {count}, counted from 0")]
-    NoSuchGpu {
-        /// What the user asked for.
-        asked: usize,
-        /// How many there are.
-        count: usize,
-    },
-}
-
-impl GpuError {
-    /// Whether the device's memory is full.
-    pub fn is_out_of_memory(&self) -> bool {
-        matches!(self, Self::Call { code: CUDA_ERROR_OUT_OF_MEMORY, .. })
-    }
-
-    /// Whether the driver has no GPU at all.
-    pub fn is_no_gpu(&self) -> bool {
-        matches!(self, Self::Call { code: CUDA_ERROR_NO_DEVICE, .. })
-    }
-}
+use crate::device::pauser::Pauser;
 
 impl GpuError {
     /// What the user can do about it: a clause, if there is anything to say.
@@ -86,19 +47,6 @@ impl GpuError {
             ),
             _ => None,
         }
-    }
-}
-
-fn explain(code: CUresult) -> &'static str {
-    match code {
-        2 => " (out of device memory)",
-        100 => " (no GPU)",
-        801 => " (not supported)",
-        802 => " (the system is not ready)",
-        803 => " (the driver's library and its kernel module are of different versions)",
-        804 => " (this GPU does not take the compatibility library)",
-        999 => " (unknown; is the driver loaded and the GPU healthy?)",
-        _ => "",
     }
 }
 
@@ -300,10 +248,6 @@ pub struct Kernel(*mut c_void);
 
 // SAFETY: the driver's handles may be used from every thread.
 unsafe impl Send for Kernel {}
-
-pub(crate) fn check(call: &'static str, code: CUresult) -> Result<(), GpuError> {
-    if code == CUDA_SUCCESS { Ok(()) } else { Err(GpuError::Call { call, code }) }
-}
 
 impl Gpu {
     /// Opens a driver and takes one of its GPUs into use.

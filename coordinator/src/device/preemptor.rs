@@ -3,18 +3,17 @@
 //! Each takes the driver about a millisecond, so it happens in a thread of its own, one after the other in the order
 //! it was asked for.
 
-use std::ffi::c_uint;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use baton_contract::cuda::{CUdeviceptr, CUresult};
+use baton_contract::cuda::CUdeviceptr;
 use baton_contract::resource_manager::{self, Objects};
-use libloading::Library;
 
 use crate::device::gpu::{Gpu, GpuError, Stream, check};
+use crate::device::pauser::Pauser;
 use crate::device::wake::Waker;
 use baton_policy::arbiter::TenantId;
 
@@ -83,51 +82,7 @@ pub enum PreemptError {
     OtherProcess,
 }
 
-/// How this GPU's driver does it.
-#[derive(Clone, Copy, Debug)]
-pub struct Pauser {
-    gpu: [u8; 16],
-    simulated: Option<Simulated>,
-}
-
-/// The simulated driver's own functions for it.
-#[derive(Clone, Copy, Debug)]
-struct Simulated {
-    pause: unsafe extern "C" fn(c_uint) -> CUresult,
-    resume: unsafe extern "C" fn(c_uint) -> CUresult,
-    set_slice: unsafe extern "C" fn(c_uint, u64) -> CUresult,
-    process_id: unsafe extern "C" fn(c_uint, *mut c_uint) -> CUresult,
-}
-
-impl Simulated {
-    /// An error if this is another driver.
-    fn find(driver: &Library) -> Result<Self, libloading::Error> {
-        // SAFETY: the simulated driver gives these names these signatures, and no other driver has them.
-        unsafe {
-            Ok(Self {
-                pause: *driver.get(b"simcudaPauseProcess")?,
-                resume: *driver.get(b"simcudaResumeProcess")?,
-                set_slice: *driver.get(b"simcudaSetTimeSlice")?,
-                process_id: *driver.get(b"simcudaGetProcessId")?,
-            })
-        }
-    }
-
-    /// Whether a process has this number, or it cannot be seen from here and has none.
-    fn is(self, process: u32, pid: Option<i32>) -> Result<bool, GpuError> {
-        let mut found = 0;
-        // SAFETY: any number may be asked for; a place for the answer.
-        check("simcudaGetProcessId", unsafe { (self.process_id)(process, &mut found) })?;
-        Ok(i64::from(found) == pid.map_or(0, i64::from))
-    }
-}
-
 impl Pauser {
-    /// For a GPU, with what its driver offers.
-    pub fn of(gpu: [u8; 16], driver: &Library) -> Self {
-        Self { gpu, simulated: Simulated::find(driver).ok() }
-    }
-
     fn carry_out(self, command: PreemptCommand, target: &PreemptTarget) -> Result<(), PreemptError> {
         match target {
             PreemptTarget::Simulated(process, pid) => {

@@ -10,6 +10,7 @@
 //!
 //! Digests are keyed: those of different [`Scanner`]s have nothing to do with each other.
 
+mod found;
 mod mix;
 mod pass;
 
@@ -18,24 +19,12 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Instant;
 
+pub use self::found::{Scan, TO_HOST};
 pub use self::mix::{Key, granules_in, has_host_words, of_page};
 use self::pass::Pass;
 use crate::device::gpu::{Gpu, GpuError};
 use crate::device::wake::Waker;
 pub use baton_books::extents::{PAGE, Page};
-
-/// What is known of some pages.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Scan {
-    /// Each page that was asked for.
-    pub pages: Vec<Page>,
-    /// Which pages point where: the page's place among those asked for, and which [`PAGE`] of the range, counted from
-    /// its start; or [`TO_HOST`]. Sorted, each pair once. `None` if there are too many to list.
-    pub pointers: Option<Vec<(u32, u32)>>,
-}
-
-/// In the place of where a page points: it holds a word that looks like an address of the host.
-pub const TO_HOST: u32 = u32::MAX;
 
 /// A scan's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

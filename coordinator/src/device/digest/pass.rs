@@ -4,9 +4,10 @@ use std::ffi::{CStr, c_void};
 use std::ops::Range;
 use std::slice;
 
+use super::found::{Scan, TO_HOST};
 use super::mix::Key;
-use super::{Page, Scan, TO_HOST};
 use crate::device::gpu::{Gpu, GpuError, Kernel, Mark, Stream};
+use baton_books::extents::Page;
 
 /// The kernel's text.
 const PTX: &CStr = match CStr::from_bytes_with_nul(concat!(include_str!("pages.ptx"), "\0").as_bytes()) {

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use baton_contract::messages::ExtentId;
 
 use super::frames::Frames;
+use crate::server::tenants::limits::ANSWER_LIMIT;
 use crate::server::tenants::peer::Peer;
-use crate::server::tenants::tenant::ANSWER_LIMIT;
 use baton_books::arena::FrameId;
 use baton_books::extents::Extent;
 use baton_books::pool::Run;

@@ -4,7 +4,7 @@
 //! That is no promise that nothing of it runs, so nothing is moved for it. Who is to leave the GPU for good is put back
 //! first, and then paused.
 
-use super::{Access, PreemptEvent};
+use super::parts::{Access, Next, PreemptEvent};
 use crate::device::preemptor::{PreemptCommand, PreemptError};
 use crate::server::recorder::event::What;
 use crate::server::tenants::preemption::Stage;
@@ -28,27 +28,30 @@ impl Access<'_> {
     }
 
     /// Somebody is descheduled (`went`), or rescheduled; or could not be.
-    pub(super) fn moved(&mut self, id: TenantId, went: bool, result: Result<(), PreemptError>) {
-        let Some(tenant) = self.tenants.get_mut(id) else { return };
+    pub(super) fn moved(&mut self, id: TenantId, went: bool, result: Result<(), PreemptError>) -> Next {
+        let Some(tenant) = self.tenants.get_mut(id) else { return Next::Nothing };
         let works = result.is_ok();
         if let Err(error) = result {
             log::warn!("{} could not be descheduled or rescheduled: {error}", tenant.name);
         }
         if !tenant.preemption.moved(went, works) {
-            return self.happened(PreemptEvent::Lost { tenant: id, why: "its work cannot be put back on the GPU" });
+            self.happened(PreemptEvent::Lost { tenant: id, why: "its work cannot be put back on the GPU" });
+            return Next::Nothing;
         }
         if works {
             self.recorder.record(id, if went { What::Descheduled } else { What::Rescheduled });
         }
         if !tenant.connection.is_open() {
             // It may have gone on by itself before it was descheduled.
-            return self.reschedule(id);
+            self.reschedule(id);
+            return Next::Nothing;
         }
         match tenant.preemption.progress().map(|progress| progress.stage()) {
             // It has lost its turn meanwhile.
-            Some(Stage::Pausing { .. } | Stage::Failed { .. }) => self.start_pausing(id),
+            Some(Stage::Pausing { .. } | Stage::Failed { .. }) => return Next::Pause,
             Some(_) => {}
             None => self.happened(PreemptEvent::Moved),
         }
+        Next::Nothing
     }
 }

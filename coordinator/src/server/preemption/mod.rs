@@ -3,6 +3,7 @@
 //! | file | what it does |
 //! |---|---|
 //! | `mod` | pauses a tenant, and resumes it |
+//! | `parts` | the preemptor, and what it has yet to tell |
 //! | `probe` | whether a paused tenant's memory can be unmapped |
 //! | `deschedule` | making way for those that run beside it |
 //! | `timeslice` | how long each may compute at a time |
@@ -16,96 +17,27 @@
 //! upon comes back as a [`PreemptEvent`].
 
 mod deschedule;
+mod parts;
 mod probe;
 mod timeslice;
 
-use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
-use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use baton_contract::messages::{Channels, PreemptionCommand, PreemptionReport};
 use baton_contract::page::PAUSED;
 use baton_contract::resource_manager::is_control_device;
 
-use super::recorder::Recorder;
 use super::recorder::event::What;
 use super::tenants::preemption::{Pause, Preemption, Stage, Told};
-use super::tenants::table::Tenants;
 use super::tenants::tenant::Tenant;
-use crate::device::gpu::{Gpu, GpuError};
-use crate::device::preemptor::{PreemptCommand, PreemptError, PreemptTarget, Preempted, Preemptor};
-use crate::device::wake::Waker;
+use crate::device::preemptor::{PreemptCommand, PreemptError, PreemptTarget, Preempted};
 use baton_policy::arbiter::{State, TenantId};
-use baton_policy::scheduler::Scheduler;
 
-/// What somebody else has to act upon.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum PreemptEvent {
-    /// A tenant that was to leave is off the GPU; `drained` if there was nothing to pause.
-    Off { tenant: TenantId, drained: bool },
-    /// It is off the GPU again, and cannot answer before its work goes on.
-    Late(TenantId),
-    /// It cannot be paused, so its work has to be waited for, if its gate was not closed with nothing queued.
-    Impossible { tenant: TenantId, drained: bool },
-    /// One that was paused with nothing queued is on the GPU again. Nobody may have given it a turn.
-    Back(TenantId),
-    /// One that is let in at any time is on the GPU again: it runs beside others, or with them.
-    BackAmongOthers(TenantId),
-    /// One is on the GPU again, and runs, with all its memory.
-    Running(TenantId),
-    /// Somebody was descheduled or rescheduled, or could not be.
-    Moved,
-    /// Nothing of a tenant that has ended is held here any more.
-    LetGo(TenantId),
-    /// It can neither be taken off the GPU nor put back on it.
-    Lost { tenant: TenantId, why: &'static str },
-}
-
-/// The preemptor, and what it has yet to tell.
-pub(super) struct Preemptions {
-    preemptor: Preemptor,
-    reports: Receiver<Preempted>,
-    events: VecDeque<PreemptEvent>,
-    /// Whether the user allows it.
-    is_allowed: bool,
-    /// Whether somebody of class latency was connected when time slices were last set.
-    is_urgent: bool,
-}
-
-/// Preemptions, and what else is needed to carry them out.
-pub(super) struct Access<'a> {
-    pub(super) preemptions: &'a mut Preemptions,
-    pub(super) tenants: &'a mut Tenants,
-    /// Only to be asked.
-    pub(super) arbiter: &'a Scheduler,
-    pub(super) recorder: &'a mut Recorder,
-}
-
-impl Preemptions {
-    pub(super) fn new(gpu: &Gpu, is_allowed: bool, waker: Waker) -> Result<Self, GpuError> {
-        let (sender, reports) = channel();
-        let preemptor = Preemptor::start(gpu, sender, waker)?;
-        Ok(Self { preemptor, reports, events: VecDeque::new(), is_allowed, is_urgent: false })
-    }
-
-    /// What has happened, one after the other.
-    pub(super) fn next_event(&mut self) -> Option<PreemptEvent> {
-        self.events.pop_front()
-    }
-
-    /// What the preemptor has done, or could not, one after the other.
-    pub(super) fn next_report(&mut self) -> Option<Preempted> {
-        self.reports.try_recv().ok()
-    }
-
-    /// A tenant has ended: nothing of it is held any more when that is told ([`PreemptEvent::LetGo`]).
-    pub(super) fn let_go(&mut self, id: TenantId, target: PreemptTarget) {
-        self.preemptor.submit(id, PreemptCommand::End, target);
-    }
-}
+use self::parts::Next;
+pub(super) use self::parts::{Access, PreemptEvent, Preemptions};
 
 impl Access<'_> {
     /// What a tenant reports about that.
@@ -123,7 +55,10 @@ impl Access<'_> {
                 return self.channels_told(id, channels, descriptor);
             }
             PreemptionReport::GateClosed { grant } => self.gate_closed(id, grant),
-            PreemptionReport::Probed { number } => self.probed(id, number),
+            PreemptionReport::Probed { number } => {
+                let next = self.probed(id, number);
+                self.go_on(id, next);
+            }
         }
         Ok(())
     }
@@ -191,7 +126,16 @@ impl Access<'_> {
         if self.tenants.get(id).and_then(Tenant::is_paused_at).is_some_and(|at| at <= Instant::now()) {
             self.start_pausing(id);
         }
-        self.look_at_probe(id);
+        let next = self.look_at_probe(id);
+        self.go_on(id, next);
+    }
+
+    fn go_on(&mut self, id: TenantId, next: Next) {
+        match next {
+            Next::Nothing => {}
+            Next::Pause => self.start_pausing(id),
+            Next::Resume => self.start_resuming(id),
+        }
     }
 
     /// Has a tenant that is on its way taken off the GPU, with all that is not yet.
@@ -249,15 +193,12 @@ impl Access<'_> {
             PreemptCommand::Preempt => self.paused(id, time, result),
             PreemptCommand::Resume => self.resumed(id, result),
             PreemptCommand::Deschedule | PreemptCommand::Reschedule => {
-                self.moved(id, command == PreemptCommand::Deschedule, result)
+                let next = self.moved(id, command == PreemptCommand::Deschedule, result);
+                self.go_on(id, next);
             }
             PreemptCommand::Slice(slice) => self.sliced(id, slice, result),
             PreemptCommand::End => self.happened(PreemptEvent::LetGo(id)),
         }
-    }
-
-    fn happened(&mut self, event: PreemptEvent) {
-        self.preemptions.events.push_back(event);
     }
 
     fn tried(&mut self, id: TenantId, result: Result<(), PreemptError>) {

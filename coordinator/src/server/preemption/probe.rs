@@ -8,7 +8,7 @@
 
 use baton_contract::messages::PreemptionCommand;
 
-use super::Access;
+use super::parts::{Access, Next};
 use crate::server::recorder::event::What;
 use crate::server::tenants::preemption::{Looked, Probed};
 use baton_policy::arbiter::TenantId;
@@ -23,22 +23,27 @@ impl Access<'_> {
     }
 
     /// It has answered.
-    pub(super) fn probed(&mut self, id: TenantId, number: u32) {
-        let Some(tenant) = self.tenants.get_mut(id) else { return };
+    pub(super) fn probed(&mut self, id: TenantId, number: u32) -> Next {
+        let Some(tenant) = self.tenants.get_mut(id) else { return Next::Nothing };
         tenant.has_answered();
         match tenant.preemption.probed(number) {
-            Probed::Nothing => {}
-            Probed::Pause => self.start_pausing(id),
-            Probed::AskAgain => self.probe(id),
+            Probed::Nothing => Next::Nothing,
+            Probed::Pause => Next::Pause,
+            Probed::AskAgain => {
+                self.probe(id);
+                Next::Nothing
+            }
         }
     }
 
     /// Resumes one whose call does not come back, and pauses it again if it was resumed in vain.
-    pub(super) fn look_at_probe(&mut self, id: TenantId) {
+    pub(super) fn look_at_probe(&mut self, id: TenantId) -> Next {
         // One whose memory was taken is not resumed for that: others may have it.
-        let Some(tenant) = self.tenants.get_mut(id).filter(|tenant| !tenant.memory.is_taken()) else { return };
+        let Some(tenant) = self.tenants.get_mut(id).filter(|tenant| !tenant.memory.is_taken()) else {
+            return Next::Nothing;
+        };
         match tenant.look_at_probe() {
-            Looked::Nothing => {}
+            Looked::Nothing => Next::Nothing,
             Looked::Resume { first } => {
                 if first {
                     let why = "its driver cannot unmap memory before its work has ended";
@@ -46,13 +51,10 @@ impl Access<'_> {
                 }
                 self.recorder.record(id, What::UnmapTimedOut);
                 // Nothing was moved yet. What is missing was missing when its work ran.
-                self.start_resuming(id);
+                Next::Resume
             }
-            Looked::Late { runs } => {
-                if runs {
-                    self.start_pausing(id);
-                }
-            }
+            Looked::Late { runs: true } => Next::Pause,
+            Looked::Late { runs: false } => Next::Nothing,
         }
     }
 }

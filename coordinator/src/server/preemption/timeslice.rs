@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use baton_contract::class::Class;
 
-use super::Access;
+use super::parts::Access;
 use crate::device::preemptor::{PreemptCommand, PreemptError};
 use baton_policy::arbiter::TenantId;
 

@@ -8,12 +8,11 @@ use baton_contract::messages::Request;
 use baton_contract::page::CoordinatorPage;
 use rustix::time::{ClockId, clock_gettime};
 
+use super::limits::{ANSWER_LIMIT, PATIENCE};
 use super::peer::Peer;
-use super::preemption::PATIENCE;
 use super::process::Process;
 use super::shared::{Shared, TenantsPage};
 use super::signs::Heartbeat;
-use super::tenant::ANSWER_LIMIT;
 
 /// The pages that a tenant and the server share.
 #[derive(Debug)]

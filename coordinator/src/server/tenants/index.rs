@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use baton_contract::class::Class;
 
-use super::tenant::{ANSWER_LIMIT, Tenant};
+use super::limits::ANSWER_LIMIT;
+use super::tenant::Tenant;
 use baton_policy::arbiter::TenantId;
 
 /// How often it is looked whether the program of a disconnected process was replaced (`exec`).

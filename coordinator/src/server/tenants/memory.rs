@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use baton_contract::messages::ExtentId;
 
-use super::tenant::ANSWER_LIMIT;
+use super::limits::ANSWER_LIMIT;
 use crate::device::digest::ScanId;
 use crate::device::gpu::Imported;
 use baton_books::extents::Extents;

@@ -17,6 +17,8 @@
 //! | `memory` | a tenant's memory, and its orders about it |
 //! | `turn` | a tenant's turn |
 //! | `preemption` | how far a tenant is taken off the GPU |
+//! | `off` | how one that is taken off the GPU stands with its memory |
+//! | `limits` | how long tenants may take |
 //! | `slice` | a tenant's time slice on the GPU |
 
 pub(super) mod activity;
@@ -25,7 +27,9 @@ pub(super) mod container;
 mod descriptors;
 pub(super) mod guests;
 pub(super) mod index;
+pub(super) mod limits;
 pub(super) mod memory;
+mod off;
 pub(super) mod peer;
 pub(super) mod preemption;
 pub(super) mod process;

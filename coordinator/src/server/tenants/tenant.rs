@@ -7,15 +7,13 @@ use baton_contract::class::Class;
 use baton_contract::scheduling::Scheduling;
 
 use super::connection::Connection;
+use super::limits::ANSWER_LIMIT;
 use super::memory::Holdings;
 use super::preemption::Preemption;
 use super::turn::Turn;
 use baton_books::extents::Extents;
 use baton_books::reservations::Need;
 use baton_policy::bursts::Usual;
-
-/// A tenant that has not carried out a command in this time is not waited for: its process was stopped, say.
-pub(in crate::server) const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 
 /// How a tenant is scheduled.
 #[derive(Debug)]
@@ -190,11 +188,6 @@ impl Tenant {
             self.scheduling.in_place = (turns + 1, Some(now + pause));
         }
         may
-    }
-
-    /// Whether it had a turn where it was, and is inside of the same call of its driver: nothing is to be expected of it.
-    pub(in crate::server) fn is_still_in_driver(&self) -> bool {
-        self.scheduling.in_place.0 > 0 && self.is_in_driver()
     }
 
     /// It answers: its turns where it was were not in vain.

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use baton_contract::messages::ExtentId;
 
-use super::tenant::ANSWER_LIMIT;
+use super::limits::ANSWER_LIMIT;
 use baton_policy::arbiter::pause;
 use baton_policy::in_flight::InFlight;
 use baton_policy::planner::Nanos;

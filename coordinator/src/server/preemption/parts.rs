@@ -1,0 +1,94 @@
+//! The preemptor, what it has yet to tell, and what else is needed to take tenants off the GPU.
+
+use std::collections::VecDeque;
+use std::sync::mpsc::{Receiver, channel};
+
+use crate::device::gpu::{Gpu, GpuError};
+use crate::device::preemptor::{PreemptCommand, PreemptTarget, Preempted, Preemptor};
+use crate::device::wake::Waker;
+use crate::server::recorder::Recorder;
+use crate::server::tenants::table::Tenants;
+use baton_policy::arbiter::TenantId;
+use baton_policy::scheduler::Scheduler;
+
+/// What somebody else has to act upon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::server) enum PreemptEvent {
+    /// A tenant that was to leave is off the GPU; `drained` if there was nothing to pause.
+    Off { tenant: TenantId, drained: bool },
+    /// It is off the GPU again, and cannot answer before its work goes on.
+    Late(TenantId),
+    /// It cannot be paused, so its work has to be waited for, if its gate was not closed with nothing queued.
+    Impossible { tenant: TenantId, drained: bool },
+    /// One that was paused with nothing queued is on the GPU again. Nobody may have given it a turn.
+    Back(TenantId),
+    /// One that is let in at any time is on the GPU again: it runs beside others, or with them.
+    BackAmongOthers(TenantId),
+    /// One is on the GPU again, and runs, with all its memory.
+    Running(TenantId),
+    /// Somebody was descheduled or rescheduled, or could not be.
+    Moved,
+    /// Nothing of a tenant that has ended is held here any more.
+    LetGo(TenantId),
+    /// It can neither be taken off the GPU nor put back on it.
+    Lost { tenant: TenantId, why: &'static str },
+}
+
+/// The preemptor, and what it has yet to tell.
+pub(in crate::server) struct Preemptions {
+    pub(super) preemptor: Preemptor,
+    reports: Receiver<Preempted>,
+    events: VecDeque<PreemptEvent>,
+    /// Whether the user allows it.
+    pub(super) is_allowed: bool,
+    /// Whether somebody of class latency was connected when time slices were last set.
+    pub(super) is_urgent: bool,
+}
+
+/// Preemptions, and what else is needed to carry them out.
+pub(in crate::server) struct Access<'a> {
+    pub(in crate::server) preemptions: &'a mut Preemptions,
+    pub(in crate::server) tenants: &'a mut Tenants,
+    /// Only to be asked.
+    pub(in crate::server) arbiter: &'a Scheduler,
+    pub(in crate::server) recorder: &'a mut Recorder,
+}
+
+/// What is to be done next with a tenant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    Nothing,
+    /// It is to be taken off the GPU, with all that is not yet.
+    Pause,
+    /// It is to go on.
+    Resume,
+}
+
+impl Preemptions {
+    pub(in crate::server) fn new(gpu: &Gpu, is_allowed: bool, waker: Waker) -> Result<Self, GpuError> {
+        let (sender, reports) = channel();
+        let preemptor = Preemptor::start(gpu, sender, waker)?;
+        Ok(Self { preemptor, reports, events: VecDeque::new(), is_allowed, is_urgent: false })
+    }
+
+    /// What has happened, one after the other.
+    pub(in crate::server) fn next_event(&mut self) -> Option<PreemptEvent> {
+        self.events.pop_front()
+    }
+
+    /// What the preemptor has done, or could not, one after the other.
+    pub(in crate::server) fn next_report(&mut self) -> Option<Preempted> {
+        self.reports.try_recv().ok()
+    }
+
+    /// A tenant has ended: nothing of it is held any more when that is told ([`PreemptEvent::LetGo`]).
+    pub(in crate::server) fn let_go(&mut self, id: TenantId, target: PreemptTarget) {
+        self.preemptor.submit(id, PreemptCommand::End, target);
+    }
+}
+
+impl Access<'_> {
+    pub(super) fn happened(&mut self, event: PreemptEvent) {
+        self.preemptions.events.push_back(event);
+    }
+}
