@@ -46,20 +46,6 @@ impl Space {
         Err(CUDA_ERROR_OUT_OF_MEMORY)
     }
 
-    /// The same for new memory, before anybody has it.
-    pub(super) fn expose_new(&self, requests: &Requests, extents: &[ExtentId]) -> Result<(), CUresult> {
-        let devices = self.exposing.load(Ordering::SeqCst);
-        if devices == 0 {
-            return Ok(());
-        }
-        if !self.extents.are_to_stay(extents, requests)? {
-            return Err(CUDA_ERROR_OUT_OF_MEMORY);
-        }
-        (0..u64::BITS as CUdevice)
-            .filter(|device| devices & bit(*device) != 0)
-            .try_for_each(|device| self.extents.expose(extents, device))
-    }
-
     /// Has the host wait for copies and fills of what an address lies in, or not. False if that is nothing.
     pub(crate) fn set_synchronous(&self, at: CUdeviceptr, is_synchronous: bool) -> bool {
         self.lock().table.set_synchronous(at, is_synchronous)

@@ -26,7 +26,7 @@ use super::pools::{PoolNumber, STEP};
 use super::spare::Spare;
 use super::table::{Facts, Pooled, Released, SMALL, Table};
 use super::window::Window;
-use crate::driver::api;
+use crate::driver::api::{self, bit};
 use crate::gate::{self, Passage};
 use crate::link;
 use crate::link::requests::{Allocated, Requests, Unserved};
@@ -405,6 +405,11 @@ impl Space {
         reservation.is_some_and(|(at, size)| address < at + size && self.has_mapped(at, size))
     }
 
+    /// Whether a range has any part of such a mapping.
+    pub(crate) fn has_mapped(&self, at: CUdeviceptr, bytes: u64) -> bool {
+        self.extents.lock().mappings.within(at, bytes).next().is_some()
+    }
+
     /// Where the program's next reservation had best be: beside our own, so that whoever looks for addresses in memory has one
     /// narrow range to look for.
     pub(crate) fn beside(&self, alignment: u64) -> Option<CUdeviceptr> {
@@ -594,6 +599,20 @@ impl Space {
         self.place_rest(requests, rest)?;
         self.extents.map(self.device, &ids)?;
         self.expose_new(requests, &ids)
+    }
+
+    /// New memory is to be reached past its addresses, before anybody has it, by the devices that reach all that is here.
+    fn expose_new(&self, requests: &Requests, extents: &[ExtentId]) -> Result<(), CUresult> {
+        let devices = self.exposing.load(Ordering::SeqCst);
+        if devices == 0 {
+            return Ok(());
+        }
+        if !self.extents.are_to_stay(extents, requests)? {
+            return Err(CUDA_ERROR_OUT_OF_MEMORY);
+        }
+        (0..u64::BITS as CUdevice)
+            .filter(|device| devices & bit(*device) != 0)
+            .try_for_each(|device| self.extents.expose(extents, device))
     }
 
     /// Asks for frames that did not come with what was lent, and puts them in place.

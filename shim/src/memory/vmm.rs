@@ -53,11 +53,6 @@ impl Space {
         self.extents.lock().mappings.find(address).copied()
     }
 
-    /// Whether a range has any part of such a mapping.
-    pub(crate) fn has_mapped(&self, at: CUdeviceptr, bytes: u64) -> bool {
-        self.extents.lock().mappings.within(at, bytes).next().is_some()
-    }
-
     /// Whether a range has a part of such a mapping without the rest.
     pub(crate) fn cuts_mapping(&self, at: CUdeviceptr, bytes: u64) -> bool {
         self.extents.lock().mappings.is_cut(at, bytes)
