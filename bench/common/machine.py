@@ -94,16 +94,30 @@ def describe():
     }
 
 
-def indented(value):
-    """`value` as indented JSON, a list of numbers on one line."""
-    # In JSON no string has a line break of its own.
-    numbers = re.compile(r"\[(\n[-+\d.eE,\s]+)\]")
-    text = json.dumps(value, indent=1)
-    return numbers.sub(lambda found: f"[{' '.join(found[1].split())}]", text)
+# A value that fits is on one line: so a measurement is a line, and what changes shows.
+LINE = 240
+
+
+def indented(value, depth=0):
+    """`value` as JSON that is broken into lines only where one would be too long."""
+    whole = json.dumps(value)
+    if len(whole) + depth <= LINE or not isinstance(value, dict | list) or not value:
+        return whole
+    inside = " " * (depth + 1)
+    if isinstance(value, dict):
+        parts = [f"{json.dumps(key)}: {indented(one, depth + 1)}" for key, one in value.items()]
+        opening, closing = "{", "}"
+    else:
+        opening, closing = "[", "]"
+        parts = [indented(one, depth + 1) for one in value]
+        if all(isinstance(one, int | float) for one in value):
+            return opening + ", ".join(parts) + closing
+    body = f",\n{inside}".join(parts)
+    return f"{opening}\n{inside}{body}\n{' ' * depth}{closing}"
 
 
 def write_json(path, value):
-    """Writes `value` as indented JSON and makes the folder if need be."""
+    """Writes `value` as JSON and makes the folder if need be."""
     path = pathlib.Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(indented(value) + "\n")

@@ -204,11 +204,15 @@ class Scrubbing(unittest.TestCase):
         self.assertEqual(scrub("File /home/someone/lib/x.py"), "File x.py")
         self.assertEqual(scrub("2 / 3 and a/b/c"), "2 / 3 and a/b/c")
 
-    def test_a_list_of_numbers_is_one_line(self):
-        value = {"numbers": [1, -2.5, 1e-9], "words": ["1,\n2"], "none": [], "some": [{"a": None}]}
-        text = report.machine.indented(value)
-        self.assertEqual(json.loads(text), value)
-        self.assertIn('"numbers": [1, -2.5, 1e-09],\n', text)
+    def test_what_fits_a_line_is_one(self):
+        line = report.machine.LINE
+        short = {"numbers": [1, -2.5, 1e-9], "words": ["1,\n2"], "none": [], "some": [{"a": None}]}
+        self.assertNotIn("\n", report.machine.indented(short))
+        long = {"runs": [short] * line, "numbers": list(range(line)), "empty": {}}
+        text = report.machine.indented(long)
+        self.assertEqual(json.loads(text), long)
+        self.assertEqual(text.count(json.dumps(short)), line)
+        self.assertIn(f' "numbers": {json.dumps(long["numbers"])},\n "empty": {{}}', text)
 
 
 if __name__ == "__main__":
