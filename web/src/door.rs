@@ -19,6 +19,7 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::task::AbortHandle;
 use tokio_io_timeout::TimeoutStream;
 
+use crate::answer::Busy;
 use crate::site::Site;
 
 /// How long a request's head may take, and how long a connection may rest between two requests.
@@ -51,23 +52,6 @@ impl Listener {
             }
             Self::Unix(listener) => Box::pin(listener.accept().await?.0),
         })
-    }
-}
-
-/// Marks a connection as one whose request is being answered, while it is there.
-#[derive(Debug)]
-pub(crate) struct Busy(Arc<AtomicUsize>);
-
-impl Busy {
-    fn new(count: &Arc<AtomicUsize>) -> Self {
-        count.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::clone(count))
-    }
-}
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -7,7 +7,7 @@
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, Request, StatusCode};
 
-use crate::site::{Refused, other_method, refused};
+use crate::answer::{Refused, other_method, refused};
 use crate::token::Token;
 
 /// What each answer says of itself: a page may load only its own scripts and styles, be part of no other page, and be kept nowhere.

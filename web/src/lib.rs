@@ -15,9 +15,11 @@
 //! | `hub` | tells all open pages |
 //! | `live`, `lanes` | what they are told |
 
+mod answer;
 mod asker;
 mod door;
 mod guard;
+mod health;
 mod hub;
 mod lanes;
 mod live;

@@ -14,10 +14,10 @@ use hyper::{Method, Request, Response, StatusCode};
 use serde::Deserialize;
 use tokio::sync::{Semaphore, mpsc};
 
-use crate::door::Busy;
+use crate::answer::{Answer, Busy, Flow, Refused, of_type, other_method, refused};
 use crate::guard;
+use crate::health::health;
 use crate::hub::Hub;
-use crate::site::{Answer, Flow, Refused, health, of_type, other_method, refused};
 use crate::token::Token;
 
 /// So many pages can be open at once.

@@ -1,27 +1,18 @@
 //! Who is answered what: each listener has one site behind it.
 
-use std::convert::Infallible;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
-use bytes::Bytes;
-use http_body_util::combinators::BoxBody;
-use http_body_util::{BodyExt as _, Full};
-use hyper::body::{Body, Frame, Incoming};
-use hyper::header::{self, HeaderName, HeaderValue};
-use hyper::{Request, Response, StatusCode};
-use tokio::sync::mpsc;
+use hyper::body::Incoming;
+use hyper::header;
+use hyper::{Request, StatusCode};
 
+use crate::answer::{Answer, Busy, Refused, of_type, refused};
 use crate::asker::{Asker, FRESH};
-use crate::door::Busy;
 use crate::guard;
+use crate::health::health;
 use crate::metrics::{self, CLASSIC, OPENMETRICS};
 use crate::page::Page;
 use crate::token::Token;
-
-/// What is sent back.
-pub(crate) type Answer = Response<BoxBody<Bytes, Infallible>>;
 
 /// What a listener shows.
 pub(crate) enum Site {
@@ -81,75 +72,5 @@ async fn of_metrics(
             }
         }
         _ => Err(refused(StatusCode::NOT_FOUND, "there is /metrics and /healthz")),
-    }
-}
-
-/// Whether the coordinator answers.
-pub(crate) async fn health(asker: &Asker, request: &Request<Incoming>) -> Result<Answer, Refused> {
-    guard::check_reading(request)?;
-    match asker.status(FRESH).await {
-        Ok(_) => Ok(said(StatusCode::OK, "ok")),
-        Err(error) => Err(refused(StatusCode::SERVICE_UNAVAILABLE, error)),
-    }
-}
-
-/// A sentence.
-pub(crate) fn said(status: StatusCode, text: impl Into<String>) -> Answer {
-    let mut answer = of_type((text.into() + "\n").into(), "text/plain; charset=utf-8");
-    *answer.status_mut() = status;
-    answer
-}
-
-/// Something of a type.
-pub(crate) fn of_type(text: Bytes, kind: &'static str) -> Answer {
-    let mut answer = Response::new(Full::new(text).boxed());
-    answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
-    answer
-}
-
-/// Why a request gets nothing.
-#[derive(Debug)]
-pub(crate) struct Refused {
-    status: StatusCode,
-    text: String,
-    header: Option<(HeaderName, &'static str)>,
-}
-
-pub(crate) fn refused(status: StatusCode, text: impl Into<String>) -> Refused {
-    Refused { status, text: text.into(), header: None }
-}
-
-impl Refused {
-    /// With a header that says more.
-    pub(crate) fn with(self, name: HeaderName, value: &'static str) -> Self {
-        Self { header: Some((name, value)), ..self }
-    }
-
-    fn answer(self) -> Answer {
-        let mut answer = said(self.status, self.text);
-        if let Some((name, value)) = self.header {
-            answer.headers_mut().insert(name, HeaderValue::from_static(value));
-        }
-        answer
-    }
-}
-
-/// That a method does not fit.
-pub(crate) fn other_method(allowed: &'static str) -> Refused {
-    refused(StatusCode::METHOD_NOT_ALLOWED, format!("only {allowed} is answered here")).with(header::ALLOW, allowed)
-}
-
-/// A body that goes on until its sender ends.
-pub(crate) struct Flow(pub(crate) mpsc::Receiver<Bytes>);
-
-impl Body for Flow {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        self.0.poll_recv(context).map(|piece| piece.map(|piece| Ok(Frame::data(piece))))
     }
 }
