@@ -13,14 +13,14 @@
 //! - [`record`]: what a coordinator leaves behind.
 //! - [`words`]: times, sizes and names, as people read them.
 
-pub mod event;
+pub use baton_report::{event, quota};
+
 pub mod fit;
 pub mod line;
 pub mod page;
 pub mod palette;
 pub mod past;
 pub mod perfetto;
-pub mod quota;
 pub mod record;
 pub mod ribbon;
 pub mod snapshot;

@@ -1,0 +1,4 @@
+//! What a coordinator tells of itself.
+
+pub mod event;
+pub mod quota;
