@@ -2,6 +2,7 @@
 
 use baton_harness::client;
 use baton_views::snapshot::Snapshot;
+use baton_views::timeline::Timeline;
 use baton_views::{past, why};
 use baton_workbench::output::print;
 use clap::Args;
@@ -31,7 +32,7 @@ pub fn run(Why { source, name }: Why) -> Result<(), CliError> {
             let snapshot: Snapshot = read(&client::status(&socket)?)?;
             (why::sentences(&snapshot, &name), name, "`baton ps` lists them")
         }
-        Told::Record(record) => (past::sentences(&record.timeline(), &name), name, "`baton stats` lists them"),
+        Told::Record(record) => (past::sentences(&Timeline::of(&record), &name), name, "`baton stats` lists them"),
     };
     let none = || CliError::Told(format!("there is no program called {}; {list}", name.escape_default()));
     Ok(print(&format!("{}\n", said.ok_or_else(none)?))?)

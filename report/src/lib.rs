@@ -2,3 +2,5 @@
 
 pub mod event;
 pub mod quota;
+pub mod record;
+pub mod waits;

@@ -13,7 +13,7 @@
 //! - [`record`]: what a coordinator leaves behind.
 //! - [`words`]: times, sizes and names, as people read them.
 
-pub use baton_report::{event, quota};
+pub use baton_report::{event, quota, record};
 
 pub mod fit;
 pub mod line;
@@ -21,7 +21,6 @@ pub mod page;
 pub mod palette;
 pub mod past;
 pub mod perfetto;
-pub mod record;
 pub mod ribbon;
 pub mod snapshot;
 pub mod summary;

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
 use crate::event::{Event, History};
+use crate::record::Record;
 use crate::snapshot::Snapshot;
 
 #[cfg(test)]
@@ -275,6 +276,18 @@ impl Program {
 }
 
 impl Timeline {
+    /// Of all that a coordinator has left behind.
+    pub fn of(record: &Record) -> Self {
+        let mut timeline = Self::default();
+        record.histories.iter().for_each(|history| timeline.see(history));
+        for (id, (_, class)) in &record.head.programs {
+            if let Some(program) = timeline.programs.get_mut(id) {
+                program.class.get_or_insert_with(|| class.clone());
+            }
+        }
+        timeline
+    }
+
     /// What to ask the coordinator for next.
     pub fn next(&self) -> u64 {
         self.next

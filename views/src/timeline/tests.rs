@@ -242,3 +242,17 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_record_says_what_is_missing_and_of_which_class_programs_were() {
+    let head = crate::record::Head {
+        programs: [(1, ("a".to_owned(), "batch".to_owned()))].into(),
+        ..crate::record::Head::default()
+    };
+    let pieces = [(7, 10), (11, 12)].map(|(oldest, next)| {
+        let event = |n| Event { n, ns: 10 * n, id: Some(1), tenant: Some("a".to_owned()), ..Event::default() };
+        History { oldest, next, events: (oldest..next).map(event).collect(), ..History::default() }
+    });
+    let timeline = Timeline::of(&Record { head, histories: pieces.to_vec() });
+    assert_eq!((timeline.lost, timeline.programs[&1].class.as_deref()), (8, Some("batch")));
+}
