@@ -5,7 +5,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use baton_contract::memory::size;
 use baton_coordinator::records::{is_written, list, read, size as size_of, state_folder, written};
-use baton_views::record::Record;
+use baton_report::record::Record;
 use baton_views::timeline::Timeline;
 use baton_views::words::duration;
 use baton_workbench::output::{print, remark};

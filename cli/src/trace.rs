@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use baton_harness::client;
 use baton_harness::stop::Stop;
+use baton_report::record::Record;
 use baton_views::page::{self, page};
 use baton_views::perfetto;
-use baton_views::record::Record;
 use baton_views::ribbon::{ribbon, svg};
 use baton_views::summary::Summary;
 use baton_views::timeline::Timeline;

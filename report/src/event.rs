@@ -2,7 +2,10 @@
 //!
 //! Times are nanoseconds since the coordinator began, by the system's steady clock.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+
+use crate::words::ClassWord;
 
 /// The version of these objects. It goes up when a field is removed or comes to mean something else, not when one is added.
 pub const SCHEMA: u32 = 1;
@@ -10,77 +13,87 @@ pub const SCHEMA: u32 = 1;
 /// How many events one answer has at most: a coordinator makes so many in less than a millisecond.
 pub const MOST: usize = 1024;
 
-/// The kinds of event, as [`Event::what`] has them.
-///
-/// | kind | about | `from_ns` to `to_ns` |
-/// |---|---|---|
-/// | `joined`, `departed` | a program has become a tenant; its process has ended | |
-/// | `asked` | it wants the GPU | |
-/// | `chosen` | it is to have the GPU next, and its memory is to come | |
-/// | `granted` | its turn begins; memory may still be on its way (`arriving`) | since it was wanted |
-/// | `opened` | its gate is open | |
-/// | `arrived` | all its memory is there; `first_launch_ns` says when it first launched | |
-/// | `drained`, `preempted` | its turn is over: its work has ended, or was taken off the GPU in the middle | the work of ending it |
-/// | `resumed` | its work is back | |
-/// | `unmap_timed_out` | its driver did not unmap memory before its work had ended | |
-/// | `descheduled`, `rescheduled` | its work makes way for somebody urgent that co-runs, and goes on | |
-/// | `suspended`, `unsuspended` | a user keeps it off the GPU, and no longer does | |
-/// | `leaves`, `comes` | memory begins to leave or to come: `bytes` in `extents`, `uncopied_bytes` of it without a copy | |
-/// | `copied_in`, `copied_out` | `bytes` were copied over the bus | the copy |
-/// | `copied_ahead` | `bytes` were copied to the host while it rests, and stay where they are | the copy |
-/// | `prepared`, `mapped`, `unmapped` | mappings were changed | the work in its process |
-/// | `allocated`, `freed`, `refused` | memory that it asked for, gave back, did not get | since it was asked for |
-/// | `request` | a request of its has ended | the request |
-/// | `worked` | it had the GPU for `gpu_ns` of that time | the time |
-/// | `scanned`, `scrubbed` | the GPU has read its memory; has overwritten memory that was nobody's | the work |
-pub const KINDS: [&str; 30] = [
-    "joined",
-    "departed",
-    "asked",
-    "chosen",
-    "granted",
-    "opened",
-    "arrived",
-    "drained",
-    "preempted",
-    "resumed",
-    "unmap_timed_out",
-    "descheduled",
-    "rescheduled",
-    "suspended",
-    "unsuspended",
-    "leaves",
-    "comes",
-    "copied_in",
-    "copied_out",
-    "copied_ahead",
-    "prepared",
-    "mapped",
-    "unmapped",
-    "allocated",
-    "freed",
-    "refused",
-    "request",
-    "worked",
-    "scanned",
-    "scrubbed",
-];
+words! {
+    /// What has happened. `from_ns` to `to_ns` is the time that it took, where one is named.
+    pub enum Kind = Asked {
+        /// A program has become a tenant.
+        Joined = "joined",
+        /// Its process has ended.
+        Departed = "departed",
+        /// It wants the GPU.
+        Asked = "asked",
+        /// It is to have the GPU next, and its memory is to come.
+        Chosen = "chosen",
+        /// Its turn begins; memory may still be on its way (`arriving`). The time is that since it was wanted.
+        Granted = "granted",
+        /// Its gate is open.
+        Opened = "opened",
+        /// All its memory is there; `first_launch_ns` says when it first launched.
+        Arrived = "arrived",
+        /// Its turn is over, and its work has ended. The time is that of ending it.
+        Drained = "drained",
+        /// Its turn is over, and its work was taken off the GPU in the middle. The time is that of taking it off.
+        Preempted = "preempted",
+        /// Its work is back.
+        Resumed = "resumed",
+        /// Its driver did not unmap memory before its work had ended.
+        UnmapTimedOut = "unmap_timed_out",
+        /// Its work makes way for an urgent program that co-runs.
+        Descheduled = "descheduled",
+        /// Its work goes on beside urgent programs.
+        Rescheduled = "rescheduled",
+        /// A user keeps it off the GPU.
+        Suspended = "suspended",
+        /// A user lets it go on.
+        Unsuspended = "unsuspended",
+        /// Memory begins to leave: `bytes` in `extents`, `uncopied_bytes` of it without a copy.
+        Leaves = "leaves",
+        /// Memory begins to come: `bytes` in `extents`, `uncopied_bytes` of it without a copy.
+        Comes = "comes",
+        /// `bytes` were copied to the GPU in that time.
+        CopiedIn = "copied_in",
+        /// `bytes` were copied to the host in that time.
+        CopiedOut = "copied_out",
+        /// `bytes` were copied to the host in that time while it rests, and stay where they are.
+        CopiedAhead = "copied_ahead",
+        /// Frames are in place behind its memory, without access yet. The time is that of the work in its process.
+        Prepared = "prepared",
+        /// It has access to more memory. The time is that of the work in its process.
+        Mapped = "mapped",
+        /// It has access to less memory. The time is that of the work in its process.
+        Unmapped = "unmapped",
+        /// It got memory that it asked for. The time is that since it asked.
+        Allocated = "allocated",
+        /// It gave memory back.
+        Freed = "freed",
+        /// It did not get memory that it asked for.
+        Refused = "refused",
+        /// A request of its has ended, which took that time.
+        Request = "request",
+        /// It had the GPU for `gpu_ns` of that time.
+        Worked = "worked",
+        /// The GPU has read its memory in that time.
+        Scanned = "scanned",
+        /// The GPU has overwritten memory that was nobody's, in that time.
+        Scrubbed = "scrubbed",
+    }
+}
 
-/// One event.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+/// Something that has happened.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Event {
     /// Counts all events since the coordinator began, from 0.
     pub n: u64,
-    /// When it was written down.
+    /// When it was written down, in nanoseconds since the coordinator began.
     pub ns: u64,
-    /// The tenant's number, which no other tenant ever has; none if it is about the GPU.
+    /// The number of the program that it is about, which no other program ever has; absent if it is about the GPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<u32>,
-    /// What the user called that tenant.
+    /// What the user called that program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
-    /// What has happened: one of [`KINDS`].
-    pub what: String,
+    /// What has happened.
+    pub what: Kind,
     /// When what has ended now had begun.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_ns: Option<u64>,
@@ -93,10 +106,10 @@ pub struct Event {
     /// In how many pieces.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extents: Option<u64>,
-    /// Of `leaves`, `comes`: how much of it is not copied, because it has not changed, or is zeros.
+    /// Of `leaves`, `comes`: how much of it needs no copy: it has not changed, or is zero.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uncopied_bytes: Option<u64>,
-    /// How much of the tenant's memory is on the GPU from now on.
+    /// How much of the program's memory is on the GPU from now on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resident_bytes: Option<u64>,
     /// Of `granted`: memory is still on its way.
@@ -113,19 +126,21 @@ pub struct Event {
     pub peak_bytes: Option<u64>,
     /// Of `joined`: its class.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "ClassWord")]
     pub class: Option<String>,
 }
 
-/// Some of what has happened: the answer to `Opening::Events`.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+/// Some of what has happened: the answer to Events, which traces, `baton logs`, `stats` and `top` are made of.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[schemars(title = "What has happened", extend("$id" = "https://baton.invalid/events.schema.json"))]
 pub struct History {
-    /// [`SCHEMA`].
+    /// The version of this description, as in the status.
     pub schema: u32,
-    /// UUID of the GPU.
+    /// UUID of the GPU that this is about, as `nvidia-smi -L` prints it.
     pub gpu: String,
     /// When the coordinator began, in milliseconds since 1970.
     pub started_unix_ms: u64,
-    /// When this was said.
+    /// When this was said, in nanoseconds since the coordinator began.
     pub now_ns: u64,
     /// The number of the oldest event that is still known.
     pub oldest: u64,
@@ -133,6 +148,6 @@ pub struct History {
     pub next: u64,
     /// Whether there are more already.
     pub more: bool,
-    /// In the order in which they were written down, [`MOST`] at most.
+    /// In the order in which they were written down.
     pub events: Vec<Event>,
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::event::{Event, History};
+use crate::event::{Event, History, Kind};
 
 /// Whose record it is.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -32,10 +32,10 @@ pub struct Head {
 impl Head {
     /// Takes note of who comes and who goes.
     pub fn see(&mut self, event: &Event) {
-        let (Some(id), what) = (event.id, event.what.as_str()) else { return };
-        match (what, &event.tenant, &event.class) {
-            ("joined", Some(name), Some(class)) => drop(self.programs.insert(id, (name.clone(), class.clone()))),
-            ("departed", ..) => drop(self.programs.remove(&id)),
+        let Some(id) = event.id else { return };
+        match (&event.what, &event.tenant, &event.class) {
+            (Kind::Joined, Some(name), Some(class)) => drop(self.programs.insert(id, (name.clone(), class.clone()))),
+            (Kind::Departed, ..) => drop(self.programs.remove(&id)),
             _ => {}
         }
     }
@@ -130,14 +130,8 @@ mod tests {
     use super::*;
 
     fn event(n: u64, what: &str) -> String {
-        let event = Event {
-            n,
-            ns: n * 10,
-            id: Some(1),
-            tenant: Some("a".to_owned()),
-            what: what.to_owned(),
-            ..Event::default()
-        };
+        let event =
+            Event { n, ns: n * 10, id: Some(1), tenant: Some("a".to_owned()), what: what.into(), ..Event::default() };
         serde_json::to_string(&event).expect("JSON")
     }
 

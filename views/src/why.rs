@@ -1,9 +1,10 @@
 //! What a program waits for, since when, and what would help: as data, which the coordinator decides, and in sentences.
 
-pub use baton_report::waits::{Bound, Reason, WaitsFor};
+use baton_report::quota::Quota;
+use baton_report::status::Status;
+use baton_report::tenant::{Newcomer, Tenant};
+use baton_report::waits::{Bound, Reason, WaitsFor};
 
-use crate::quota::Quota;
-use crate::snapshot::{Newcomer, Snapshot, Tenant};
 use crate::words::{self, duration_ms};
 
 #[cfg(test)]
@@ -23,16 +24,16 @@ fn speed(bytes_per_second: u64) -> String {
     format!("{:.1} GB/s", bytes_per_second as f64 / 1e9)
 }
 
-/// What a program of the snapshot waits for, in sentences; none if it is not there.
-pub fn sentences(snapshot: &Snapshot, name: &str) -> Option<String> {
-    if let Some(tenant) = snapshot.tenant(name) {
+/// What a program of the status waits for, in sentences; none if it is not there.
+pub fn sentences(status: &Status, name: &str) -> Option<String> {
+    if let Some(tenant) = status.tenant(name) {
         return Some(of_tenant(tenant));
     }
-    let at = snapshot.newcomers.iter().position(|newcomer| newcomer.name == name)?;
-    Some(of_newcomer(snapshot, at, &snapshot.newcomers[at]))
+    let at = status.newcomers.iter().position(|newcomer| newcomer.name == name)?;
+    Some(of_newcomer(status, at, &status.newcomers[at]))
 }
 
-fn of_newcomer(snapshot: &Snapshot, at: usize, newcomer: &Newcomer) -> String {
+fn of_newcomer(status: &Status, at: usize, newcomer: &Newcomer) -> String {
     let ahead = match at {
         0 => "It is the next to join.".to_owned(),
         1 => "One other joins before it.".to_owned(),
@@ -51,7 +52,7 @@ fn of_newcomer(snapshot: &Snapshot, at: usize, newcomer: &Newcomer) -> String {
         None => format!(
             "{name} has waited to join for {waited}: no more than {} may share the GPU at once. {ahead}\n\
              It joins when one has ended; `baton serve --max-programs` allows more.",
-            snapshot.max_tenants
+            status.max_tenants
         ),
     }
 }
@@ -140,6 +141,9 @@ fn waits(tenant: &Tenant) -> String {
         ),
         Reason::Join => format!("{name} {has_waited} to join."),
         Reason::Room => format!("{name} {has_waited} to join, until the memory that it needs is free."),
+        Reason::Other(ref word) => {
+            format!("{name} {has_waited}, for a reason that only a newer Baton can explain: {word}.")
+        }
     }
 }
 
@@ -159,7 +163,7 @@ fn latest(waits_for: &WaitsFor) -> String {
     match waits_for.bound {
         Some(Bound::Quantum) => format!(" It is next, in {time} at the latest, when the quantum of the other is over."),
         Some(Bound::MaxWait) => format!(" It has it in {time} at the latest, whatever its class (--max-wait)."),
-        None => String::new(),
+        Some(Bound::Other(_)) | None => String::new(),
     }
 }
 

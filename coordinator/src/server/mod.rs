@@ -57,7 +57,7 @@ use std::time::{Duration, Instant};
 use baton_contract::class::Class;
 use baton_contract::messages::DriverKind;
 use baton_contract::socket_path;
-use baton_views::record::Head;
+use baton_report::record::Head;
 
 use crate::device::gpu::{Gpu, GpuError};
 use crate::device::wake::Waker;
@@ -81,9 +81,7 @@ use tenants::table::Tenants;
 use tenants::tenant::Tenant;
 use turns::Turns;
 
-pub use admin::status::{Status, TenantStatus};
 pub use recorder::keeper::Kept;
-pub use recorder::{Departed, Phases, Record};
 pub use tenants::guests::Quotas;
 pub use tuning::{Tuner, Tuning};
 pub use unresponsive::{OnStuck, Stuck};
