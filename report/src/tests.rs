@@ -1,8 +1,10 @@
 //! What builds before this crate wrote is read and written again byte for byte; `recorded/` is what such a build has written, of a
 //! coordinator with a simulated GPU.
 
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use std::fmt;
+
+use serde::de::{DeserializeOwned, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Value, json};
 
 use crate::event::{Event, History, Kind};
@@ -16,10 +18,106 @@ const STATUS: &str = include_str!("recorded/status.json");
 const EVENTS: &str = include_str!("recorded/events.jsonl");
 const SWITCHES: &str = include_str!("recorded/switches.jsonl");
 
+/// JSON, with its fields in their order.
+#[derive(Debug, PartialEq)]
+enum Ordered {
+    Object(Vec<(String, Self)>),
+    Array(Vec<Self>),
+    Plain(Value),
+}
+
+impl<'de> Deserialize<'de> for Ordered {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Any;
+
+        impl<'de> Visitor<'de> for Any {
+            type Value = Ordered;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("JSON")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Ordered, A::Error> {
+                let fields = std::iter::from_fn(|| map.next_entry().transpose());
+                fields.collect::<Result<_, _>>().map(Ordered::Object)
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Ordered, A::Error> {
+                let items = std::iter::from_fn(|| seq.next_element().transpose());
+                items.collect::<Result<_, _>>().map(Ordered::Array)
+            }
+
+            fn visit_bool<E>(self, value: bool) -> Result<Ordered, E> {
+                Ok(Ordered::Plain(value.into()))
+            }
+
+            fn visit_i64<E>(self, value: i64) -> Result<Ordered, E> {
+                Ok(Ordered::Plain(value.into()))
+            }
+
+            fn visit_u64<E>(self, value: u64) -> Result<Ordered, E> {
+                Ok(Ordered::Plain(value.into()))
+            }
+
+            fn visit_f64<E>(self, value: f64) -> Result<Ordered, E> {
+                Ok(Ordered::Plain(value.into()))
+            }
+
+            fn visit_str<E>(self, value: &str) -> Result<Ordered, E> {
+                Ok(Ordered::Plain(value.into()))
+            }
+
+            fn visit_unit<E>(self) -> Result<Ordered, E> {
+                Ok(Ordered::Plain(Value::Null))
+            }
+        }
+
+        deserializer.deserialize_any(Any)
+    }
+}
+
+impl fmt::Display for Ordered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let each = |f: &mut fmt::Formatter<'_>, parts: Vec<String>, ends: [char; 2]| {
+            write!(f, "{}{}{}", ends[0], parts.join(","), ends[1])
+        };
+        match self {
+            Self::Plain(value) => value.fmt(f),
+            Self::Array(items) => each(f, items.iter().map(ToString::to_string).collect(), ['[', ']']),
+            Self::Object(fields) => {
+                let field = |(name, value): &(String, Self)| format!("{}:{value}", Value::from(name.as_str()));
+                each(f, fields.iter().map(field).collect(), ['{', '}'])
+            }
+        }
+    }
+}
+
+impl Ordered {
+    /// Without the fields that the other one does not have: they have been added since.
+    fn cut_to(self, other: &Self) -> Self {
+        match (self, other) {
+            (Self::Object(fields), Self::Object(others)) => {
+                let old = |(name, value): (String, Self)| {
+                    let (_, other) = others.iter().find(|(other, _)| *other == name)?;
+                    Some((name, value.cut_to(other)))
+                };
+                Self::Object(fields.into_iter().filter_map(old).collect())
+            }
+            (Self::Array(items), Self::Array(others)) if items.len() == others.len() => {
+                Self::Array(items.into_iter().zip(others).map(|(item, other)| item.cut_to(other)).collect())
+            }
+            (other, _) => other,
+        }
+    }
+}
+
+/// Reads what an older build has written. Written again it is the same, byte for byte, but for fields that were added since.
 #[track_caller]
 fn is_written_as_read<T: DeserializeOwned + Serialize>(text: &str) -> T {
     let read: T = serde_json::from_str(text).expect("what was written is read");
-    assert_eq!(serde_json::to_string(&read).expect("JSON"), text);
+    let written = serde_json::to_string(&read).expect("JSON");
+    let [old, new]: [Ordered; 2] = [text, &written].map(|text| serde_json::from_str(text).expect("JSON"));
+    assert_eq!(new.cut_to(&old).to_string(), text);
     read
 }
 
