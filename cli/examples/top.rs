@@ -26,9 +26,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args_os().skip(1).map(PathBuf::from);
     let (socket, folder) = (arguments.next().ok_or("a socket")?, arguments.next().ok_or("a folder")?);
     let mut model = Model::default();
-    let snapshot = read(&client::status(&socket)?)?;
+    let status = read(&client::status(&socket)?)?;
     client::see(&socket, &mut model.timeline)?;
-    model.see(snapshot);
+    model.see(status);
     SCREENS.iter().try_for_each(|(columns, lines)| write(&model, *columns, *lines, &folder))
 }
 

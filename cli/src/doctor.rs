@@ -13,7 +13,8 @@ use baton_coordinator::endpoint::Folder;
 use baton_harness::client;
 use baton_harness::driver::Choice;
 use baton_harness::install::Install;
-use baton_views::snapshot::{Outsider, Snapshot};
+use baton_report::status::Status;
+use baton_report::tenant::Outsider;
 use baton_workbench::output::Meanwhile;
 use clap::Args;
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
@@ -217,14 +218,14 @@ fn outsiders(findings: &mut Findings, socket: Option<PathBuf>, gpu: Option<Gpu>)
         (None, Some(gpu)) => match gpu.census.others(gpu.uuid) {
             Ok(all) => {
                 let one = |holder: &Holder| Outsider {
-                    pid: (holder.pid != 0).then_some(holder.pid),
+                    pid: (holder.pid != 0).then_some(holder.pid as i32),
                     name: holder.name(),
                     bytes: holder.bytes,
                     from_baton: None,
                 };
-                Snapshot { outsiders: Some(all.iter().map(one).collect()), ..Snapshot::default() }
+                Status { outsiders: Some(all.iter().map(one).collect()), ..Status::default() }
             }
-            Err(why) => Snapshot { outsiders_unknown: Some(why), ..Snapshot::default() },
+            Err(why) => Status { outsiders_unknown: Some(why), ..Status::default() },
         },
         (None, None) => return,
     };

@@ -25,7 +25,7 @@ pub fn run(Waited { programs, patience }: Waited) -> Result<bool, CliError> {
         let done = have_done_patiently(socket, &Opening::Evict { name: name.clone() }, Some(end), &mut shown)?;
         drop(shown);
         if done.is_none() {
-            let state = state(socket, &name)?.unwrap_or_else(|| "at work".to_owned());
+            let state = state(socket, &name)?.map_or("at work".to_owned(), |state| state.to_string());
             return Err(CliError::Told(format!(
                 "{name} is still {state} after {}; its memory leaves only when its work has ended: wait longer (--timeout), or \
                  `baton suspend` it first",

@@ -6,8 +6,8 @@ use baton_coordinator::device::gpu::Gpu;
 use baton_coordinator::records;
 use baton_harness::client;
 use baton_harness::install::Install;
+use baton_report::status::Status;
 use baton_views::fit::{Fit, Place, Program, Verdict};
-use baton_views::snapshot::Snapshot;
 use baton_views::words;
 use baton_workbench::output::print;
 use baton_workbench::table::{plain_table, trimmed};
@@ -80,7 +80,7 @@ fn rate(word: &str) -> Result<f64, String> {
 /// When there is neither a coordinator nor a GPU to plan for, or no program of a name was seen.
 pub fn run(arguments: FitArgs) -> Result<bool, CliError> {
     let FitArgs { names, sizes, gpu_memory, arena, host_pool, bus, driver, json, place } = arguments;
-    let seen: Option<Snapshot> = match gpu_memory {
+    let seen: Option<Status> = match gpu_memory {
         Some(_) => None,
         None => match place.running() {
             Ok(socket) => Some(named::read(&client::status(&socket)?)?),

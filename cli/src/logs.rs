@@ -3,7 +3,7 @@
 use std::time::{Duration, UNIX_EPOCH};
 
 use baton_harness::client;
-use baton_views::event::{Event, History};
+use baton_report::event::{Event, History};
 use baton_views::line::{is_of_interest, words};
 use baton_workbench::output::Meanwhile;
 use clap::Args;
@@ -77,16 +77,14 @@ fn line(started_unix_ms: u64, event: &Event) -> String {
 
 #[cfg(test)]
 mod tests {
+    use baton_report::event::Kind;
+
     use super::*;
 
     #[test]
     fn a_line_says_when_who_and_what() {
-        let event = Event {
-            ns: 1_500_000_000,
-            tenant: Some("train".to_owned()),
-            what: "departed".to_owned(),
-            ..Event::default()
-        };
+        let event =
+            Event { ns: 1_500_000_000, tenant: Some("train".to_owned()), what: Kind::Departed, ..Event::default() };
         assert_eq!(line(1_000, &event), "1970-01-01T00:00:02.500Z train has left");
     }
 }

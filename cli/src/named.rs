@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use baton_contract::messages::{MAX_NAME, Opening};
 use baton_harness::client;
-use baton_views::snapshot::Snapshot;
+use baton_report::status::Status;
+use baton_report::tenant::State;
 use baton_workbench::output::{Meanwhile, remark};
 use clap::Args;
 use serde::de::DeserializeOwned;
@@ -126,15 +127,15 @@ impl Patience {
     }
 }
 
-/// How a program stands, in a word. None if the coordinator does not tell this user how programs stand.
+/// How a program stands. None if the coordinator does not tell this user how programs stand.
 ///
 /// # Errors
 ///
 /// When it is not there any more.
-pub fn state(socket: &Path, name: &str) -> Result<Option<String>, CliError> {
+pub fn state(socket: &Path, name: &str) -> Result<Option<State>, CliError> {
     let Ok(text) = client::status(socket) else { return Ok(None) };
-    let snapshot: Snapshot = read(&text)?;
-    match snapshot.tenants.into_iter().find(|tenant| tenant.name == name) {
+    let status: Status = read(&text)?;
+    match status.tenants.into_iter().find(|tenant| tenant.name == name) {
         Some(tenant) => Ok(Some(tenant.state)),
         None => Err(CliError::Told(format!("{name} has left"))),
     }
@@ -152,9 +153,9 @@ pub fn called(socket: &Path, word: String) -> Result<String, CliError> {
     let Ok(number) = word.parse::<i32>() else { return Ok(word) };
     // Guests are not told how others stand.
     let Ok(text) = client::status(socket) else { return Ok(word) };
-    let snapshot: Snapshot = read(&text)?;
-    let is_named = snapshot.tenants.iter().any(|tenant| tenant.name == word);
-    let its = snapshot.tenants.into_iter().find(|tenant| !is_named && tenant.pid == Some(number));
+    let status: Status = read(&text)?;
+    let is_named = status.tenants.iter().any(|tenant| tenant.name == word);
+    let its = status.tenants.into_iter().find(|tenant| !is_named && tenant.pid == Some(number));
     // Where there is none, the coordinator says so.
     Ok(its.map_or(word, |tenant| tenant.name))
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use baton_harness::client;
-use baton_views::snapshot::Snapshot;
+use baton_report::status::Status;
 use baton_workbench::output::remark;
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -25,7 +25,7 @@ pub enum Way {
 
 /// How much of a program's memory has yet to go that way.
 fn left(socket: &Path, name: &str, way: Way) -> Option<u64> {
-    let status: Snapshot = read(&client::status(socket).ok()?).ok()?;
+    let status: Status = read(&client::status(socket).ok()?).ok()?;
     let tenant = status.tenant(name)?;
     Some(if way == Way::In { tenant.evicted_bytes } else { tenant.resident_bytes })
 }

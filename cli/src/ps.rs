@@ -1,7 +1,7 @@
 //! `baton ps`: a line for each program, for scripts too.
 
 use baton_harness::client;
-use baton_views::snapshot::Snapshot;
+use baton_report::status::Status;
 use clap::Args;
 
 use super::CliError;
@@ -27,22 +27,22 @@ pub fn run(Ps { place }: Ps) -> Result<(), CliError> {
 }
 
 /// The columns stay as they are: the name is the last, because it may have spaces.
-fn lines(snapshot: &Snapshot) -> String {
+fn lines(status: &Status) -> String {
     let mut table = plain_table(&[">PID", "CLASS", "STATE", ">RESIDENT_MIB", ">EVICTED_MIB", ">UNMANAGED_MIB", "NAME"]);
     let pid = |pid: Option<i32>| pid.map_or("-".to_owned(), |pid| pid.to_string());
     let mib = |bytes: u64| (bytes >> 20).to_string();
-    for tenant in &snapshot.tenants {
+    for tenant in &status.tenants {
         table.add_row([
             pid(tenant.pid),
             tenant.class.clone(),
-            tenant.state.clone(),
+            tenant.state.to_string(),
             mib(tenant.resident_bytes),
             mib(tenant.evicted_bytes),
             mib(tenant.unmanaged_bytes),
             tenant.name.clone(),
         ]);
     }
-    for newcomer in &snapshot.newcomers {
+    for newcomer in &status.newcomers {
         let nothing = || "-".to_owned();
         let name = newcomer.name.clone();
         table.add_row([pid(newcomer.pid), nothing(), "joining".to_owned(), nothing(), nothing(), nothing(), name]);
@@ -52,7 +52,7 @@ fn lines(snapshot: &Snapshot) -> String {
 
 #[cfg(test)]
 mod tests {
-    use baton_views::snapshot::{Newcomer, Tenant};
+    use baton_report::tenant::{Newcomer, State, Tenant};
 
     use super::*;
 
@@ -62,12 +62,12 @@ mod tests {
             name: "a name with spaces".to_owned(),
             pid: Some(41),
             class: "batch".to_owned(),
-            state: "idle".to_owned(),
+            state: State::Idle,
             resident_bytes: 48 << 20,
             ..Tenant::default()
         };
         let newcomer = Newcomer { name: "late".to_owned(), ..Newcomer::default() };
-        let lines = lines(&Snapshot { tenants: vec![tenant], newcomers: vec![newcomer], ..Snapshot::default() });
+        let lines = lines(&Status { tenants: vec![tenant], newcomers: vec![newcomer], ..Status::default() });
         let words: Vec<Vec<&str>> = lines.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(words[0], ["PID", "CLASS", "STATE", "RESIDENT_MIB", "EVICTED_MIB", "UNMANAGED_MIB", "NAME"]);
         assert_eq!(words[1], ["41", "batch", "idle", "48", "0", "0", "a", "name", "with", "spaces"]);

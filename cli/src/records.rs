@@ -5,7 +5,8 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use baton_contract::memory::size;
 use baton_coordinator::records::{is_written, list, read, size as size_of, state_folder, written};
-use baton_views::record::Record;
+use baton_report::record::Record;
+use baton_views::timeline::Timeline;
 use baton_views::words::duration;
 use baton_workbench::output::{print, remark};
 use baton_workbench::table::{plain_table, trimmed};
@@ -128,7 +129,7 @@ pub fn run(_: Records) -> Result<(), CliError> {
     for (folder, number) in all.iter().zip(1..) {
         let Some(record) = read(folder) else { continue };
         let (from, until) = (record.head.started_unix_ms, record.end_unix_ms());
-        let programs = record.timeline().programs.len();
+        let programs = Timeline::of(&record).programs.len();
         table.add_row([
             number.to_string(),
             name(folder),

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use baton_contract::messages::Opening;
 use baton_contract::scheduling::Change;
+use baton_report::tenant::State;
 use baton_workbench::output::print;
 use clap::Args;
 
@@ -81,13 +82,13 @@ pub fn set(arguments: Set) -> Result<(), CliError> {
 pub fn suspend(Waited { programs, patience }: Waited) -> Result<bool, CliError> {
     programs.each("suspend", |socket, name| {
         ask(socket, name, true)?;
-        let still = |state: &str| {
+        let still = |state: &State| {
             format!(
                 "{name} is still {state} after {}; it is suspended as soon as its work can be taken off the GPU",
                 patience.words()
             )
         };
-        let is_off = until(socket, name, &patience, |state| state == "suspended", still)?;
+        let is_off = until(socket, name, &patience, |state| *state == State::Suspended, still)?;
         Ok(format!("{} {name}", if is_off { "suspended" } else { "suspending" }))
     })
 }
@@ -100,10 +101,10 @@ pub fn suspend(Waited { programs, patience }: Waited) -> Result<bool, CliError> 
 pub fn resume(Waited { programs, patience }: Waited) -> Result<bool, CliError> {
     programs.each("resume", |socket, name| {
         ask(socket, name, false)?;
-        let still = |state: &str| {
+        let still = |state: &State| {
             format!("{name} is still {state} after {}; `baton why {name}` says what it waits for", patience.words())
         };
-        let goes_on = until(socket, name, &patience, |state| state != "suspended", still)?;
+        let goes_on = until(socket, name, &patience, |state| *state != State::Suspended, still)?;
         Ok(format!("{} {name}", if goes_on { "resumed" } else { "resuming" }))
     })
 }
@@ -114,8 +115,8 @@ fn until(
     socket: &Path,
     name: &str,
     patience: &Patience,
-    wanted: impl Fn(&str) -> bool,
-    still: impl Fn(&str) -> String,
+    wanted: impl Fn(&State) -> bool,
+    still: impl Fn(&State) -> String,
 ) -> Result<bool, CliError> {
     let Some(end) = patience.end() else { return Ok(false) };
     loop {

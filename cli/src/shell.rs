@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use baton_harness::client;
-use baton_views::snapshot::Snapshot;
+use baton_report::status::Status;
 use baton_workbench::output::{print, print_with};
 use clap::{Args, Command};
 use clap_complete::Shell;
@@ -87,8 +87,8 @@ complete -F _baton_with_names -o nosort -o bashdefault -o default baton
 ///
 /// When no coordinator answers.
 pub fn names(Names { place }: Names) -> Result<(), CliError> {
-    let snapshot: Snapshot = read(&client::status(&place.find()?)?)?;
-    let names: String = snapshot.tenants.into_iter().map(|tenant| tenant.name + "\n").collect();
+    let status: Status = read(&client::status(&place.find()?)?)?;
+    let names: String = status.tenants.into_iter().map(|tenant| tenant.name + "\n").collect();
     Ok(print(&names)?)
 }
 

@@ -39,7 +39,7 @@ pub fn run(Stats { source, last }: Stats) -> Result<(), CliError> {
             client::see(&socket, &mut timeline)?;
             (timeline, USUAL)
         }
-        Told::Record(record) => (record.timeline(), Duration::MAX),
+        Told::Record(record) => (Timeline::of(&record), Duration::MAX),
     };
     let last = u64::try_from(last.unwrap_or(usual).as_nanos()).unwrap_or(u64::MAX);
     Ok(print(&text(&Summary::of(&timeline, last)))?)

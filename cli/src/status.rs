@@ -4,7 +4,9 @@ use std::fmt::Write as _;
 
 use baton_contract::memory::{Unmanaged, size};
 use baton_harness::client;
-use baton_views::snapshot::{Outsider, Snapshot, Tenant};
+use baton_report::status::Status;
+use baton_report::tenant::{Outsider, Tenant};
+use baton_views::standing;
 use baton_workbench::output::print;
 use baton_workbench::table::{plain_table, trimmed};
 use clap::Args;
@@ -42,8 +44,7 @@ fn unmoved(tenants: &[Tenant]) -> String {
         let whose = named(tenants, bytes);
         if whose.is_empty() { String::new() } else { format!("\nnot moved, because {why}: {whose}\n") }
     };
-    let of_kind =
-        |kind: Unmanaged| of(kind.reason(), &|tenant| tenant.unmanaged.get(kind.word()).copied().unwrap_or(0));
+    let of_kind = |kind: Unmanaged| of(kind.reason(), &|tenant| tenant.unmanaged.of(kind));
     let immovable = of("others can reach it", &|tenant| tenant.immovable_bytes);
     Unmanaged::ALL.into_iter().map(of_kind).chain([immovable]).collect()
 }
@@ -55,7 +56,7 @@ fn named(tenants: &[Tenant], bytes: &dyn Fn(&Tenant) -> u64) -> String {
 }
 
 /// Lines about processes on the GPU that are no tenants.
-pub(crate) fn outsiders(status: &Snapshot) -> String {
+pub(crate) fn outsiders(status: &Status) -> String {
     let Some(all) = &status.outsiders else {
         let why = status.outsiders_unknown.as_deref().unwrap_or("the coordinator does not say");
         return format!("\nwho else uses the GPU is not known: {why}\n");
@@ -85,9 +86,9 @@ pub(crate) fn outsiders(status: &Snapshot) -> String {
 }
 
 /// The GPU, its memory and the host pool, and what has moved.
-fn head(status: &Snapshot) -> String {
+fn head(status: &Status) -> String {
     let mut out = String::new();
-    let Snapshot { gpu, arena, host_pool: pool, times, .. } = status;
+    let Status { gpu, arena, host_pool: pool, times, .. } = status;
     let _ = writeln!(out, "{} ({}), {}", gpu.name, gpu.uuid, size(gpu.memory_bytes));
     let free = arena.bytes.saturating_sub(arena.lent_bytes);
     let _ = writeln!(out, "arena      {}, lent {}, free {}", size(arena.bytes), size(arena.lent_bytes), size(free));
@@ -95,7 +96,7 @@ fn head(status: &Snapshot) -> String {
         let asked = size(arena.configured_bytes);
         let _ = writeln!(out, "           (smaller than the {asked} asked for: others use the GPU's memory)");
     }
-    let _ = writeln!(out, "beside it  {}", status.ledger.lines.beside());
+    let _ = writeln!(out, "beside it  {}", standing::beside(&status.ledger.lines));
     let ready = match pool.unprepared_bytes() {
         0 => String::new(),
         _ => format!(", being prepared: {} ready", size(pool.ready_bytes)),
@@ -106,12 +107,12 @@ fn head(status: &Snapshot) -> String {
         out,
         "switches   {}, {} in, {} out, median {}, longest {}",
         status.switches,
-        size(status.bytes_in),
-        size(status.bytes_out),
+        size(status.counters.bytes_in),
+        size(status.counters.bytes_out),
         ms(times.switch.p50),
         ms(times.switch.max)
     );
-    let _ = writeln!(out, "on the GPU {}", status.on_gpu());
+    let _ = writeln!(out, "on the GPU {}", standing::on_gpu(status));
     if status.ending {
         let _ = writeln!(out, "ending     no new programs share the GPU, and the coordinator ends after the last one");
     }
@@ -139,7 +140,7 @@ fn programs(tenants: &[Tenant]) -> String {
             tenant.class.clone(),
             tenant.weight.to_string(),
             tenant.slo_ms.map_or("-".to_owned(), |ms| format!("{ms} ms")),
-            tenant.standing(),
+            standing::state(tenant),
             size(tenant.resident_bytes),
             size(tenant.evicted_bytes),
             size(tenant.unmanaged_bytes),
@@ -154,9 +155,9 @@ fn number(pid: Option<i32>) -> String {
     pid.map_or("-".to_owned(), |pid| pid.to_string())
 }
 
-fn table(status: &Snapshot) -> String {
+fn table(status: &Status) -> String {
     let mut out = head(status);
-    let Snapshot { tenants, newcomers, max_tenants, .. } = status;
+    let Status { tenants, newcomers, max_tenants, .. } = status;
     if tenants.is_empty() {
         let _ = writeln!(out, "no programs");
     } else {

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use baton_harness::client;
 use baton_harness::stop::Stop;
+use baton_report::record::Record;
 use baton_views::page::{self, page};
 use baton_views::perfetto;
-use baton_views::record::Record;
 use baton_views::ribbon::{ribbon, svg};
 use baton_views::summary::Summary;
 use baton_views::timeline::Timeline;
@@ -152,7 +152,7 @@ fn wall_clock(started_unix_ms: u64, ns: u64) -> String {
 impl Recording {
     /// The last so much of a record.
     fn of(record: &Record, last: Duration) -> Self {
-        let mut timeline = record.timeline();
+        let mut timeline = Timeline::of(record);
         let time = timeline.now.saturating_sub(nanos(last)).max(timeline.since)..timeline.now;
         timeline.lost = 0;
         timeline.forget_before(time.start);

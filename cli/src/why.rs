@@ -1,7 +1,8 @@
 //! `baton why`: what a program waits for, since when, and what would help; or what it waited for.
 
 use baton_harness::client;
-use baton_views::snapshot::Snapshot;
+use baton_report::status::Status;
+use baton_views::timeline::Timeline;
 use baton_views::{past, why};
 use baton_workbench::output::print;
 use clap::Args;
@@ -28,10 +29,10 @@ pub fn run(Why { source, name }: Why) -> Result<(), CliError> {
     let (said, name, list) = match source.find("why")? {
         Told::Coordinator(socket) => {
             let name = called(&socket, name)?;
-            let snapshot: Snapshot = read(&client::status(&socket)?)?;
-            (why::sentences(&snapshot, &name), name, "`baton ps` lists them")
+            let status: Status = read(&client::status(&socket)?)?;
+            (why::sentences(&status, &name), name, "`baton ps` lists them")
         }
-        Told::Record(record) => (past::sentences(&record.timeline(), &name), name, "`baton stats` lists them"),
+        Told::Record(record) => (past::sentences(&Timeline::of(&record), &name), name, "`baton stats` lists them"),
     };
     let none = || CliError::Told(format!("there is no program called {}; {list}", name.escape_default()));
     Ok(print(&format!("{}\n", said.ok_or_else(none)?))?)

@@ -16,8 +16,8 @@ use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, SystemTime};
 
-use baton_views::event::Event;
-use baton_views::record::{Head, Record, Seen};
+use baton_report::event::Event;
+use baton_report::record::{Head, Record, Seen};
 use rustix::fs::{FlockOperation, flock};
 
 use crate::endpoint::{Folder, Unfit, unfit};
@@ -259,7 +259,7 @@ mod tests {
     use super::*;
 
     fn event(n: u64, what: &str) -> Event {
-        Event { n, ns: n, id: Some(1), tenant: Some("a".to_owned()), what: what.to_owned(), ..Event::default() }
+        Event { n, ns: n, id: Some(1), tenant: Some("a".to_owned()), what: what.into(), ..Event::default() }
     }
 
     fn numbers(record: &Record) -> Vec<u64> {

@@ -10,7 +10,7 @@ use baton_contract::link::Chosen;
 use baton_contract::messages::{Admission, DriverKind, FromCoordinator, Message as _, Opening, Refusal};
 use baton_contract::wire::GpuNumber;
 use baton_contract::{link, socket_path};
-use baton_views::event::History;
+use baton_report::event::History;
 use baton_views::timeline::Timeline;
 
 /// A coordinator that says nothing for so long hangs.

@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use baton_report::status::Status;
 pub use rustix::process::Signal;
 use rustix::process::{Pid, kill_process};
 use serde::de::DeserializeOwned;
 
 use crate::client::{self, NoAnswer};
-use crate::status::Status;
 use crate::stop::Stop;
 use crate::{Error, LIMIT};
 
@@ -173,7 +173,7 @@ impl Coordinator {
         loop {
             stop.check()?;
             let status = self.status()?;
-            let missing = names.iter().find(|name| status.peak_bytes(name).is_none());
+            let missing = names.iter().find(|name| status.departed_peak(name).is_none());
             match missing {
                 None => return Ok(status),
                 Some(name) if Instant::now() > end => {

@@ -5,7 +5,7 @@
 //!
 //! A coordinator of our own and programs under it, which are gone when the values are; the tests have them too:
 //!
-//! - [`coordinator`]: a coordinator. [`status`]: what is read of its status.
+//! - [`coordinator`]: a coordinator.
 //! - [`program`]: a program. [`output`]: what it says.
 //! - [`place`]: the surroundings of both for the demo, the benchmarks and `baton doctor`.
 //! - [`stop`]: the user may end all of it.
@@ -17,7 +17,6 @@ pub mod install;
 pub mod output;
 pub mod place;
 pub mod program;
-pub mod status;
 pub mod stop;
 
 use std::time::Duration;

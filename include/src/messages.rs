@@ -654,6 +654,9 @@ pub enum DriverKind {
 }
 
 impl DriverKind {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::System, Self::Simulated, Self::File];
+
     /// The word that users read.
     pub const fn word(self) -> &'static str {
         match self {

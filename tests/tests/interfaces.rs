@@ -62,7 +62,7 @@ impl Check<'_> {
     }
 
     fn check(&mut self, schema: &Value, value: &Value, at: &str) {
-        const KNOWN: [&str; 14] = [
+        const KNOWN: [&str; 16] = [
             "$schema",
             "$id",
             "$defs",
@@ -75,6 +75,8 @@ impl Check<'_> {
             "additionalProperties",
             "items",
             "enum",
+            "const",
+            "oneOf",
             "anyOf",
             "minimum",
         ];
@@ -90,7 +92,7 @@ impl Check<'_> {
                 None => self.complain(at, format_args!("there is no {path}")),
             }
         }
-        if let Some(any) = schema["anyOf"].as_array() {
+        if let Some(any) = schema["anyOf"].as_array().or(schema["oneOf"].as_array()) {
             let fits = |one: &Value| {
                 let mut check = Check { all: self.all, complaints: Vec::new() };
                 check.check(one, value, at);
@@ -107,6 +109,9 @@ impl Check<'_> {
         };
         if !types.is_empty() && !types.iter().any(|word| Self::is_of_type(value, word)) {
             self.complain(at, format_args!("{value} is not of type {types:?}"));
+        }
+        if schema.get("const").is_some_and(|word| word != value) {
+            self.complain(at, format_args!("{value} is not {}", schema["const"]));
         }
         if schema["enum"].as_array().is_some_and(|all| !all.contains(value)) {
             self.complain(at, format_args!("{value} is none of {}", schema["enum"]));

@@ -1,6 +1,6 @@
 //! Histories as coordinators tell them, made up: programs that take turns, are preempted, evicted, and answer requests.
 
-use baton_views::event::{Event, History};
+use baton_report::event::{Event, History};
 
 const MIB: u64 = 1 << 20;
 const MS: u64 = 1_000_000;
@@ -28,7 +28,7 @@ struct Story {
 impl Story {
     fn tell(&mut self, what: &str, id: u32) -> &mut Event {
         let (n, tenant) = (self.events.len() as u64, Some(self.names[id as usize].clone()));
-        let event = Event { n, ns: self.now, id: Some(id), tenant, what: what.to_owned(), ..Event::default() };
+        let event = Event { n, ns: self.now, id: Some(id), tenant, what: what.into(), ..Event::default() };
         self.events.push(event);
         self.events.last_mut().expect("just now")
     }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use baton_views::event::History;
+use baton_report::event::History;
 use baton_views::page::{self, page};
 use baton_views::perfetto::trace;
 use baton_views::ribbon::{ribbon, svg};

@@ -2,28 +2,22 @@
 //!
 //! Nothing here opens a socket, reads a clock or prints: everything is made of what a coordinator has answered.
 //!
-//! - [`event`]: what has happened, as a coordinator tells it to tools (`Opening::Events`).
-//! - [`timeline`]: who had the GPU when, and how each program stood, made of that.
+//! - [`timeline`]: who had the GPU when, and how each program stood, made of what has happened ([`baton_report::event`]).
 //! - [`summary`]: what a stretch of that time came to. [`mod@line`]: an event in words.
 //! - [`perfetto`]: a timeline as a trace for Perfetto.
 //! - [`ribbon`]: a stretch of it as a picture; [`palette`]: the colours of programs. [`page`]: both as one page.
-//! - [`snapshot`]: how things stand, as a coordinator tells it (`Opening::Status`). [`why`]: what a program waits for, in sentences; [`past`]: what it
-//!   waited for; [`quota`]:
-//!   what one of another user may not have.
-//! - [`record`]: what a coordinator leaves behind.
+//! - [`standing`]: how things stand ([`baton_report::status`]), in words. [`why`]: what a program waits for, in sentences; [`past`]: what
+//!   it waited for.
 //! - [`words`]: times, sizes and names, as people read them.
 
-pub mod event;
 pub mod fit;
 pub mod line;
 pub mod page;
 pub mod palette;
 pub mod past;
 pub mod perfetto;
-pub mod quota;
-pub mod record;
 pub mod ribbon;
-pub mod snapshot;
+pub mod standing;
 pub mod summary;
 pub mod timeline;
 pub mod why;

@@ -109,8 +109,9 @@ fn help(stood: &Stood) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use baton_report::event::{Event, History};
+
     use super::*;
-    use crate::event::{Event, History};
 
     const S: u64 = 1_000_000_000;
 
@@ -120,7 +121,7 @@ mod tests {
             ns: s * S,
             id: Some(id),
             tenant: Some(["", "train", "serve"][id as usize].to_owned()),
-            what: what.to_owned(),
+            what: what.into(),
             ..Event::default()
         };
         let worked = |from: u64, to: u64, id| Event {

@@ -2,7 +2,8 @@
 
 use proptest::prelude::*;
 
-use crate::event::{Event, History, KINDS};
+use baton_report::event::{Event, History, Kind};
+
 use crate::timeline::Timeline;
 
 /// What a coordinator would say of these.
@@ -30,7 +31,7 @@ fn name() -> impl Strategy<Value = String> {
 pub(crate) fn history(most: usize) -> impl Strategy<Value = History> {
     let number = || prop_oneof![Just(None), (0..400u64).prop_map(Some), Just(Some(u64::MAX))];
     let bytes = || prop_oneof![Just(None), (0..1u64 << 40).prop_map(Some)];
-    let one = (0..KINDS.len(), 0..5u32, 0..4u64, number(), number(), bytes(), bytes(), any::<Option<bool>>());
+    let one = (0..Kind::ALL.len(), 0..5u32, 0..4u64, number(), number(), bytes(), bytes(), any::<Option<bool>>());
     (prop::collection::vec(name(), 5), prop::collection::vec(one, 0..most)).prop_map(|(names, raw)| {
         let mut now = 0;
         let event = |(kind, id, step, from_ns, other, bytes, more, arriving): (usize, u32, u64, _, _, _, _, _)| {
@@ -39,7 +40,7 @@ pub(crate) fn history(most: usize) -> impl Strategy<Value = History> {
                 ns: now,
                 id: Some(id),
                 tenant: Some(names[id as usize].clone()),
-                what: KINDS[kind].to_owned(),
+                what: Kind::ALL[kind].clone(),
                 from_ns,
                 to_ns: other,
                 bytes,

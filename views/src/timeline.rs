@@ -6,8 +6,9 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
-use crate::event::{Event, History};
-use crate::snapshot::Snapshot;
+use baton_report::event::{Event, History, Kind};
+use baton_report::record::Record;
+use baton_report::status::Status;
 
 #[cfg(test)]
 mod tests;
@@ -258,15 +259,15 @@ impl Program {
     fn leave(&mut self, event: &Event) {
         let Leaving { to_copy, to_unmap } = &mut self.leaving;
         let bytes = event.bytes.unwrap_or(0);
-        match event.what.as_str() {
-            "leaves" => {
+        match event.what {
+            Kind::Leaves => {
                 *to_copy = to_copy.saturating_add(bytes.saturating_sub(event.uncopied_bytes.unwrap_or(0)));
                 *to_unmap += 1;
             }
-            "copied_out" => *to_copy = to_copy.saturating_sub(bytes),
-            "unmapped" => *to_unmap = to_unmap.saturating_sub(1),
+            Kind::CopiedOut => *to_copy = to_copy.saturating_sub(bytes),
+            Kind::Unmapped => *to_unmap = to_unmap.saturating_sub(1),
             // Whatever had failed to leave: with the GPU it has all of it, and when it has ended it has none.
-            "opened" | "departed" => self.leaving = Leaving::default(),
+            Kind::Opened | Kind::Departed => self.leaving = Leaving::default(),
             _ => return,
         }
         let is_leaving = self.leaving != Leaving::default();
@@ -275,6 +276,18 @@ impl Program {
 }
 
 impl Timeline {
+    /// Of all that a coordinator has left behind.
+    pub fn of(record: &Record) -> Self {
+        let mut timeline = Self::default();
+        record.histories.iter().for_each(|history| timeline.see(history));
+        for (id, (_, class)) in &record.head.programs {
+            if let Some(program) = timeline.programs.get_mut(id) {
+                program.class.get_or_insert_with(|| class.clone());
+            }
+        }
+        timeline
+    }
+
     /// What to ask the coordinator for next.
     pub fn next(&self) -> u64 {
         self.next
@@ -308,17 +321,17 @@ impl Timeline {
             time: event.from_ns.unwrap_or(event.ns)..event.to_ns.unwrap_or(event.ns),
             bytes,
         };
-        match event.what.as_str() {
-            "copied_in" => self.copies_in.push_back(done(event.bytes.unwrap_or(0))),
-            "copied_out" => self.copies_out.push_back(done(event.bytes.unwrap_or(0))),
-            "request" => self.requests.push_back(done(0)),
+        match event.what {
+            Kind::CopiedIn => self.copies_in.push_back(done(event.bytes.unwrap_or(0))),
+            Kind::CopiedOut => self.copies_out.push_back(done(event.bytes.unwrap_or(0))),
+            Kind::Request => self.requests.push_back(done(0)),
             _ => {}
         }
         let Some(id) = event.id else { return };
         // Of one that has ended something may still be told; how it stands is over.
         match self.programs.get(&id) {
             Some(program) if program.ended.is_some() => return,
-            None if event.what == "departed" || event.tenant.is_none() => return,
+            None if event.what == Kind::Departed || event.tenant.is_none() => return,
             _ => {}
         }
         self.resident.extend(event.resident_bytes.map(|bytes| (event.ns, id, bytes)));
@@ -328,18 +341,18 @@ impl Timeline {
             program.name = event.tenant.clone().unwrap_or_default();
         }
         program.leave(event);
-        if event.what == "worked" {
+        if event.what == Kind::Worked {
             let time = event.from_ns.unwrap_or(at)..event.to_ns.unwrap_or(at);
             program.worked.push_back(Worked { time, ns: event.gpu_ns.unwrap_or(0) });
             return;
         }
         let state = program.states.now();
-        let becomes = match event.what.as_str() {
-            "joined" => {
+        let becomes = match event.what {
+            Kind::Joined => {
                 program.class.clone_from(&event.class);
                 State::Idle
             }
-            "departed" => {
+            Kind::Departed => {
                 program.ended = Some(at);
                 program.states.become_at(at, None);
                 if self.owner.now() == Some(id) {
@@ -347,8 +360,8 @@ impl Timeline {
                 }
                 return;
             }
-            "suspended" | "unsuspended" => {
-                program.suspended = event.what == "suspended";
+            Kind::Suspended | Kind::Unsuspended => {
+                program.suspended = event.what == Kind::Suspended;
                 match state {
                     Some(State::Idle | State::Waiting | State::Preempted) if program.suspended => {
                         program.before = state;
@@ -358,7 +371,7 @@ impl Timeline {
                     _ => return,
                 }
             }
-            "asked" => {
+            Kind::Asked => {
                 program.wants = true;
                 match state {
                     Some(State::Idle) | None => State::Waiting,
@@ -369,15 +382,15 @@ impl Timeline {
                     _ => return,
                 }
             }
-            "chosen" => State::Arriving,
-            "granted" => {
+            Kind::Chosen => State::Arriving,
+            Kind::Granted => {
                 program.granted = Some(event.arriving.unwrap_or(false));
                 program.switch_from = self.last_granted.replace(id).filter(|last| *last != id);
                 let asked = event.from_ns.unwrap_or(at);
                 self.waits.push_back(Wait { id, asked, granted: at, launched: None });
                 return;
             }
-            "opened" => {
+            Kind::Opened => {
                 program.wants = false;
                 match program.granted.take() {
                     Some(arriving) => {
@@ -395,7 +408,7 @@ impl Timeline {
                     None => State::CoRunning,
                 }
             }
-            "arrived" => {
+            Kind::Arrived => {
                 let last = self.waits.iter_mut().rev().find(|wait| wait.id == id);
                 if let Some(wait) = last.filter(|wait| wait.launched.is_none()) {
                     wait.launched = Some(event.first_launch_ns.unwrap_or(at).max(wait.granted));
@@ -409,14 +422,14 @@ impl Timeline {
                     _ => return,
                 }
             }
-            "drained" | "preempted" => {
+            Kind::Drained | Kind::Preempted => {
                 program.granted = None;
                 if self.owner.now() == Some(id) {
                     self.owner.become_at(at, None);
                 }
-                let off = match (event.what.as_str(), state) {
+                let off = match (&event.what, state) {
                     // That its turn is over is said too, just after its work was taken off.
-                    ("preempted", _) | (_, Some(State::Preempted)) => State::Preempted,
+                    (Kind::Preempted, _) | (_, Some(State::Preempted)) => State::Preempted,
                     (_, Some(State::Suspended)) if program.before == Some(State::Preempted) => return,
                     _ => State::Idle,
                 };
@@ -427,20 +440,20 @@ impl Timeline {
                     off
                 }
             }
-            "resumed" if state == Some(State::Preempted) => {
+            Kind::Resumed if state == Some(State::Preempted) => {
                 if program.wants {
                     State::Waiting
                 } else {
                     State::Idle
                 }
             }
-            "descheduled" => {
+            Kind::Descheduled => {
                 if state != Some(State::Descheduled) {
                     program.before = state;
                 }
                 State::Descheduled
             }
-            "rescheduled" if state == Some(State::Descheduled) => match program.before.take() {
+            Kind::Rescheduled if state == Some(State::Descheduled) => match program.before.take() {
                 Some(before) => before,
                 None => State::Running,
             },
@@ -481,8 +494,8 @@ impl Timeline {
     }
 
     /// Things stand so now: says of programs what was forgotten of how they joined.
-    pub fn know(&mut self, snapshot: &Snapshot) {
-        for tenant in &snapshot.tenants {
+    pub fn know(&mut self, status: &Status) {
+        for tenant in &status.tenants {
             if let Some(program) = self.programs.get_mut(&tenant.id) {
                 program.class.get_or_insert_with(|| tenant.class.clone());
             }

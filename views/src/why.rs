@@ -1,115 +1,14 @@
 //! What a program waits for, since when, and what would help: as data, which the coordinator decides, and in sentences.
 
-use serde::{Deserialize, Serialize};
+use baton_report::quota::Quota;
+use baton_report::status::Status;
+use baton_report::tenant::{Newcomer, Tenant};
+use baton_report::waits::{Bound, Reason, WaitsFor};
 
-use crate::quota::Quota;
-use crate::snapshot::{Newcomer, Snapshot, Tenant};
 use crate::words::{self, duration_ms};
 
 #[cfg(test)]
 mod tests;
-
-/// Why a program does not go on, or that it does.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Reason {
-    /// It wants nothing.
-    #[default]
-    Idle,
-    /// Its calls go to the GPU.
-    Running,
-    /// It waits for its turn, behind others.
-    Turn,
-    /// It waits until the work of another ends, which cannot be taken off the GPU in the middle.
-    Drain,
-    /// It waits for its turn, although its class runs beside others: all together do not fit the GPU.
-    TooLargeTogether,
-    /// Its memory is on the way.
-    OwnMemory,
-    /// It waits until memory of others is on the host.
-    OthersMemory,
-    /// A user keeps it off the GPU.
-    Suspended,
-    /// A user keeps another off the GPU with which it shares memory.
-    UnitSuspended,
-    /// Its work makes way for somebody urgent.
-    Urgent,
-    /// It waits for memory of a program that does not answer.
-    Held,
-    /// There is no room on the host for what has to go.
-    HostPool,
-    /// There is no room on the GPU beside what cannot move.
-    Arena,
-    /// Its process can open no more descriptors.
-    Descriptors,
-    /// It does not do what it is told.
-    Unresponsive,
-    /// Its connection has ended, and its process has not.
-    Disconnected,
-    /// As many programs share the GPU as may.
-    Join,
-    /// There is less memory left than it has said that it needs.
-    Room,
-}
-
-impl Reason {
-    /// All of them.
-    pub const ALL: [Self; 18] = [
-        Self::Idle,
-        Self::Running,
-        Self::Turn,
-        Self::Drain,
-        Self::TooLargeTogether,
-        Self::OwnMemory,
-        Self::OthersMemory,
-        Self::Suspended,
-        Self::UnitSuspended,
-        Self::Urgent,
-        Self::Held,
-        Self::HostPool,
-        Self::Arena,
-        Self::Descriptors,
-        Self::Unresponsive,
-        Self::Disconnected,
-        Self::Join,
-        Self::Room,
-    ];
-
-    /// Whether a program does nothing for that reason.
-    pub fn is_a_wait(self) -> bool {
-        !matches!(self, Self::Idle | Self::Running)
-    }
-}
-
-/// What brings a program its turn at the latest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Bound {
-    /// Others have had theirs (`--quantum`).
-    Quantum,
-    /// It has waited for too long (`--max-wait`).
-    MaxWait,
-}
-
-/// What a program waits for, as the coordinator says it.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct WaitsFor {
-    /// Why.
-    pub reason: Reason,
-    /// For how long that has been so, in milliseconds; none if it is not known.
-    pub since_ms: Option<f64>,
-    /// On whom it depends, by name.
-    pub whom: Vec<String>,
-    /// How much memory it is about.
-    pub bytes: u64,
-    /// How fast such memory comes or goes.
-    pub bytes_per_second: Option<u64>,
-    /// In how long it has its turn at the latest, if nothing else happens.
-    pub within_ms: Option<f64>,
-    /// By what it has it then.
-    pub bound: Option<Bound>,
-}
 
 /// `a`, `a and b`, `a, b and c`; others if nobody is known.
 fn list(names: &[String]) -> String {
@@ -125,16 +24,16 @@ fn speed(bytes_per_second: u64) -> String {
     format!("{:.1} GB/s", bytes_per_second as f64 / 1e9)
 }
 
-/// What a program of the snapshot waits for, in sentences; none if it is not there.
-pub fn sentences(snapshot: &Snapshot, name: &str) -> Option<String> {
-    if let Some(tenant) = snapshot.tenant(name) {
+/// What a program of the status waits for, in sentences; none if it is not there.
+pub fn sentences(status: &Status, name: &str) -> Option<String> {
+    if let Some(tenant) = status.tenant(name) {
         return Some(of_tenant(tenant));
     }
-    let at = snapshot.newcomers.iter().position(|newcomer| newcomer.name == name)?;
-    Some(of_newcomer(snapshot, at, &snapshot.newcomers[at]))
+    let at = status.newcomers.iter().position(|newcomer| newcomer.name == name)?;
+    Some(of_newcomer(status, at, &status.newcomers[at]))
 }
 
-fn of_newcomer(snapshot: &Snapshot, at: usize, newcomer: &Newcomer) -> String {
+fn of_newcomer(status: &Status, at: usize, newcomer: &Newcomer) -> String {
     let ahead = match at {
         0 => "It is the next to join.".to_owned(),
         1 => "One other joins before it.".to_owned(),
@@ -153,7 +52,7 @@ fn of_newcomer(snapshot: &Snapshot, at: usize, newcomer: &Newcomer) -> String {
         None => format!(
             "{name} has waited to join for {waited}: no more than {} may share the GPU at once. {ahead}\n\
              It joins when one has ended; `baton serve --max-programs` allows more.",
-            snapshot.max_tenants
+            status.max_tenants
         ),
     }
 }
@@ -242,6 +141,9 @@ fn waits(tenant: &Tenant) -> String {
         ),
         Reason::Join => format!("{name} {has_waited} to join."),
         Reason::Room => format!("{name} {has_waited} to join, until the memory that it needs is free."),
+        Reason::Other(ref word) => {
+            format!("{name} {has_waited}, for a reason that only a newer Baton can explain: {word}.")
+        }
     }
 }
 
@@ -261,7 +163,7 @@ fn latest(waits_for: &WaitsFor) -> String {
     match waits_for.bound {
         Some(Bound::Quantum) => format!(" It is next, in {time} at the latest, when the quantum of the other is over."),
         Some(Bound::MaxWait) => format!(" It has it in {time} at the latest, whatever its class (--max-wait)."),
-        None => String::new(),
+        Some(Bound::Other(_)) | None => String::new(),
     }
 }
 

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use baton_harness::client;
 use baton_kubernetes::pods::{Pod, Pods};
-use baton_views::snapshot::{Snapshot, Tenant};
+use baton_report::status::Status;
+use baton_report::tenant::Tenant;
 use bytes::Bytes;
 use tokio::sync::Mutex;
 
@@ -19,8 +20,8 @@ pub(crate) const FRESH: Duration = Duration::from_secs(1);
 
 /// How things stand, and what the coordinator does not know of it.
 #[derive(Debug, Default)]
-pub(crate) struct Status {
-    pub(crate) snapshot: Snapshot,
+pub(crate) struct Known {
+    pub(crate) status: Status,
     /// Of which pod programs are, as kubelet names it, by their numbers.
     pub(crate) pods: BTreeMap<u32, Pod>,
 }
@@ -28,14 +29,14 @@ pub(crate) struct Status {
 /// An answer, and what is made of it when somebody wants it.
 #[derive(Debug)]
 pub(crate) struct Answer {
-    pub(crate) status: Arc<Status>,
+    pub(crate) known: Arc<Known>,
     metrics: OnceLock<Bytes>,
 }
 
 impl Answer {
     /// As OpenMetrics.
     pub(crate) fn metrics(&self) -> Bytes {
-        self.metrics.get_or_init(|| metrics::of(Arc::clone(&self.status)).into()).clone()
+        self.metrics.get_or_init(|| metrics::of(Arc::clone(&self.known)).into()).clone()
     }
 }
 
@@ -81,14 +82,14 @@ impl Asker {
         let socket = self.socket.clone();
         let asked = tokio::task::spawn_blocking(move || {
             let text = client::status(&socket).map_err(|error| error.to_string())?;
-            serde_json::from_slice::<Snapshot>(&text)
+            serde_json::from_slice::<Status>(&text)
                 .map_err(|error| format!("the coordinator's answer cannot be read: {error}"))
         });
         let heard = match asked.await.unwrap_or_else(|error| Err(error.to_string())) {
-            Ok(mut snapshot) => {
-                never_less(&mut last.gpu_seconds, &mut snapshot);
-                let pods = self.pods(&snapshot, &mut last.is_kubelet_missed).await;
-                Ok(Arc::new(Answer { status: Arc::new(Status { snapshot, pods }), metrics: OnceLock::new() }))
+            Ok(mut status) => {
+                never_less(&mut last.gpu_seconds, &mut status);
+                let pods = self.pods(&status, &mut last.is_kubelet_missed).await;
+                Ok(Arc::new(Answer { known: Arc::new(Known { status, pods }), metrics: OnceLock::new() }))
             }
             Err(why) => Err(why),
         };
@@ -97,13 +98,13 @@ impl Asker {
     }
 
     /// Of each program which pod it is of, if kubelet knows.
-    async fn pods(&self, snapshot: &Snapshot, is_missed: &mut bool) -> BTreeMap<u32, Pod> {
+    async fn pods(&self, status: &Status, is_missed: &mut bool) -> BTreeMap<u32, Pod> {
         let Some(socket) = &self.pod_resources else { return BTreeMap::new() };
         match Pods::ask(socket).await {
             Ok(pods) => {
                 *is_missed = false;
-                let of = |tenant: &Tenant| Some((tenant.id, pods.of(&snapshot.gpu.uuid, &tenant.name)?.clone()));
-                return snapshot.tenants.iter().filter_map(of).collect();
+                let of = |tenant: &Tenant| Some((tenant.id, pods.of(&status.gpu.uuid, &tenant.name)?.clone()));
+                return status.tenants.iter().filter_map(of).collect();
             }
             Err(why) if !std::mem::replace(is_missed, true) => {
                 log::warn!("metrics do not name pods: kubelet does not answer: {why}");
@@ -114,11 +115,11 @@ impl Asker {
     }
 }
 
-fn never_less(most: &mut HashMap<u32, f64>, snapshot: &mut Snapshot) {
+fn never_less(most: &mut HashMap<u32, f64>, status: &mut Status) {
     let of = |(id, seconds): (u32, f64)| (id, most.get(&id).map_or(seconds, |before| before.max(seconds)));
-    let now = snapshot.tenants.iter().map(|tenant| (tenant.id, tenant.gpu_seconds));
+    let now = status.tenants.iter().map(|tenant| (tenant.id, tenant.gpu_seconds));
     *most = now.map(of).collect();
-    for tenant in &mut snapshot.tenants {
+    for tenant in &mut status.tenants {
         tenant.gpu_seconds = most[&tenant.id];
     }
 }
@@ -132,9 +133,9 @@ mod tests {
         let mut most = HashMap::new();
         let mut see = |id, gpu_seconds| {
             let tenants = vec![Tenant { id, gpu_seconds, ..Tenant::default() }];
-            let mut snapshot = Snapshot { tenants, ..Snapshot::default() };
-            never_less(&mut most, &mut snapshot);
-            snapshot.tenants[0].gpu_seconds
+            let mut status = Status { tenants, ..Status::default() };
+            never_less(&mut most, &mut status);
+            status.tenants[0].gpu_seconds
         };
         assert_eq!([see(1, 2.0), see(1, 1.5), see(1, 2.5), see(2, 1.0), see(1, 0.5)], [2.0, 2.0, 2.5, 1.0, 0.5]);
     }

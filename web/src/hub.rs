@@ -72,7 +72,7 @@ impl Hub {
     }
 
     async fn ask(&self) -> Result<(Bytes, Bytes), String> {
-        let status = Arc::clone(&self.asker.status(Duration::ZERO).await?.status);
+        let known = Arc::clone(&self.asker.status(Duration::ZERO).await?.known);
         let (live, socket) = (Arc::clone(&self.live), self.asker.socket().to_owned());
         let made = tokio::task::spawn_blocking(move || {
             let mut live = live.lock().unwrap_or_else(PoisonError::into_inner);
@@ -83,7 +83,7 @@ impl Hub {
                     break;
                 }
             }
-            Ok(live.show(&status.snapshot))
+            Ok(live.show(&known.status))
         });
         made.await.unwrap_or_else(|error| Err(error.to_string()))
     }

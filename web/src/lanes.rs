@@ -141,12 +141,12 @@ impl Lanes {
 
 #[cfg(test)]
 mod tests {
-    use baton_views::event::{Event, History};
+    use baton_report::event::{Event, History};
 
     use super::*;
 
     fn event(ns: u64, what: &str) -> Event {
-        Event { ns, id: Some(1), tenant: Some("a".to_owned()), what: what.to_owned(), ..Event::default() }
+        Event { ns, id: Some(1), tenant: Some("a".to_owned()), what: what.into(), ..Event::default() }
     }
 
     /// It had the GPU for all of that.

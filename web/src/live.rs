@@ -3,8 +3,12 @@
 use std::collections::{HashMap, VecDeque};
 use std::fmt::Write as _;
 
-use baton_views::event::{Event, History};
-use baton_views::snapshot::{Snapshot, Switch, Tenant, Times};
+use baton_report::event::{Event, History, Kind};
+use baton_report::status::Status;
+use baton_report::switch::Switch;
+use baton_report::tenant::Tenant;
+use baton_report::times::Times;
+use baton_views::standing;
 use baton_views::timeline::Timeline;
 use bytes::Bytes;
 use serde::Serialize;
@@ -22,8 +26,9 @@ const SWITCHES: usize = 50;
 const NEWCOMERS: usize = 20;
 
 /// What the log shows of what happens once or twice in a program's life, and what it shows of turns.
-const RARE: [&str; 6] = ["joined", "departed", "refused", "suspended", "unsuspended", "unmap_timed_out"];
-const TURNS: [&str; 5] = ["granted", "drained", "preempted", "resumed", "descheduled"];
+const RARE: [Kind; 6] =
+    [Kind::Joined, Kind::Departed, Kind::Refused, Kind::Suspended, Kind::Unsuspended, Kind::UnmapTimedOut];
+const TURNS: [Kind; 5] = [Kind::Granted, Kind::Drained, Kind::Preempted, Kind::Resumed, Kind::Descheduled];
 
 /// A program, as a row of the table.
 #[derive(Serialize)]
@@ -114,16 +119,16 @@ impl Live {
         self.timeline.see(history);
         self.timeline.forget_before(self.timeline.now.saturating_sub(WINDOW_NS));
         for event in &history.events {
-            if RARE.contains(&event.what.as_str()) {
+            if RARE.contains(&event.what) {
                 self.rare.add(entry(event), LOGGED);
-            } else if TURNS.contains(&event.what.as_str()) {
+            } else if TURNS.contains(&event.what) {
                 self.turns.add(entry(event), LOGGED);
             }
         }
     }
 
     /// All there is to show, and what of it is new.
-    pub(crate) fn show(&mut self, status: &Snapshot) -> (Bytes, Bytes) {
+    pub(crate) fn show(&mut self, status: &Status) -> (Bytes, Bytes) {
         for switch in status.recent.iter().filter(|switch| switch.n > self.last_switch) {
             self.switches.add(of_switch(switch), SWITCHES);
         }
@@ -160,7 +165,7 @@ impl Live {
     }
 
     /// Which rows are not as they were, and which tenants have gone.
-    fn changed_rows(&mut self, status: &Snapshot) -> (Vec<u32>, Vec<u32>) {
+    fn changed_rows(&mut self, status: &Status) -> (Vec<u32>, Vec<u32>) {
         let time = self.timeline.now.saturating_sub(WINDOW_NS).max(self.timeline.since)..self.timeline.now;
         let shares = self.timeline.shares(&time);
         let mut changed = Vec::new();
@@ -176,29 +181,30 @@ impl Live {
     }
 
     /// What is not about one tenant.
-    fn top(&self, status: &Snapshot) -> String {
+    fn top(&self, status: &Status) -> String {
         let newcomers: Vec<&str> = status.newcomers.iter().take(NEWCOMERS).map(|one| one.name.as_str()).collect();
+        let Status { gpu, host_pool: pool, .. } = status;
         let lines = status.ledger.lines.all();
         json!({
             "version": status.version,
-            "gpu": status.gpu,
+            "gpu": { "name": gpu.name, "uuid": gpu.uuid, "memory_bytes": gpu.memory_bytes },
             "driver": status.driver,
             "started_unix_ms": status.started_unix_ms,
             "now_ms": self.timeline.now / 1_000_000,
             "control": self.control,
-            "on_gpu": status.on_gpu(),
+            "on_gpu": standing::on_gpu(status),
             "ending": status.ending,
             "count": status.tenants.len(),
             "max_tenants": status.max_tenants,
             "newcomers": { "count": status.newcomers.len(), "names": newcomers },
             "switches": status.switches,
-            "bytes_in": status.bytes_in,
-            "bytes_out": status.bytes_out,
-            "preemptions": status.preemptions,
-            "refused": status.refused(),
+            "bytes_in": status.counters.bytes_in,
+            "bytes_out": status.counters.bytes_out,
+            "preemptions": status.counters.preemptions,
+            "refused": status.counters.refused(),
             "departed": status.departed_totals.tenants,
             "arena": { "bytes": status.arena.bytes, "lent_bytes": status.arena.lent_bytes },
-            "host_pool": status.host_pool,
+            "host_pool": { "bytes": pool.bytes, "ready_bytes": pool.ready_bytes, "used_bytes": pool.used_bytes },
             "ledger": { "total_bytes": status.ledger.total_bytes, "lines": lines },
         })
         .to_string()
@@ -234,9 +240,9 @@ fn of_tenant(tenant: &Tenant, share: f64) -> String {
         class: &tenant.class,
         weight: tenant.weight,
         slo_ms: tenant.slo_ms,
-        state: &tenant.state,
-        standing: tenant.standing(),
-        suspended: tenant.suspended,
+        state: tenant.state.word(),
+        standing: standing::state(tenant),
+        suspended: tenant.standing.suspended,
         resident_bytes: tenant.resident_bytes,
         evicted_bytes: tenant.evicted_bytes,
         unmanaged_bytes: tenant.unmanaged_bytes,
@@ -245,7 +251,7 @@ fn of_tenant(tenant: &Tenant, share: f64) -> String {
         switches: tenant.switches,
         waits: tenant.waits.as_ref(),
         requests: tenant.requests.as_ref(),
-        slo_misses: tenant.slo_misses,
+        slo_misses: tenant.totals.slo_misses,
         container: tenant.container.as_deref(),
         pod: tenant.pod.as_deref(),
     };
@@ -262,7 +268,7 @@ fn entry(event: &Event) -> String {
         n: event.n,
         ms: event.ns / 1_000_000,
         tenant: event.tenant.as_deref(),
-        what: &event.what,
+        what: event.what.word(),
         bytes: event.bytes,
         took_ms: took,
     };

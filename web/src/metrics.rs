@@ -7,7 +7,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use baton_kubernetes::pods::Pod;
-use baton_views::snapshot::{Buckets, STATES, Tenant};
+use baton_report::tenant::{State, Tenant};
+use baton_report::times::Buckets;
+use baton_views::standing::STATES;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{
     DescriptorEncoder, EncodeLabelSet, LabelSetEncoder, MetricEncoder, NoLabelSet, text,
@@ -15,7 +17,7 @@ use prometheus_client::encoding::{
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::asker::Status;
+use crate::asker::Known;
 
 /// The type of [`of`]'s text.
 pub(crate) const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -157,9 +159,9 @@ enum Value<'a> {
 }
 
 /// Makes OpenMetrics of a status.
-pub(crate) fn of(status: Arc<Status>) -> String {
+pub(crate) fn of(known: Arc<Known>) -> String {
     let mut registry = Registry::with_prefix("baton");
-    registry.register_collector(Box::new(Shown(status)));
+    registry.register_collector(Box::new(Shown(known)));
     let mut text = String::new();
     // A text takes everything that is written to it.
     let _ = text::encode(&mut text, &registry);
@@ -167,7 +169,7 @@ pub(crate) fn of(status: Arc<Status>) -> String {
 }
 
 #[derive(Debug)]
-struct Shown(Arc<Status>);
+struct Shown(Arc<Known>);
 
 impl Collector for Shown {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
@@ -175,7 +177,7 @@ impl Collector for Shown {
             let unit = metric.unit.map(|unit| Unit::Other(unit.to_owned()));
             let mut encoder = encoder.encode_descriptor(metric.name, metric.help, unit.as_ref(), metric.kind)?;
             for (labels, value) in series(metric.name, &self.0) {
-                encode(&mut encoder, metric.kind, &Labels(labels), &value, &self.0.snapshot.bucket_seconds)?;
+                encode(&mut encoder, metric.kind, &Labels(labels), &value, &self.0.status.bucket_seconds)?;
             }
         }
         Ok(())
@@ -213,9 +215,9 @@ fn encode(
 type Row<'a> = (Vec<(&'static str, &'a str)>, Value<'a>);
 
 /// All series of a metric.
-fn series<'a>(name: &str, status: &'a Status) -> Vec<Row<'a>> {
-    let Status { snapshot: status, pods } = status;
-    let gpu = status.gpu.uuid.as_str();
+fn series<'a>(name: &str, known: &'a Known) -> Vec<Row<'a>> {
+    let Known { status, pods } = known;
+    let gpu = &*status.gpu.uuid;
     let labels = |tenant: &'a Tenant| labels(gpu, tenant, pods.get(&tenant.id));
     let one = |value| vec![(vec![("gpu", gpu)], value)];
     let by = |key: &'static str, rows: &[(&'static str, u64)]| -> Vec<Row<'a>> {
@@ -227,7 +229,7 @@ fn series<'a>(name: &str, status: &'a Status) -> Vec<Row<'a>> {
         let rows = status.tenants.iter().map(|tenant| (labels(tenant), value(tenant)));
         rows.chain([(left(), of_departed)]).collect()
     };
-    let departed = &status.departed_totals;
+    let (counters, departed) = (&status.counters, &status.departed_totals);
     match name {
         "build" => vec![(vec![("version", &status.version), ("driver", &status.driver)], Value::Info)],
         "start_time" => one(Value::Amount(status.started_unix_ms as f64 / 1e3)),
@@ -240,8 +242,10 @@ fn series<'a>(name: &str, status: &'a Status) -> Vec<Row<'a>> {
             )
         }
         "tenants" => {
-            let count = |state| status.tenants.iter().filter(|tenant| tenant.state == state).count() as u64;
-            by("state", &STATES.map(|state| (state, count(state))))
+            let count = |state: &State| status.tenants.iter().filter(|tenant| tenant.state == *state).count() as u64;
+            let rows =
+                STATES.iter().map(|state| (vec![("gpu", gpu), ("state", state.word())], Value::Number(count(state))));
+            rows.collect()
         }
         "newcomers" => one(Value::Number(status.newcomers.len() as u64)),
         "tenants_departed" => one(Value::Number(departed.tenants)),
@@ -262,28 +266,38 @@ fn series<'a>(name: &str, status: &'a Status) -> Vec<Row<'a>> {
             status.tenants.iter().flat_map(of).collect()
         }
         "tenant_gpu" => tenants(&|tenant| Value::Amount(tenant.gpu_seconds), Value::Amount(departed.gpu_seconds)),
-        "tenant_wait" => tenants(&|tenant| Value::Times(&tenant.wait_buckets), Value::Times(&departed.wait_buckets)),
+        "tenant_wait" => {
+            tenants(&|tenant| Value::Times(&tenant.totals.wait_buckets), Value::Times(&departed.totals.wait_buckets))
+        }
         "request" => {
             // Others make none.
-            let mut rows =
-                tenants(&|tenant| Value::Times(&tenant.request_buckets), Value::Times(&departed.request_buckets));
+            let mut rows = tenants(
+                &|tenant| Value::Times(&tenant.totals.request_buckets),
+                Value::Times(&departed.totals.request_buckets),
+            );
             rows.retain(
                 |(_, value)| !matches!(value, Value::Times(times) if times.counts.iter().all(|count| *count == 0)),
             );
             rows
         }
-        "slo_misses" => tenants(&|tenant| Value::Number(tenant.slo_misses), Value::Number(departed.slo_misses)),
+        "slo_misses" => {
+            tenants(&|tenant| Value::Number(tenant.totals.slo_misses), Value::Number(departed.totals.slo_misses))
+        }
         "switches" => one(Value::Number(status.switches)),
         "switch" => {
-            let phases = status.switch_buckets.iter();
-            phases.map(|(phase, times)| (vec![("gpu", gpu), ("phase", phase.as_str())], Value::Times(times))).collect()
+            let phases = status.switch_buckets.all().into_iter();
+            phases.map(|(phase, times)| (vec![("gpu", gpu), ("phase", phase)], Value::Times(times))).collect()
         }
-        "copied" => by("direction", &[("in", status.bytes_in), ("out", status.bytes_out)]),
-        "preemptions" => one(Value::Number(status.preemptions)),
-        "deschedules" => one(Value::Number(status.deschedules)),
+        "copied" => by("direction", &[("in", counters.bytes_in), ("out", counters.bytes_out)]),
+        "preemptions" => one(Value::Number(counters.preemptions)),
+        "deschedules" => one(Value::Number(counters.deschedules)),
         "allocations_refused" => by(
             "reason",
-            &[("arena", status.refused_arena), ("host_pool", status.refused_host_pool), ("held", status.refused_held)],
+            &[
+                ("arena", counters.refused_arena),
+                ("host_pool", counters.refused_host_pool),
+                ("held", counters.refused_held),
+            ],
         ),
         _ => Vec::new(),
     }

@@ -105,7 +105,7 @@ pub(super) fn why_not(driver: &Choice, gpu: usize) -> Result<Option<String>, Err
     }
     // The short one's end.
     short.line(LIMIT, &stop)?;
-    let pauses = coordinator.status()?.preemptions;
+    let pauses = coordinator.status()?.counters.preemptions;
     long.line(LIMIT, &stop)?;
     Ok((pauses == 0).then(|| why(&coordinator, "a kernel had ended before it was paused")))
 }

@@ -67,7 +67,7 @@ pub fn run(Top { place, every }: Top) -> Result<(), CliError> {
 /// The picture as lines of text, as wide as the user says, and as long as it is.
 fn once(model: &Model) -> String {
     let columns = std::env::var("COLUMNS").ok().and_then(|word| word.parse().ok());
-    let height = u16::try_from(model.snapshot.tenants.len().max(1)).unwrap_or(u16::MAX).saturating_add(8);
+    let height = u16::try_from(model.status.tenants.len().max(1)).unwrap_or(u16::MAX).saturating_add(8);
     let mut buffer = Buffer::empty(Rect::new(0, 0, columns.unwrap_or(WIDTH).clamp(20, 500), height));
     view::draw(model, false, &mut buffer);
     let Rect { width, .. } = buffer.area;
@@ -80,9 +80,9 @@ fn once(model: &Model) -> String {
 }
 
 fn look(socket: &Path, model: &mut Model) -> Result<(), CliError> {
-    let snapshot = read(&client::status(socket)?)?;
+    let status = read(&client::status(socket)?)?;
     client::see(socket, &mut model.timeline)?;
-    model.see(snapshot);
+    model.see(status);
     Ok(())
 }
 

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use baton_contract::class::Class;
-use baton_views::snapshot::{Snapshot, Tenant};
+use baton_report::status::Status;
+use baton_report::tenant::Tenant;
 use baton_views::summary::{Part, Summary};
 use baton_views::timeline::Timeline;
 
@@ -96,7 +97,7 @@ pub struct Row<'a> {
 #[derive(Debug)]
 pub struct Model {
     /// How things stand.
-    pub snapshot: Snapshot,
+    pub status: Status,
     /// What has happened.
     pub timeline: Timeline,
     /// What that came to.
@@ -117,7 +118,7 @@ pub struct Model {
 impl Default for Model {
     fn default() -> Self {
         Self {
-            snapshot: Snapshot::default(),
+            status: Status::default(),
             timeline: Timeline::default(),
             summary: Summary::default(),
             mode: Mode::Table,
@@ -132,11 +133,11 @@ impl Default for Model {
 
 impl Model {
     /// Things stand so now; the timeline has seen what has happened.
-    pub fn see(&mut self, snapshot: Snapshot) {
-        self.snapshot = snapshot;
+    pub fn see(&mut self, status: Status) {
+        self.status = status;
         self.timeline.forget_before(self.timeline.now.saturating_sub(PAST));
         self.summary = Summary::of(&self.timeline, PAST);
-        let ids = self.snapshot.tenants.iter().map(|tenant| tenant.id).chain(self.timeline.programs.keys().copied());
+        let ids = self.status.tenants.iter().map(|tenant| tenant.id).chain(self.timeline.programs.keys().copied());
         for id in ids.collect::<Vec<_>>() {
             // The numbers of programs go up, so each has another letter than those that came just before.
             let letter = char::from(LETTERS[(id as usize).wrapping_sub(1) % LETTERS.len()]);
@@ -153,7 +154,7 @@ impl Model {
     pub fn rows(&self) -> Vec<Row<'_>> {
         let is_shown = |tenant: &&Tenant| tenant.name.to_lowercase().contains(&self.filter.to_lowercase());
         let lately = |id: u32| self.summary.programs.get(&id).cloned().unwrap_or_default();
-        let shown = self.snapshot.tenants.iter().filter(is_shown);
+        let shown = self.status.tenants.iter().filter(is_shown);
         let mut rows: Vec<Row<'_>> =
             shown.map(|tenant| Row { letter: self.letter(tenant.id), tenant, lately: lately(tenant.id) }).collect();
         let most = |a: f64, b: f64| b.total_cmp(&a);
@@ -280,7 +281,7 @@ mod tests {
         };
         let mut model = Model::default();
         let tenants = vec![tenant(1, "train", 5), tenant(2, "serve", 9), tenant(3, "tune", 1)];
-        model.see(Snapshot { tenants, ..Snapshot::default() });
+        model.see(Status { tenants, ..Status::default() });
         model
     }
 
@@ -334,7 +335,7 @@ mod tests {
         model.key(Key::Up);
         assert_eq!(model.selected.as_deref(), Some("train"));
         // When it has left, the first is meant.
-        model.snapshot.tenants.remove(0);
+        model.status.tenants.remove(0);
         assert_eq!(model.selected_row(), 0);
     }
 }

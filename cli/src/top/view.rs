@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use baton_contract::memory::size;
+use baton_views::standing;
 use baton_views::summary::Took;
 use baton_views::timeline::Timeline;
 use baton_views::words::{duration, duration_ms};
@@ -51,14 +52,14 @@ pub fn draw(model: &Model, color: bool, buffer: &mut Buffer) {
     }
     header(model, buffer);
     ribbon(model, color, buffer);
-    let snapshot = &model.snapshot;
-    let resident = snapshot.tenants.iter().map(|tenant| (tenant.id, tenant.resident_bytes));
-    let arena = [snapshot.arena.lent_bytes, snapshot.arena.bytes];
+    let status = &model.status;
+    let resident = status.tenants.iter().map(|tenant| (tenant.id, tenant.resident_bytes));
+    let arena = [status.arena.lent_bytes, status.arena.bytes];
     bar(model, color, buffer, 2, "arena", resident.collect(), arena);
-    let evicted = snapshot.tenants.iter().map(|tenant| (tenant.id, tenant.evicted_bytes));
-    let pool = [snapshot.host_pool.used_bytes, snapshot.host_pool.bytes];
+    let evicted = status.tenants.iter().map(|tenant| (tenant.id, tenant.evicted_bytes));
+    let pool = [status.host_pool.used_bytes, status.host_pool.bytes];
     bar(model, color, buffer, 3, "host pool", evicted.collect(), pool);
-    text(buffer, 4, &format!("beside it  {}", snapshot.ledger.lines.beside()), Style::new());
+    text(buffer, 4, &format!("beside it  {}", standing::beside(&status.ledger.lines)), Style::new());
     if model.mode == Mode::Help {
         for (at, line) in (ABOVE - 1..area.height.saturating_sub(1)).zip(HELP) {
             text(buffer, at, line, Style::new());
@@ -78,20 +79,20 @@ fn text(buffer: &mut Buffer, line: u16, words: &str, style: Style) {
 }
 
 fn header(model: &Model, buffer: &mut Buffer) {
-    let snapshot = &model.snapshot;
-    let count = snapshot.tenants.len();
+    let status = &model.status;
+    let count = status.tenants.len();
     let programs = if count == 1 { "program" } else { "programs" };
-    let joining = match snapshot.newcomers.len() {
+    let joining = match status.newcomers.len() {
         0 => String::new(),
         joining => format!(", {joining} joining"),
     };
     let line = format!(
         "on the GPU: {}   {count} {programs}{joining}   {} {}   up {}{}",
-        snapshot.on_gpu(),
-        snapshot.gpu.name,
-        size(snapshot.gpu.memory_bytes),
-        duration_ms(snapshot.uptime_seconds * 1e3),
-        if snapshot.ending { "   ends after the last program" } else { "" }
+        standing::on_gpu(status),
+        status.gpu.name,
+        size(status.gpu.memory_bytes),
+        duration_ms(status.uptime_seconds * 1e3),
+        if status.ending { "   ends after the last program" } else { "" }
     );
     text(buffer, 0, &line, Style::new().add_modifier(Modifier::BOLD));
 }
@@ -193,7 +194,7 @@ const COLUMNS: [Column; 13] = [
     column("class", 7, true, None, |row, _| row.tenant.class.clone()),
     column("weight", 6, false, None, |row, _| row.tenant.weight.to_string()),
     column("slo", 8, false, None, |row, _| row.tenant.slo_ms.map_or("-".to_owned(), duration_ms)),
-    column("state", 12, true, None, |row, _| row.tenant.standing()),
+    column("state", 12, true, None, |row, _| standing::state(row.tenant)),
     column("resident", 9, false, Some(Sort::Memory), |row, _| size(row.tenant.resident_bytes)),
     column("evicted", 9, false, None, |row, _| size(row.tenant.evicted_bytes)),
     column("unmanaged", 9, false, None, |row, _| size(row.tenant.unmanaged_bytes)),

@@ -10,7 +10,7 @@ use baton_contract::scheduling::Scheduling;
 use baton_contract::socket_path;
 use baton_contract::text::shown;
 use baton_contract::wire::VERSION;
-use baton_views::quota::{Met, Quota};
+use baton_report::quota::{Met, Quota};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use super::lobby::{FULL, Lacks, Newcomer, Refused, refuse};

@@ -59,7 +59,7 @@ use std::time::{Duration, Instant};
 
 use baton_contract::class::Class;
 use baton_contract::socket_path;
-use baton_views::record::Head;
+use baton_report::record::Head;
 
 use crate::device::gpu::Gpu;
 use crate::device::wake::Waker;
@@ -83,10 +83,8 @@ use tenants::table::Tenants;
 use tenants::tenant::Tenant;
 use turns::Turns;
 
-pub use admin::status::{Status, TenantStatus};
 pub use options::{Isolation, OnStuck, Options, Pipeline, ServeError, Stuck};
 pub use recorder::keeper::Kept;
-pub use recorder::{Departed, Phases, Record};
 pub use state::{Server, Stop};
 pub use tenants::guests::Quotas;
 pub use tuning::{Tuner, Tuning};
@@ -166,7 +164,7 @@ impl Server {
     pub fn head(&self) -> Head {
         let gpu = self.card.memory.gpu();
         Head {
-            schema: baton_views::event::SCHEMA,
+            schema: baton_report::event::SCHEMA,
             gpu: self.card.recorder.gpu().to_string(),
             gpu_name: gpu.name.clone(),
             socket: self.front.endpoint.path().display().to_string(),

@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
+use baton_report::tenant as shown;
 
 use super::tenants::table::Tenants;
 use crate::device::gpu::Gpu;
@@ -24,19 +24,12 @@ const MOST_ROOTS: usize = 1024;
 const OUTDATED: Duration = Duration::from_secs(60);
 
 /// One of them.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub(super) struct Outsider {
-    /// None if it cannot be seen from here.
-    pid: Option<i32>,
-    name: Option<String>,
-    bytes: Option<u64>,
-    /// Whether a program under Baton has started it; none if that cannot be seen from here.
-    from_baton: Option<bool>,
-    #[serde(skip)]
+    /// As tools are told of it.
+    pub(super) shown: shown::Outsider,
     holder: Holder,
-    #[serde(skip)]
     identity: Option<Identity>,
-    #[serde(skip)]
     is_settled: bool,
 }
 
@@ -113,7 +106,7 @@ impl Outsiders {
                     if outsider.identity.is_none_or(|identity| !self.told.insert(identity)) {
                         continue;
                     }
-                    if outsider.from_baton == Some(true) {
+                    if outsider.shown.from_baton == Some(true) {
                         log::warn!(
                             "{outsider} was started by a program under Baton, uses the GPU and has not joined: has it lost its environment?"
                         );
@@ -157,10 +150,12 @@ impl Outsiders {
     fn outsider(&self, sighting: &Sighting) -> Outsider {
         let Sighting { holder, name, kin, is_settled } = sighting;
         Outsider {
-            pid: (holder.pid != 0).then_some(holder.pid as i32),
-            name: name.clone(),
-            bytes: holder.bytes,
-            from_baton: kin.as_ref().and_then(|kin| self.descends(kin)),
+            shown: shown::Outsider {
+                pid: (holder.pid != 0).then_some(holder.pid as i32),
+                name: name.clone(),
+                bytes: holder.bytes,
+                from_baton: kin.as_ref().and_then(|kin| self.descends(kin)),
+            },
             holder: *holder,
             identity: kin.as_ref().and_then(|kin| kin.line.first().copied()),
             is_settled: *is_settled,

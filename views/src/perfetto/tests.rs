@@ -1,7 +1,8 @@
 use proptest::prelude::*;
 
+use baton_report::event::Event;
+
 use super::*;
-use crate::event::Event;
 use crate::strategy::{heard, history};
 use crate::trace_file::{TraceFile, read};
 
@@ -13,7 +14,7 @@ fn traced(timeline: &Timeline) -> TraceFile {
 }
 
 fn event(what: &str, id: u32, ns: u64) -> Event {
-    Event { id: Some(id), tenant: Some(format!("program {id}")), what: what.to_owned(), ns, ..Event::default() }
+    Event { id: Some(id), tenant: Some(format!("program {id}")), what: what.into(), ns, ..Event::default() }
 }
 
 #[test]
@@ -96,7 +97,7 @@ proptest! {
         timeline.see(&history);
         let all = traced(&timeline);
         let sum = |way: &str| {
-            let copies = history.events.iter().filter(|event| event.what == way);
+            let copies = history.events.iter().filter(|event| event.what.word() == way);
             copies.map(|event| event.bytes.unwrap_or(0)).sum::<u64>()
         };
         prop_assert_eq!(all.bytes("copy_in"), sum("copied_in"));

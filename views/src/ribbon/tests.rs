@@ -1,8 +1,9 @@
 use proptest::prelude::*;
 
+use baton_report::event::Event;
+
 use super::svg::{Caption, file};
 use super::*;
-use crate::event::Event;
 use crate::strategy::{heard, history};
 use crate::summary::Summary;
 
@@ -14,7 +15,7 @@ fn made(timeline: &Timeline, most: usize) -> (Ribbon, String) {
 }
 
 fn event(what: &str, id: u32, ns: u64) -> Event {
-    Event { id: Some(id), tenant: Some(format!("program {id}")), what: what.to_owned(), ns, ..Event::default() }
+    Event { id: Some(id), tenant: Some(format!("program {id}")), what: what.into(), ns, ..Event::default() }
 }
 
 /// Two programs that take turns of so many nanoseconds.

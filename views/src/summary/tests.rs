@@ -1,10 +1,11 @@
+use baton_report::event::{Event, History};
+
 use super::*;
-use crate::event::{Event, History};
 
 const MS: u64 = 1_000_000;
 
 fn event(ms: u64, id: u32, what: &str) -> Event {
-    Event { ns: ms * MS, id: Some(id), tenant: Some(format!("p{id}")), what: what.to_owned(), ..Event::default() }
+    Event { ns: ms * MS, id: Some(id), tenant: Some(format!("p{id}")), what: what.into(), ..Event::default() }
 }
 
 fn timeline(events: Vec<Event>, now_ms: u64) -> Timeline {

@@ -1,7 +1,7 @@
+use baton_report::record::Head;
 use proptest::prelude::*;
 
 use super::*;
-use crate::event::KINDS;
 
 /// What a coordinator would say of these: kind, program and time of each.
 fn told(events: &[(&str, u32, u64)]) -> History {
@@ -10,7 +10,7 @@ fn told(events: &[(&str, u32, u64)]) -> History {
         ns: *ns,
         id: Some(*id),
         tenant: Some(format!("program {id}")),
-        what: (*what).to_owned(),
+        what: (*what).into(),
         ..Event::default()
     };
     let now_ns = events.last().map_or(0, |(.., ns)| *ns);
@@ -27,11 +27,11 @@ fn the_class_of_one_that_joined_before_is_what_the_status_says() {
     let mut timeline = Timeline::default();
     timeline.see(&told(&[("asked", 1, 10), ("granted", 1, 12)]));
     assert_eq!(timeline.programs[&1].class, None);
-    let tenant = |class: &str| crate::snapshot::Tenant { id: 1, class: class.to_owned(), ..Default::default() };
-    timeline.know(&Snapshot { tenants: vec![tenant("batch")], ..Snapshot::default() });
+    let tenant = |class: &str| baton_report::tenant::Tenant { id: 1, class: class.to_owned(), ..Default::default() };
+    timeline.know(&Status { tenants: vec![tenant("batch")], ..Status::default() });
     assert_eq!(timeline.programs[&1].class.as_deref(), Some("batch"));
     // What is known stays: it may have been another then.
-    timeline.know(&Snapshot { tenants: vec![tenant("latency")], ..Snapshot::default() });
+    timeline.know(&Status { tenants: vec![tenant("latency")], ..Status::default() });
     assert_eq!(timeline.programs[&1].class.as_deref(), Some("batch"));
 }
 
@@ -213,11 +213,12 @@ fn one_that_has_left_is_forgotten_with_its_time() {
 proptest! {
     /// Whatever comes, spans follow each other, no more than one of each lane is open, and two hearings make the same as one.
     #[test]
-    fn spans_never_overlap(raw in prop::collection::vec((0..KINDS.len(), 0..4u32, 0..5u64), 0..200), cut in 0..200usize) {
+    fn spans_never_overlap(raw in prop::collection::vec((0..Kind::ALL.len(), 0..4u32, 0..5u64), 0..200), cut in 0..200usize) {
         let mut now = 0;
+        let kinds = Kind::ALL;
         let events: Vec<(&str, u32, u64)> = raw.iter().map(|(kind, id, step)| {
             now += step;
-            (KINDS[*kind], *id, now)
+            (kinds[*kind].word(), *id, now)
         }).collect();
         let all = told(&events);
         let mut at_once = Timeline::default();
@@ -241,4 +242,15 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn a_record_says_what_is_missing_and_of_which_class_programs_were() {
+    let head = Head { programs: [(1, ("a".to_owned(), "batch".to_owned()))].into(), ..Head::default() };
+    let pieces = [(7, 10), (11, 12)].map(|(oldest, next)| {
+        let event = |n| Event { n, ns: 10 * n, id: Some(1), tenant: Some("a".to_owned()), ..Event::default() };
+        History { oldest, next, events: (oldest..next).map(event).collect(), ..History::default() }
+    });
+    let timeline = Timeline::of(&Record { head, histories: pieces.to_vec() });
+    assert_eq!((timeline.lost, timeline.programs[&1].class.as_deref()), (8, Some("batch")));
 }

@@ -16,7 +16,7 @@ fn tenant(reason: Reason, whom: &[&str]) -> Tenant {
 fn every_reason_has_sentences_of_its_own_that_name_the_program_and_say_what_helps() {
     let mut all = std::collections::BTreeSet::new();
     for reason in Reason::ALL {
-        let said = of_tenant(&tenant(reason, &["serve"]));
+        let said = of_tenant(&tenant(reason.clone(), &["serve"]));
         assert!(said.starts_with("train ") && said.contains("1.50 s"), "{said}");
         assert!(
             said.lines().count() == 2 || !reason.is_a_wait() || matches!(reason, Reason::Join | Reason::Room),
@@ -47,11 +47,10 @@ fn memory_that_comes_is_said_with_its_speed_and_how_long_that_takes() {
 #[test]
 fn one_that_waits_to_join_hears_its_place() {
     let newcomer = |name: &str| Newcomer { name: name.to_owned(), waited_seconds: 4.0, ..Newcomer::default() };
-    let snapshot =
-        Snapshot { max_tenants: 2, newcomers: ["a", "b", "c"].map(newcomer).to_vec(), ..Snapshot::default() };
-    assert!(sentences(&snapshot, "a").is_some_and(|said| said.contains("the next to join")));
-    assert!(sentences(&snapshot, "c").is_some_and(|said| said.contains("2 others join before it")));
-    assert_eq!(sentences(&snapshot, "d"), None);
+    let status = Status { max_tenants: 2, newcomers: ["a", "b", "c"].map(newcomer).to_vec(), ..Status::default() };
+    assert!(sentences(&status, "a").is_some_and(|said| said.contains("the next to join")));
+    assert!(sentences(&status, "c").is_some_and(|said| said.contains("2 others join before it")));
+    assert_eq!(sentences(&status, "d"), None);
 }
 
 #[test]

@@ -1,30 +1,29 @@
-use baton_views::snapshot::Snapshot;
+use baton_report::status::Status;
 
 use super::*;
 
 fn tenant(id: u32, name: &str) -> Tenant {
-    Tenant { id, name: name.to_owned(), class: "batch".to_owned(), state: "idle".to_owned(), ..Tenant::default() }
+    Tenant { id, name: name.to_owned(), class: "batch".to_owned(), state: State::Idle, ..Tenant::default() }
 }
 
-fn status() -> Status {
-    let mut status = Snapshot { bucket_seconds: vec![0.1, 1.0], ..Snapshot::default() };
-    status.gpu.uuid = "GPU-0".to_owned();
+fn known() -> Known {
+    let mut status = Status { bucket_seconds: vec![0.1, 1.0], ..Status::default() };
+    status.gpu.uuid = "GPU-0".into();
     status.version = "1.0".to_owned();
     let mut urgent = tenant(1, "a \"name\" \\ of\ntwo lines");
-    urgent.wait_buckets = Buckets { counts: vec![2, 1, 1], sum_seconds: 12.5 };
+    urgent.totals.wait_buckets = Buckets { counts: vec![2, 1, 1], sum_seconds: 12.5 };
     urgent.pod = Some("5f8a".to_owned());
     let (namespace, name, container) = ("prod".to_owned(), "chat-0".to_owned(), "model".to_owned());
     let pods = [(1, Pod { namespace, name, container })].into();
     status.tenants = vec![urgent, tenant(2, "other")];
-    Status { snapshot: status, pods }
+    Known { status, pods }
 }
 
 #[test]
 fn every_metric_has_series_and_is_described_once() {
-    let mut status = status();
-    status.snapshot.tenants[0].request_buckets = Buckets { counts: vec![1, 0, 0], sum_seconds: 0.1 };
-    status.snapshot.switch_buckets.insert("whole".to_owned(), Buckets::default());
-    let text = of(Arc::new(status));
+    let mut known = known();
+    known.status.tenants[0].totals.request_buckets = Buckets { counts: vec![1, 0, 0], sum_seconds: 0.1 };
+    let text = of(Arc::new(known));
     for metric in &METRICS {
         let name = metric.full_name();
         let shown = text.lines().filter(|line| line.starts_with(&name)).count();
@@ -36,7 +35,7 @@ fn every_metric_has_series_and_is_described_once() {
 
 #[test]
 fn names_of_tenants_are_escaped_and_buckets_add_up() {
-    let text = of(Arc::new(status()));
+    let text = of(Arc::new(known()));
     let labels = r#"gpu="GPU-0",tenant="a \"name\" \\ of\ntwo lines",class="batch",pod_uid="5f8a",namespace="prod",pod="chat-0",container="model""#;
     for line in [
         format!("baton_tenant_wait_seconds_sum{{{labels}}} 12.5"),
@@ -51,17 +50,17 @@ fn names_of_tenants_are_escaped_and_buckets_add_up() {
 
 #[test]
 fn who_has_left_is_not_named_and_still_counts() {
-    let mut status = status();
-    status.snapshot.departed_totals.gpu_seconds = 7.5;
-    status.snapshot.departed_totals.slo_misses = 3;
-    let text = of(Arc::new(status));
+    let mut known = known();
+    known.status.departed_totals.gpu_seconds = 7.5;
+    known.status.departed_totals.totals.slo_misses = 3;
+    let text = of(Arc::new(known));
     assert!(text.contains("baton_tenant_gpu_seconds_total{gpu=\"GPU-0\",tenant=\"departed\"} 7.5\n"), "{text}");
     assert!(text.contains("baton_slo_misses_total{gpu=\"GPU-0\",tenant=\"departed\"} 3\n"), "{text}");
 }
 
 #[test]
 fn the_older_format_describes_counters_by_their_full_names() {
-    let text = classic(&of(Arc::new(status())));
+    let text = classic(&of(Arc::new(known())));
     assert!(text.contains("# TYPE baton_switches_total counter\nbaton_switches_total{"), "{text}");
     assert!(text.contains("# TYPE baton_build_info gauge\nbaton_build_info{"), "{text}");
     assert!(!text.contains("# UNIT") && !text.contains("# EOF"), "{text}");

@@ -16,8 +16,10 @@ use baton_harness::coordinator::Coordinator;
 use baton_harness::driver::Choice;
 use baton_harness::place::{Ground, Place, Setting};
 use baton_harness::program::Program;
-use baton_harness::status::{Phases, Status, Switch};
 use baton_harness::stop::Stop;
+use baton_report::status::Status;
+use baton_report::switch::{Phases, Switch};
+use baton_report::tenant::State;
 use serde::Serialize;
 
 use crate::asked::{Answer, Asked};
@@ -230,7 +232,7 @@ impl Measuring<'_> {
             let status = self.until(&coordinator, trainer, "the trainer has the GPU", |status| {
                 let here = |tenant: &str| status.tenant(tenant).map(|tenant| (tenant.bytes, tenant.evicted_bytes));
                 let (there, has) = (here(SERVER), here(TRAINER));
-                let runs = status.tenant(TRAINER).is_some_and(|trainer| trainer.state == "running");
+                let runs = status.tenant(TRAINER).is_some_and(|trainer| trainer.state == State::Running);
                 runs && there.is_some_and(|(bytes, evicted)| bytes == evicted) && has.is_some_and(|(_, out)| out == 0)
             })?;
             // Not always at the same place in the trainer's work.
@@ -241,7 +243,7 @@ impl Measuring<'_> {
                 |status: &Status| status.recent.iter().find(|switch| switch.n > last && switch.to == SERVER).cloned();
             let after =
                 self.until(&coordinator, trainer, "the switch is written down", |status| new(status).is_some())?;
-            let evicted = status.bytes_out - before.bytes_out;
+            let evicted = status.counters.bytes_out - before.counters.bytes_out;
             requests.push(Request { answer, switch: new(&after).map(|switch| (switch, evicted)) });
         }
         server.end(self.stop)?;

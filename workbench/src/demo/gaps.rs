@@ -170,17 +170,21 @@ fn together(ground: &Ground<'_>, screen: &Screen<'_>, [arena, each]: [u64; 2], g
     screen.over(&format!("   {:<45} {:>4.1} s", BOTH, gaps.together_seconds));
     let status = coordinator.settled(&PROGRAMS.map(|program| program.name), stop)?;
     for shared in &mut gaps.programs {
-        shared.peak_bytes = status.peak_bytes(&shared.name).unwrap_or(0);
+        shared.peak_bytes = status.departed_peak(&shared.name).unwrap_or(0);
     }
     let mut timeline = Timeline::default();
     client::see(&coordinator.address.socket, &mut timeline)?;
     drop(coordinator);
     recorded(&timeline, gaps, screen);
     (gaps.arena_bytes, gaps.switches) = (status.arena.bytes, status.switches);
-    (gaps.bytes_in, gaps.bytes_out) = (status.bytes_in, status.bytes_out);
+    (gaps.bytes_in, gaps.bytes_out) = (status.counters.bytes_in, status.counters.bytes_out);
     let needed: u64 = gaps.programs.iter().map(|shared| shared.peak_bytes).sum();
-    if status.switches == 0 || status.bytes_in == 0 || status.bytes_out == 0 || needed <= status.arena.bytes {
-        return Err(Error::NothingShown(status.switches, status.bytes_in + status.bytes_out));
+    if status.switches == 0
+        || status.counters.bytes_in == 0
+        || status.counters.bytes_out == 0
+        || needed <= status.arena.bytes
+    {
+        return Err(Error::NothingShown(status.switches, status.counters.bytes_in + status.counters.bytes_out));
     }
     gaps.outputs_match = gaps.programs.iter().all(Shared::matches);
     Ok(())

@@ -40,7 +40,7 @@ pub(super) fn program<'a>(timeline: &'a Timeline, name: &str) -> Option<(u32, &'
 
 #[cfg(test)]
 mod tests {
-    use baton_views::event::{Event, History};
+    use baton_report::event::{Event, History};
 
     use super::*;
 
@@ -50,7 +50,7 @@ mod tests {
             ns: ns * 1000,
             id: Some(1),
             tenant: Some("one".to_owned()),
-            what: what.to_owned(),
+            what: what.into(),
             ..Event::default()
         };
         let events = vec![event(0, "joined"), event(10, "asked"), event(20, "granted"), event(21, "opened")];

@@ -1,5 +1,7 @@
-use baton_views::event::{Event, History};
-use baton_views::snapshot::{Arena, Gpu, Pool, Snapshot, Tenant};
+use baton_report::event::{Event, History};
+use baton_report::memory::{Arena, HostPool};
+use baton_report::status::{Gpu, Status};
+use baton_report::tenant::Tenant;
 
 use super::*;
 use crate::top::model::Key;
@@ -12,7 +14,7 @@ fn tenant(id: u32, name: &str, state: &str, resident: u64, evicted: u64) -> Tena
         name: name.to_owned(),
         class: "batch".to_owned(),
         weight: 1,
-        state: state.to_owned(),
+        state: state.into(),
         resident_bytes: resident << 20,
         evicted_bytes: evicted << 20,
         ..Tenant::default()
@@ -25,7 +27,7 @@ fn model() -> Model {
         ns: s * S,
         id: Some(id),
         tenant: Some(if id == 1 { "train" } else { "serve" }.to_owned()),
-        what: what.to_owned(),
+        what: what.into(),
         ..Event::default()
     };
     let worked = |from: u64, to: u64, id| Event {
@@ -47,14 +49,14 @@ fn model() -> Model {
     ];
     let mut model = Model::default();
     model.timeline.see(&History { now_ns: 100 * S, next: 9, events, ..History::default() });
-    model.see(Snapshot {
+    model.see(Status {
         uptime_seconds: 100.0,
         gpu: Gpu { name: "Simulated GPU".to_owned(), memory_bytes: 512 << 20, ..Gpu::default() },
         arena: Arena { bytes: 64 << 20, lent_bytes: 52 << 20, ..Arena::default() },
-        host_pool: Pool { bytes: 128 << 20, used_bytes: 64 << 20, ..Pool::default() },
+        host_pool: HostPool { bytes: 128 << 20, used_bytes: 64 << 20, ..HostPool::default() },
         holder: Some("serve".to_owned()),
         tenants: vec![tenant(1, "train", "waiting", 16, 32), tenant(2, "serve", "running", 32, 0)],
-        ..Snapshot::default()
+        ..Status::default()
     });
     model
 }
@@ -75,7 +77,7 @@ fn lines(buffer: &Buffer) -> Vec<String> {
 fn programs_that_have_no_room_are_told() {
     let mut model = model();
     let many = (1..=20).map(|id| tenant(id, &format!("program-{id}"), "idle", 1, 0)).collect();
-    model.see(Snapshot { tenants: many, ..model.snapshot.clone() });
+    model.see(Status { tenants: many, ..model.status.clone() });
     let shown = lines(&drawn(&model, 80, 24, false));
     assert!(shown[5].starts_with("16 of 20 programs have room;"), "{shown:#?}");
     assert_eq!(shown.iter().filter(|line| line.contains(" program-")).count(), 16, "{shown:#?}");
@@ -145,7 +147,7 @@ fn questions_filters_and_help_stand_in_the_last_line_or_the_table() {
 #[test]
 fn the_selected_program_is_seen_among_many() {
     let mut model = model();
-    model.snapshot.tenants = (1..=200).map(|id| tenant(id, &format!("p{id}"), "idle", 1, 0)).collect();
+    model.status.tenants = (1..=200).map(|id| tenant(id, &format!("p{id}"), "idle", 1, 0)).collect();
     for _ in 0..150 {
         model.key(Key::Down);
     }

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use baton_contract::messages::{Admission, CorunCommand};
 use baton_contract::scheduling::Change;
-use baton_views::quota::Quota;
+use baton_report::quota::Quota;
 use serde_json::json;
 
 use crate::server::recorder::event::What;

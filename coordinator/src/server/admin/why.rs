@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use baton_contract::class::Class;
-use baton_views::why::{Bound, Reason, WaitsFor};
+use baton_report::waits::{Bound, Reason, WaitsFor};
 
 use crate::server::memory::Obstacle;
 use crate::server::state::Server;

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use baton_contract::messages::{Admission, FromTenant, Message as _, Opening, Refusal};
 use baton_contract::scheduling::Scheduling;
 use baton_contract::wire::{GpuNumber, Malformed};
-use baton_views::quota::Met;
+use baton_report::quota::Met;
 
 use super::event_loop::{EventLoop, Interest, Source};
 use super::tenants::peer::Peer;

@@ -10,7 +10,7 @@ use std::time::Instant;
 use baton_contract::memory::{GRANULE, SizeClass, size};
 use baton_contract::messages::{Answer, ExtentId, Full};
 use baton_contract::wire::MAX_DESCRIPTORS;
-use baton_views::quota::Quota;
+use baton_report::quota::Quota;
 
 use super::claims::{Allocation, Claim, Claims, Progress};
 use super::events::MemoryEvent;

@@ -2,7 +2,7 @@
 //! what is missing ([`Ledger`](baton_books::ledger::Ledger)).
 
 use baton_contract::messages::{Answer, Request};
-use baton_views::quota::Quota;
+use baton_report::quota::Quota;
 
 use super::claims::{Claim, Claims, Need, Progress};
 use super::ground::{Ground, Store};

@@ -2,7 +2,7 @@
 
 use baton_contract::memory::size;
 use baton_contract::messages::{Answer, ExtentId, Full};
-use baton_views::quota::{Met, Quota};
+use baton_report::quota::{Met, Quota};
 
 use super::claims::{Claim, Claims};
 use super::ground::Ground;

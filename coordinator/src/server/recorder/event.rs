@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use baton_contract::class::Class;
 use baton_contract::messages::{ArrivalStory, Full};
-use baton_views::event as shown;
+use baton_report::event::{self as shown, Kind};
 
 use baton_policy::arbiter::TenantId;
 
@@ -166,7 +166,7 @@ impl Recorded {
             ns: nanos(*at),
             id: id.map(|id| id.0),
             tenant: tenant.as_deref().map(str::to_owned),
-            what: what.word().to_owned(),
+            what: what.kind(),
             from_ns: time.as_ref().map(|time| nanos(time.start)),
             to_ns: time.filter(|time| time.end != *at).map(|time| nanos(time.end)),
             bytes: what.bytes(),
@@ -192,39 +192,39 @@ impl Recorded {
 }
 
 impl What {
-    /// Its name in views and traces.
-    pub(in crate::server) fn word(&self) -> &'static str {
+    /// As tools are told of it.
+    fn kind(&self) -> Kind {
         match self {
-            Self::Joined { .. } => "joined",
-            Self::Departed { .. } => "departed",
-            Self::Asked => "asked",
-            Self::Chosen => "chosen",
-            Self::Granted { .. } => "granted",
-            Self::Opened => "opened",
-            Self::Arrived { .. } => "arrived",
-            Self::Drained { .. } => "drained",
-            Self::Preempted { .. } => "preempted",
-            Self::Resumed => "resumed",
-            Self::UnmapTimedOut => "unmap_timed_out",
-            Self::Descheduled => "descheduled",
-            Self::Rescheduled => "rescheduled",
-            Self::Suspended => "suspended",
-            Self::Unsuspended => "unsuspended",
-            Self::Leaves { .. } => "leaves",
-            Self::Comes { .. } => "comes",
-            Self::Copied { way: Way::In, .. } => "copied_in",
-            Self::Copied { way: Way::Out, .. } => "copied_out",
-            Self::CopiedAhead { .. } => "copied_ahead",
-            Self::Prepared { .. } => "prepared",
-            Self::Mapped { .. } => "mapped",
-            Self::Unmapped { .. } => "unmapped",
-            Self::Allocated { .. } => "allocated",
-            Self::Freed { .. } => "freed",
-            Self::Refused { .. } => "refused",
-            Self::Request { .. } => "request",
-            Self::Worked { .. } => "worked",
-            Self::Scanned { .. } => "scanned",
-            Self::Scrubbed { .. } => "scrubbed",
+            Self::Joined { .. } => Kind::Joined,
+            Self::Departed { .. } => Kind::Departed,
+            Self::Asked => Kind::Asked,
+            Self::Chosen => Kind::Chosen,
+            Self::Granted { .. } => Kind::Granted,
+            Self::Opened => Kind::Opened,
+            Self::Arrived { .. } => Kind::Arrived,
+            Self::Drained { .. } => Kind::Drained,
+            Self::Preempted { .. } => Kind::Preempted,
+            Self::Resumed => Kind::Resumed,
+            Self::UnmapTimedOut => Kind::UnmapTimedOut,
+            Self::Descheduled => Kind::Descheduled,
+            Self::Rescheduled => Kind::Rescheduled,
+            Self::Suspended => Kind::Suspended,
+            Self::Unsuspended => Kind::Unsuspended,
+            Self::Leaves { .. } => Kind::Leaves,
+            Self::Comes { .. } => Kind::Comes,
+            Self::Copied { way: Way::In, .. } => Kind::CopiedIn,
+            Self::Copied { way: Way::Out, .. } => Kind::CopiedOut,
+            Self::CopiedAhead { .. } => Kind::CopiedAhead,
+            Self::Prepared { .. } => Kind::Prepared,
+            Self::Mapped { .. } => Kind::Mapped,
+            Self::Unmapped { .. } => Kind::Unmapped,
+            Self::Allocated { .. } => Kind::Allocated,
+            Self::Freed { .. } => Kind::Freed,
+            Self::Refused { .. } => Kind::Refused,
+            Self::Request { .. } => Kind::Request,
+            Self::Worked { .. } => Kind::Worked,
+            Self::Scanned { .. } => Kind::Scanned,
+            Self::Scrubbed { .. } => Kind::Scrubbed,
         }
     }
 
@@ -291,5 +291,49 @@ impl What {
     /// How long that was.
     pub(in crate::server) fn took(&self, at: Instant) -> Option<Duration> {
         self.time(at).map(|time| time.end.saturating_duration_since(time.start))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_of_event_is_recorded() {
+        let now = Instant::now();
+        let (took, time) = (Duration::ZERO, now..now);
+        let all = [
+            What::Joined { name: "a".into(), class: Class::Batch },
+            What::Departed { peak_bytes: 0, switches: 0, gpu_time: took },
+            What::Asked,
+            What::Chosen,
+            What::Granted { demanded: now, decided: now, arriving: false },
+            What::Opened,
+            What::Arrived { story: ArrivalStory::default() },
+            What::Drained { took },
+            What::Preempted { took },
+            What::Resumed,
+            What::UnmapTimedOut,
+            What::Descheduled,
+            What::Rescheduled,
+            What::Suspended,
+            What::Unsuspended,
+            What::Leaves { extents: 0, bytes: 0, unchanged: 0 },
+            What::Comes { extents: 0, bytes: 0, zeros: 0 },
+            What::Copied { way: Way::In, bytes: 0, time: time.clone() },
+            What::Copied { way: Way::Out, bytes: 0, time: time.clone() },
+            What::CopiedAhead { bytes: 0, time: time.clone() },
+            What::Prepared { took },
+            What::Mapped { took, extents: 0, resident: 0 },
+            What::Unmapped { took, resident: 0 },
+            What::Allocated { asked: now, resident: 0 },
+            What::Freed { resident: 0 },
+            What::Refused { bytes: 0, why: Full::Arena },
+            What::Request { time: time.clone(), late: false },
+            What::Worked { time: time.clone(), gpu_time: took },
+            What::Scanned { bytes: 0, time: time.clone() },
+            What::Scrubbed { bytes: 0, time },
+        ];
+        assert_eq!(all.map(|what| what.kind()), Kind::ALL);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use serde::{Serialize, Serializer};
+use baton_report::times::Times;
 
 /// The shortest and the longest time that are told apart, in nanoseconds.
 const SHORTEST: u64 = 1_000;
@@ -11,15 +11,6 @@ const LONGEST: u64 = 3_600_000_000_000;
 /// Durations of one kind.
 #[derive(Debug)]
 pub(super) struct Histogram(hdrhistogram::Histogram<u64>);
-
-/// What is shown of a histogram: times in milliseconds, none if there was nothing.
-#[derive(Debug, Serialize)]
-pub(in crate::server) struct Summary {
-    pub(in crate::server) count: u64,
-    pub(in crate::server) p50: Option<f64>,
-    pub(in crate::server) p99: Option<f64>,
-    pub(in crate::server) max: Option<f64>,
-}
 
 impl Default for Histogram {
     fn default() -> Self {
@@ -37,19 +28,14 @@ impl Histogram {
         self.0.saturating_record((ms * 1e6) as u64);
     }
 
-    pub(super) fn summary(&self) -> Summary {
+    /// What is shown of it.
+    pub(super) fn summary(&self) -> Times {
         let some = |nanos: u64| (!self.0.is_empty()).then_some(nanos as f64 / 1e6);
-        Summary {
+        Times {
             count: self.0.len(),
             p50: some(self.0.value_at_quantile(0.5)),
             p99: some(self.0.value_at_quantile(0.99)),
             max: some(self.0.max()),
         }
-    }
-}
-
-impl Serialize for Histogram {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.summary().serialize(serializer)
     }
 }

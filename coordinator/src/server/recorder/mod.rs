@@ -7,12 +7,10 @@
 //! | `histogram` | how long things take |
 //! | `keeper` | has what happened written to a file as it happens |
 //! | `work` | how long programs have had the GPU |
-//! | `buckets` | the same in buckets that never change, for monitoring |
 //!
 //! There is one way in ([`Recorder::record`]). An event goes into a ring of bounded size, and everything that is shown is derived
 //! from it there and then: counters, histograms, switches, and the tenants that have left.
 
-mod buckets;
 pub(super) mod event;
 mod histogram;
 pub(super) mod keeper;
@@ -28,8 +26,11 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use baton_contract::class::Class;
 use baton_contract::messages::Full;
-use baton_views::event::{self as shown, History};
-use serde::Serialize;
+use baton_report::event::{self as shown, History};
+use baton_report::status::Counters;
+use baton_report::switch::Switch;
+use baton_report::tenant::{Departed, DepartedTotals, Totals};
+use baton_report::times::{AllTimes, SwitchBuckets, Times};
 
 use crate::records::Book;
 use baton_policy::arbiter::TenantId;
@@ -39,90 +40,41 @@ use keeper::{Kept, Tap};
 use switches::{Switches, keep};
 use work::Work;
 
-pub(super) use buckets::{BOUNDS, DepartedTotals, PhaseBuckets, Totals};
-pub(super) use histogram::Summary;
-pub use switches::{Phases, Record};
-
 /// How many events are kept.
 const EVENTS: usize = 64 << 10;
 /// How many tenants that left are kept.
 const DEPARTED: usize = 64;
 
-/// A tenant that ended.
-#[derive(Clone, Debug, Serialize)]
-pub struct Departed {
-    /// What the user called it.
-    pub name: String,
-    /// UUID of the GPU that it was a tenant of.
-    pub gpu: Arc<str>,
-    /// Its class.
-    pub class: &'static str,
-    /// The most memory that it had.
-    pub peak_bytes: u64,
-    /// How often it got the baton from another.
-    pub switches: u64,
-    /// How long it had the baton.
-    pub gpu_seconds: f64,
-}
-
-/// How much of everything there has been since the start.
-#[derive(Clone, Debug, Default, Serialize)]
-pub(super) struct Counters {
-    bytes_in: u64,
-    bytes_out: u64,
-    /// Copied to the host while its program rested, so that it need not be when that has to leave.
-    bytes_ahead: u64,
-    /// How often work was taken off the GPU in the middle, and how long that took.
-    preemptions: u64,
-    preempt_seconds: f64,
-    /// How often that was done for a moment, for a latency program that co-runs.
-    deschedules: u64,
-    /// How often work was put back because its driver did not unmap memory before its end.
-    unmap_timeouts: u64,
-    /// Allocations that were refused: because their tenant cannot have so much, because there is no room on the host, because
-    /// others do not give it back.
-    refused_arena: u64,
-    refused_host_pool: u64,
-    refused_held: u64,
-    /// Overwritten, because it was somebody else's.
-    scrubbed_bytes: u64,
-    scrub_seconds: f64,
-    /// Read on the GPU, to find what has changed and what points where.
-    scanned_bytes: u64,
-    scan_seconds: f64,
-}
-
-impl Counters {
-    fn see(&mut self, what: &What) {
-        match what {
-            What::Copied { way: Way::In, bytes, .. } => self.bytes_in += bytes,
-            What::Copied { way: Way::Out, bytes, .. } => self.bytes_out += bytes,
-            What::CopiedAhead { bytes, .. } => self.bytes_ahead += bytes,
-            What::Preempted { took } => {
-                self.preemptions += 1;
-                self.preempt_seconds += took.as_secs_f64();
-            }
-            What::UnmapTimedOut => self.unmap_timeouts += 1,
-            What::Descheduled => self.deschedules += 1,
-            What::Refused { why: Full::Arena, .. } => self.refused_arena += 1,
-            What::Refused { why: Full::HostPool, .. } => self.refused_host_pool += 1,
-            What::Refused { why: Full::Held, .. } => self.refused_held += 1,
-            What::Scrubbed { bytes, time } => {
-                self.scrubbed_bytes += bytes;
-                self.scrub_seconds += (time.end - time.start).as_secs_f64();
-            }
-            What::Scanned { bytes, time } => {
-                self.scanned_bytes += bytes;
-                self.scan_seconds += (time.end - time.start).as_secs_f64();
-            }
-            _ => {}
+/// Counts an event.
+fn count(counters: &mut Counters, what: &What) {
+    match what {
+        What::Copied { way: Way::In, bytes, .. } => counters.bytes_in += bytes,
+        What::Copied { way: Way::Out, bytes, .. } => counters.bytes_out += bytes,
+        What::CopiedAhead { bytes, .. } => counters.bytes_ahead += bytes,
+        What::Preempted { took } => {
+            counters.preemptions += 1;
+            counters.preempt_seconds += took.as_secs_f64();
         }
+        What::UnmapTimedOut => counters.unmap_timeouts += 1,
+        What::Descheduled => counters.deschedules += 1,
+        What::Refused { why: Full::Arena, .. } => counters.refused_arena += 1,
+        What::Refused { why: Full::HostPool, .. } => counters.refused_host_pool += 1,
+        What::Refused { why: Full::Held, .. } => counters.refused_held += 1,
+        What::Scrubbed { bytes, time } => {
+            counters.scrubbed_bytes += bytes;
+            counters.scrub_seconds += (time.end - time.start).as_secs_f64();
+        }
+        What::Scanned { bytes, time } => {
+            counters.scanned_bytes += bytes;
+            counters.scan_seconds += (time.end - time.start).as_secs_f64();
+        }
+        _ => {}
     }
 }
 
 /// How long things take.
-#[derive(Debug, Default, Serialize)]
-pub(super) struct Histograms {
+#[derive(Debug, Default)]
+struct Histograms {
     /// From the decision to the open gate.
     switch: Histogram,
     /// From wanting the GPU to having it.
@@ -135,11 +87,22 @@ pub(super) struct Histograms {
     /// From the end of such a request until work goes on that had made way for it.
     gap: Histogram,
     /// When the last request ended, if work has been off the GPU for it since.
-    #[serde(skip)]
     rested: Option<Instant>,
 }
 
 impl Histograms {
+    fn summary(&self) -> AllTimes {
+        AllTimes {
+            switch: self.switch.summary(),
+            wait: self.wait.summary(),
+            drain: self.drain.summary(),
+            preempt: self.preempt.summary(),
+            allocate: self.allocate.summary(),
+            request: self.request.summary(),
+            gap: self.gap.summary(),
+        }
+    }
+
     fn see(&mut self, at: Instant, what: &What) {
         match what {
             What::Descheduled => self.rested = None,
@@ -160,6 +123,26 @@ impl Histograms {
             _ => {}
         }
     }
+}
+
+/// Counts how long the parts of a switch took that it needed.
+fn add_phases(buckets: &mut SwitchBuckets, switch: &Switch) {
+    buckets.whole.add_seconds(switch.switch_ms / 1e3);
+    let needed = [
+        (&mut buckets.drain, switch.drain_ms / 1e3),
+        (&mut buckets.preempt, switch.pause_ms / 1e3),
+        (&mut buckets.unmap, switch.unmap_ms / 1e3),
+        (&mut buckets.copy_out, switch.out_seconds),
+        (&mut buckets.prepare, switch.prepare_ms / 1e3),
+        (&mut buckets.copy_in, switch.in_seconds),
+        (&mut buckets.map, switch.map_ms / 1e3),
+    ];
+    needed.into_iter().filter(|(_, seconds)| *seconds > 0.0).for_each(|(part, seconds)| part.add_seconds(seconds));
+    let since = [
+        (&mut buckets.first_launch, switch.phases.first_launch_ms),
+        (&mut buckets.all_resident, switch.phases.all_resident_ms),
+    ];
+    since.into_iter().for_each(|(part, ms)| ms.into_iter().for_each(|ms| part.add_seconds(ms / 1e3)));
 }
 
 /// Who has joined.
@@ -192,7 +175,7 @@ pub(super) struct Recorder {
     switches: Switches,
     departed: VecDeque<Departed>,
     departed_totals: DepartedTotals,
-    phases: PhaseBuckets,
+    phases: SwitchBuckets,
     /// Where each switch goes too, as a line of JSON.
     trace: Option<File>,
     /// Where each event goes too.
@@ -214,7 +197,7 @@ impl Recorder {
             histograms: Histograms::default(),
             departed: VecDeque::new(),
             departed_totals: DepartedTotals::default(),
-            phases: PhaseBuckets::default(),
+            phases: SwitchBuckets::default(),
             trace,
             tap: None,
         }
@@ -256,7 +239,7 @@ impl Recorder {
                 .insert(id, Known { name, class: *class, requests: None, waits: None, totals, work: Work::new(at) });
         }
         let name = tenant.and_then(|id| self.known.get(&id)).map(|known| Arc::clone(&known.name));
-        self.counters.see(&what);
+        count(&mut self.counters, &what);
         self.histograms.see(at, &what);
         if let Some(id) = tenant
             && let Some(known) = self.known.get_mut(&id)
@@ -264,31 +247,32 @@ impl Recorder {
             match &what {
                 What::Request { time, late } => {
                     known.requests.get_or_insert_default().add(time.end - time.start);
-                    known.totals.has_answered(time.end - time.start, *late);
+                    known.totals.request_buckets.add(time.end - time.start);
+                    known.totals.slo_misses += u64::from(*late);
                 }
                 What::Granted { demanded, .. } => {
                     let waited = at.saturating_duration_since(*demanded);
                     known.waits.get_or_insert_default().add(waited);
-                    known.totals.has_waited(waited);
+                    known.totals.wait_buckets.add(waited);
                 }
                 _ => {}
             }
             let ended = self.switches.see(at, id, &known.name, &what);
             if let Some(record) = ended {
                 self.histograms.switch.add_ms(record.switch_ms);
-                self.phases.see(record);
+                add_phases(&mut self.phases, record);
                 trace(&mut self.trace, record);
             }
             if let What::Departed { peak_bytes, switches, gpu_time } = &what {
                 let departed = Departed {
                     name: known.name.to_string(),
                     gpu: Arc::clone(&self.gpu),
-                    class: known.class.word(),
+                    class: known.class.word().to_owned(),
                     peak_bytes: *peak_bytes,
                     switches: *switches,
                     gpu_seconds: gpu_time.as_secs_f64(),
                 };
-                self.departed_totals.add(&known.totals, *gpu_time);
+                self.departed_totals.add(&known.totals, departed.gpu_seconds);
                 keep(&mut self.departed, departed, DEPARTED);
                 self.known.remove(&id);
             }
@@ -319,12 +303,12 @@ impl Recorder {
     }
 
     /// The last switches.
-    pub(super) fn recent(&self) -> impl Iterator<Item = &Record> {
+    pub(super) fn recent(&self) -> impl Iterator<Item = &Switch> {
         self.switches.recent()
     }
 
     /// The last allocations for which others had to go.
-    pub(super) fn allocations(&self) -> impl Iterator<Item = &Record> {
+    pub(super) fn allocations(&self) -> impl Iterator<Item = &Switch> {
         self.switches.allocations()
     }
 
@@ -334,12 +318,12 @@ impl Recorder {
     }
 
     /// How long a tenant's requests take, if it has said.
-    pub(super) fn requests(&self, id: TenantId) -> Option<Summary> {
+    pub(super) fn requests(&self, id: TenantId) -> Option<Times> {
         Some(self.known.get(&id)?.requests.as_ref()?.summary())
     }
 
     /// How long a tenant has waited for its turns, if it has had any.
-    pub(super) fn waits(&self, id: TenantId) -> Option<Summary> {
+    pub(super) fn waits(&self, id: TenantId) -> Option<Times> {
         Some(self.known.get(&id)?.waits.as_ref()?.summary())
     }
 
@@ -354,7 +338,7 @@ impl Recorder {
     }
 
     /// How long each part of switches takes.
-    pub(super) fn phases(&self) -> &PhaseBuckets {
+    pub(super) fn phases(&self) -> &SwitchBuckets {
         &self.phases
     }
 
@@ -374,8 +358,8 @@ impl Recorder {
     }
 
     /// How long things take.
-    pub(super) fn times(&self) -> &Histograms {
-        &self.histograms
+    pub(super) fn times(&self) -> AllTimes {
+        self.histograms.summary()
     }
 
     /// Events from this number on, as tools are told of them: the oldest first, and not all at once.
@@ -399,7 +383,7 @@ impl Recorder {
 }
 
 /// Writes a switch to the trace.
-fn trace(file: &mut Option<File>, record: &Record) {
+fn trace(file: &mut Option<File>, record: &Switch) {
     if let Some(file) = file
         && let Ok(mut line) = serde_json::to_vec(record)
     {
@@ -429,7 +413,7 @@ mod tests {
         }
         assert_eq!(recorder.ring.len(), EVENTS);
         assert_eq!(recorder.counters.preemptions, many);
-        let preempt = recorder.times().preempt.summary();
+        let preempt = recorder.times().preempt;
         assert_eq!(preempt.count, many);
         assert!(preempt.p50.is_some_and(|ms| (1.98..2.02).contains(&ms)));
     }
@@ -450,7 +434,7 @@ mod tests {
         // In the middle of a request, because it has waited for too long.
         recorder.record(other, What::Descheduled);
         recorder.record(other, What::Rescheduled);
-        assert_eq!(recorder.times().gap.summary().count, 1);
+        assert_eq!(recorder.times().gap.count, 1);
     }
 
     /// A tenant that comes, has a turn with memory that moves, and goes: so many events.
@@ -533,47 +517,8 @@ mod tests {
         assert_eq!(recorder.history(many + 1).events[0].n, 500);
         recorder.record(TenantId(1), What::Preempted { took: Duration::from_millis(2) });
         let told = recorder.history(next).events.pop().expect("one more");
-        assert_eq!((told.what.as_str(), told.id, told.tenant.as_deref()), ("preempted", Some(1), Some("tenant 1")));
+        assert_eq!((told.what.word(), told.id, told.tenant.as_deref()), ("preempted", Some(1), Some("tenant 1")));
         assert!(told.from_ns.is_some_and(|from| from <= told.ns) && told.to_ns.is_none());
-    }
-
-    #[test]
-    fn each_kind_of_event_is_in_the_list_of_kinds() {
-        let now = Instant::now();
-        let (took, time) = (Duration::ZERO, now..now);
-        let all = [
-            What::Joined { name: "a".into(), class: Class::Batch },
-            What::Departed { peak_bytes: 0, switches: 0, gpu_time: took },
-            What::Asked,
-            What::Chosen,
-            What::Granted { demanded: now, decided: now, arriving: false },
-            What::Opened,
-            What::Arrived { story: baton_contract::messages::ArrivalStory::default() },
-            What::Drained { took },
-            What::Preempted { took },
-            What::Resumed,
-            What::UnmapTimedOut,
-            What::Descheduled,
-            What::Rescheduled,
-            What::Suspended,
-            What::Unsuspended,
-            What::Leaves { extents: 0, bytes: 0, unchanged: 0 },
-            What::Comes { extents: 0, bytes: 0, zeros: 0 },
-            What::Copied { way: Way::In, bytes: 0, time: time.clone() },
-            What::Copied { way: Way::Out, bytes: 0, time: time.clone() },
-            What::CopiedAhead { bytes: 0, time: time.clone() },
-            What::Prepared { took },
-            What::Mapped { took, extents: 0, resident: 0 },
-            What::Unmapped { took, resident: 0 },
-            What::Allocated { asked: now, resident: 0 },
-            What::Freed { resident: 0 },
-            What::Refused { bytes: 0, why: Full::Arena },
-            What::Request { time: time.clone(), late: false },
-            What::Worked { time: time.clone(), gpu_time: took },
-            What::Scanned { bytes: 0, time: time.clone() },
-            What::Scrubbed { bytes: 0, time },
-        ];
-        assert_eq!(all.map(|what| what.word()), shown::KINDS);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use baton_contract::messages::ArrivalStory;
-use serde::Serialize;
+use baton_report::switch::{Phases, Switch};
 
 use super::event::{Way, What};
 use baton_policy::arbiter::TenantId;
@@ -50,70 +50,6 @@ fn seconds(time: Option<Range<Instant>>) -> f64 {
     time.map_or(0.0, |time| (time.end - time.start).as_secs_f64())
 }
 
-/// One change of the baton's holder, or one allocation that made others go.
-#[derive(Clone, Debug, Serialize)]
-pub struct Record {
-    /// UUID of the GPU that changed hands, or whose memory it was.
-    pub gpu: Arc<str>,
-    /// Counts all records of switches since the start; 0 for an allocation.
-    pub n: u64,
-    /// Who had the baton before.
-    pub from: Option<String>,
-    /// Who got it, or the memory.
-    pub to: String,
-    /// Copied to the host, in bytes.
-    pub bytes_out: u64,
-    /// Copied to the device, in bytes.
-    pub bytes_in: u64,
-    /// First copy to the host submitted, to last one completed.
-    pub out_seconds: f64,
-    /// First copy to the device submitted, to last one completed.
-    pub in_seconds: f64,
-    /// How long the outgoing tenant's work took to end.
-    pub drain_ms: f64,
-    /// How long the driver took to take it off the GPU; zero if it was drained.
-    pub pause_ms: f64,
-    /// Time that tenants spent unmapping.
-    pub unmap_ms: f64,
-    /// Time that tenants spent putting frames in place, without access yet.
-    pub prepare_ms: f64,
-    /// Time that the incoming tenant spent mapping.
-    pub map_ms: f64,
-    /// From the arbiter's decision to the opening of the incoming gate.
-    pub switch_ms: f64,
-    /// Evicted without a copy, because it had not changed, in bytes.
-    pub bytes_unchanged: u64,
-    /// Zeros, which were written and not copied, in bytes.
-    pub bytes_zero: u64,
-    /// In how many pieces the incoming memory came.
-    pub groups: u64,
-    /// Of how many extents it was.
-    pub extents: u64,
-    /// How many calls had to wait for memory.
-    pub waits: u64,
-    /// How long they waited, all together.
-    pub waited_ms: f64,
-    /// How many calls needed all memory because they had not shown what they would reach.
-    pub opaque: u64,
-    /// When things happened, since the incoming tenant first wanted the GPU.
-    pub phases: Phases,
-}
-
-/// What happened when, in milliseconds since a tenant wanted the GPU. Null: it did not happen.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct Phases {
-    /// The arbiter chose it.
-    pub decided_ms: Option<f64>,
-    /// It was told to open its gate.
-    pub granted_ms: Option<f64>,
-    /// The first extent that it lacked was mapped.
-    pub first_extent_ms: Option<f64>,
-    /// The first call that uses the GPU's memory went to the driver, if some memory was still on its way.
-    pub first_launch_ms: Option<f64>,
-    /// All its memory was there.
-    pub all_resident_ms: Option<f64>,
-}
-
 /// A switch under way.
 #[derive(Debug)]
 struct Opening {
@@ -143,8 +79,8 @@ pub(super) struct Switches {
     pub(super) count: u64,
     /// How many of them were written down.
     written: u64,
-    recent: VecDeque<Record>,
-    allocations: VecDeque<Record>,
+    recent: VecDeque<Switch>,
+    allocations: VecDeque<Switch>,
     came: HashMap<TenantId, Came>,
     went: Went,
     ended: Ended,
@@ -179,17 +115,17 @@ impl Switches {
     }
 
     /// The last ones.
-    pub(super) fn recent(&self) -> impl Iterator<Item = &Record> {
+    pub(super) fn recent(&self) -> impl Iterator<Item = &Switch> {
         self.recent.iter()
     }
 
     /// The last allocations for which others had to go.
-    pub(super) fn allocations(&self) -> impl Iterator<Item = &Record> {
+    pub(super) fn allocations(&self) -> impl Iterator<Item = &Switch> {
         self.allocations.iter()
     }
 
     /// Something has happened. Says which switch is over by that, if one is.
-    pub(super) fn see(&mut self, at: Instant, id: TenantId, name: &Arc<str>, what: &What) -> Option<&Record> {
+    pub(super) fn see(&mut self, at: Instant, id: TenantId, name: &Arc<str>, what: &What) -> Option<&Switch> {
         match what {
             // From here on, what goes, goes for it.
             What::Chosen => self.chosen(),
@@ -200,10 +136,8 @@ impl Switches {
                 return self.granted(at, id, name, opening);
             }
             What::Opened => return self.opened(at, id),
-            What::Arrived { story } => {
-                if self.opening.get(&id).is_some_and(|opening| opening.opened.is_some()) {
-                    return self.finish(id, Some(*story));
-                }
+            What::Arrived { story } if self.opening.get(&id).is_some_and(|opening| opening.opened.is_some()) => {
+                return self.finish(id, Some(*story));
             }
             What::Departed { .. } => {
                 let record = self.close(id, None);
@@ -232,20 +166,7 @@ impl Switches {
             What::Mapped { took, .. } => self.came(id).map += *took,
             What::Unmapped { took, .. } => self.went.unmap += *took,
             What::Allocated { asked, .. } => self.allocated(at, name, *asked),
-            What::Joined { .. }
-            | What::Resumed
-            | What::UnmapTimedOut
-            | What::Descheduled
-            | What::Rescheduled
-            | What::Suspended
-            | What::Unsuspended
-            | What::Freed { .. }
-            | What::Refused { .. }
-            | What::Request { .. }
-            | What::CopiedAhead { .. }
-            | What::Scrubbed { .. }
-            | What::Worked { .. }
-            | What::Scanned { .. } => {}
+            _ => {}
         }
         None
     }
@@ -269,7 +190,7 @@ impl Switches {
         id: TenantId,
         name: &Arc<str>,
         (demanded, decided, arriving): (Instant, Instant, bool),
-    ) -> Option<&Record> {
+    ) -> Option<&Switch> {
         // One that never told how it fared.
         let last = self.close(id, None);
         let before = self.last_holder.replace((id, Arc::clone(name)));
@@ -284,7 +205,7 @@ impl Switches {
     }
 
     /// The gate of the tenant that was granted the baton is open.
-    fn opened(&mut self, at: Instant, id: TenantId) -> Option<&Record> {
+    fn opened(&mut self, at: Instant, id: TenantId) -> Option<&Switch> {
         let opening = self.opening.get_mut(&id).filter(|opening| opening.opened.is_none())?;
         if opening.from.is_none() {
             self.opening.remove(&id);
@@ -298,17 +219,17 @@ impl Switches {
     }
 
     /// Writes a switch down that is under way, if its gate has opened.
-    fn finish(&mut self, id: TenantId, story: Option<ArrivalStory>) -> Option<&Record> {
+    fn finish(&mut self, id: TenantId, story: Option<ArrivalStory>) -> Option<&Switch> {
         let record = self.close(id, story);
         self.keep(record)
     }
 
-    fn keep(&mut self, record: Option<Record>) -> Option<&Record> {
+    fn keep(&mut self, record: Option<Switch>) -> Option<&Switch> {
         keep(&mut self.recent, record?, RECENT);
         self.recent.back()
     }
 
-    fn close(&mut self, id: TenantId, story: Option<ArrivalStory>) -> Option<Record> {
+    fn close(&mut self, id: TenantId, story: Option<ArrivalStory>) -> Option<Switch> {
         let Opening { from, to, demanded, decided, granted, ended, opened, .. } = self.opening.remove(&id)?;
         let Opened { at: opened, went } = opened?;
         let went = went.unwrap_or_else(|| std::mem::take(&mut self.went));
@@ -349,8 +270,8 @@ impl Switches {
         went: Went,
         ended: Ended,
         time: Range<Instant>,
-    ) -> Record {
-        Record {
+    ) -> Switch {
+        Switch {
             gpu: Arc::clone(&self.gpu),
             n,
             from: from.map(|from| from.to_string()),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use baton_contract::class::Class;
 use baton_contract::scheduling::{Change, Scheduling};
-use baton_views::quota::{Met, Quota};
+use baton_report::quota::{Met, Quota};
 
 /// A guest has one of so many tenants, if nothing else is said.
 const PART: usize = 4;

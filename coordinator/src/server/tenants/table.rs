@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use baton_contract::messages::{Answer, Message};
-use baton_views::quota::{Met, Quota};
+use baton_report::quota::{Met, Quota};
 
 use super::guests::OfGuests;
 use super::index::Index;

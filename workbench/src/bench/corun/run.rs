@@ -110,7 +110,7 @@ impl<'a> Run<'a> {
             times,
             batch_per_second: rate,
             ratios: Ratios::default(),
-            preemptions: coordinator.map(|one| one.status()).transpose()?.map(|status| status.preemptions),
+            preemptions: coordinator.map(|one| one.status()).transpose()?.map(|status| status.counters.preemptions),
             outputs_match: same_answers && same_work,
         });
         Ok(())

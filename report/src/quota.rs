@@ -2,10 +2,11 @@
 
 use std::fmt;
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Such a limit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Quota {
     /// The memory of one program.
@@ -22,10 +23,10 @@ pub enum Quota {
     Weight,
 }
 
-/// One that keeps a program from what it has asked for.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// A quota that keeps a program from what it has asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Met {
-    /// Which.
+    /// Which: `arena` is `--guest-arena`, and so on.
     pub quota: Quota,
     /// What it allows, in words.
     pub most: String,

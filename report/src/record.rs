@@ -7,8 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::event::{Event, History};
-use crate::timeline::Timeline;
+use crate::event::{Event, History, Kind};
 
 /// Whose record it is.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -33,10 +32,10 @@ pub struct Head {
 impl Head {
     /// Takes note of who comes and who goes.
     pub fn see(&mut self, event: &Event) {
-        let (Some(id), what) = (event.id, event.what.as_str()) else { return };
-        match (what, &event.tenant, &event.class) {
-            ("joined", Some(name), Some(class)) => drop(self.programs.insert(id, (name.clone(), class.clone()))),
-            ("departed", ..) => drop(self.programs.remove(&id)),
+        let Some(id) = event.id else { return };
+        match (&event.what, &event.tenant, &event.class) {
+            (Kind::Joined, Some(name), Some(class)) => drop(self.programs.insert(id, (name.clone(), class.clone()))),
+            (Kind::Departed, ..) => drop(self.programs.remove(&id)),
             _ => {}
         }
     }
@@ -80,18 +79,6 @@ impl Record {
     pub fn end_unix_ms(&self) -> u64 {
         let end = self.histories.last().map_or(0, |history| history.now_ns);
         self.head.started_unix_ms.saturating_add(end / 1_000_000)
-    }
-
-    /// Who had the GPU when.
-    pub fn timeline(&self) -> Timeline {
-        let mut timeline = Timeline::default();
-        self.histories.iter().for_each(|history| timeline.see(history));
-        for (id, (_, class)) in &self.head.programs {
-            if let Some(program) = timeline.programs.get_mut(id) {
-                program.class.get_or_insert_with(|| class.clone());
-            }
-        }
-        timeline
     }
 }
 
@@ -143,14 +130,8 @@ mod tests {
     use super::*;
 
     fn event(n: u64, what: &str) -> String {
-        let event = Event {
-            n,
-            ns: n * 10,
-            id: Some(1),
-            tenant: Some("a".to_owned()),
-            what: what.to_owned(),
-            ..Event::default()
-        };
+        let event =
+            Event { n, ns: n * 10, id: Some(1), tenant: Some("a".to_owned()), what: what.into(), ..Event::default() };
         serde_json::to_string(&event).expect("JSON")
     }
 
@@ -169,8 +150,6 @@ mod tests {
         let numbers: Vec<(u64, u64, usize)> =
             record.histories.iter().map(|one| (one.oldest, one.next, one.events.len())).collect();
         assert_eq!(numbers, [(7, 10, 3), (11, 12, 1)]);
-        let timeline = record.timeline();
-        assert_eq!((timeline.lost, timeline.programs[&1].class.as_deref()), (8, Some("batch")));
         assert!(Record::of(&["no record\n".to_owned()]).is_none() && Record::of(&[]).is_none());
     }
 

@@ -1,0 +1,164 @@
+//! How things stand at a moment.
+
+use std::sync::Arc;
+
+use baton_contract::messages::DriverKind;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::memory::{Arena, HostPool, Ledger};
+use crate::switch::Switch;
+use crate::tenant::{Departed, DepartedTotals, Newcomer, Outsider, Tenant};
+use crate::times::{AllTimes, SwitchBuckets};
+
+/// How a coordinator and its programs stand: what `baton status --json` prints.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+#[schemars(title = "baton status --json", extend("$id" = "https://baton.invalid/status.schema.json"))]
+pub struct Status {
+    /// The version of this description. It goes up when a field is removed or comes to mean something else, not when one is added.
+    pub schema: u32,
+    /// Baton's version.
+    pub version: String,
+    /// When the coordinator began, in milliseconds since 1970.
+    pub started_unix_ms: u64,
+    /// How long it has run.
+    pub uptime_seconds: f64,
+    /// The GPU.
+    pub gpu: Gpu,
+    /// Which driver is used.
+    #[schemars(extend("enum" = DriverKind::ALL.map(DriverKind::word)))]
+    pub driver: String,
+    /// The coordinator's socket.
+    pub socket: String,
+    /// The coordinator's process.
+    pub pid: u32,
+    /// Whether it takes no new programs, and ends after the last one (`baton stop`).
+    pub ending: bool,
+    /// The GPU memory that is lent out. nvidia-smi shows it under the coordinator's process.
+    pub arena: Arena,
+    /// All of the GPU's memory. The lines add up to it.
+    pub ledger: Ledger,
+    /// Host memory for what is evicted.
+    pub host_pool: HostPool,
+    /// Of how many pieces all programs' memory is.
+    pub extents: usize,
+    /// Open descriptors of the coordinator.
+    pub descriptors: usize,
+    /// Who has the GPU; null: nobody.
+    pub holder: Option<String>,
+    /// How often the GPU changed hands.
+    pub switches: u64,
+    /// How much of everything there has been.
+    #[serde(flatten)]
+    pub counters: Counters,
+    /// How long things take.
+    pub times: AllTimes,
+    /// The programs that share the GPU.
+    pub tenants: Vec<Tenant>,
+    /// Programs that wait until there are fewer, in this order.
+    pub newcomers: Vec<Newcomer>,
+    /// How many programs may share the GPU at once.
+    pub max_tenants: usize,
+    /// Processes that use the GPU's compute engines and are no tenants. Null if they are not known, for the reason that
+    /// `outsiders_unknown` gives.
+    pub outsiders: Option<Vec<Outsider>>,
+    /// Why it is not known who else uses the GPU; null if it is.
+    pub outsiders_unknown: Option<String>,
+    /// The last changes of who has the GPU, oldest first.
+    pub recent: Vec<Switch>,
+    /// The last allocations for which others had to go.
+    pub allocations: Vec<Switch>,
+    /// The programs that left last.
+    pub departed: Vec<Departed>,
+    /// Of all tenants that have left, together.
+    pub departed_totals: DepartedTotals,
+    /// How long each part of switches takes, in buckets. What a switch did not need is not counted in it.
+    pub switch_buckets: SwitchBuckets,
+    /// What each bucket holds at most, in seconds. What takes longer is in one more.
+    pub bucket_seconds: Vec<f64>,
+}
+
+/// The GPU.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Gpu {
+    /// Its name.
+    pub name: String,
+    /// Its UUID.
+    pub uuid: Arc<str>,
+    /// Its memory.
+    pub memory_bytes: u64,
+    /// The driver's version, as CUDA counts: 13000 is 13.0.
+    pub driver_version: u32,
+}
+
+/// How much of everything there has been since the start.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct Counters {
+    /// Copied to the GPU.
+    pub bytes_in: u64,
+    /// Copied to the host.
+    pub bytes_out: u64,
+    /// Copied to the host while its program rested, so that it need not be when that has to leave.
+    pub bytes_ahead: u64,
+    /// How often work was taken off the GPU in the middle.
+    pub preemptions: u64,
+    /// How long that took, all together.
+    pub preempt_seconds: f64,
+    /// How often that was done for a moment, for an urgent program beside it.
+    pub deschedules: u64,
+    /// How often work was put back because its driver did not unmap memory before its end.
+    pub unmap_timeouts: u64,
+    /// Allocations that were refused because their program cannot have so much.
+    pub refused_arena: u64,
+    /// The same because there is no room on the host.
+    pub refused_host_pool: u64,
+    /// The same because others do not give memory back.
+    pub refused_held: u64,
+    /// Overwritten, because it was somebody else's.
+    pub scrubbed_bytes: u64,
+    /// How long that took.
+    pub scrub_seconds: f64,
+    /// Read on the GPU, to find what has changed and what points where.
+    pub scanned_bytes: u64,
+    /// How long that took.
+    pub scan_seconds: f64,
+}
+
+impl Counters {
+    /// How many allocations were refused, for whatever reason.
+    pub fn refused(&self) -> u64 {
+        self.refused_arena + self.refused_host_pool + self.refused_held
+    }
+}
+
+/// A rate is believed that was measured over so many bytes.
+const MEASURED: u64 = 1 << 28;
+
+impl Status {
+    /// The program of this name.
+    pub fn tenant(&self, name: &str) -> Option<&Tenant> {
+        self.tenants.iter().find(|tenant| tenant.name == name)
+    }
+
+    /// The most memory that a program of this name had; of several the largest.
+    pub fn peak(&self, name: &str) -> Option<u64> {
+        let here = self.tenants.iter().map(|one| (&one.name, one.peak_bytes));
+        let left = self.departed.iter().map(|one| (&one.name, one.peak_bytes));
+        here.chain(left).filter(|(its, _)| *its == name).map(|(_, bytes)| bytes).max()
+    }
+
+    /// The most memory that a program of this name had which has left; none if none has.
+    pub fn departed_peak(&self, name: &str) -> Option<u64> {
+        self.departed.iter().find(|departed| departed.name == name).map(|departed| departed.peak_bytes)
+    }
+
+    /// How many bytes a second came to the GPU in the last switches, if much did.
+    pub fn bytes_per_second(&self) -> Option<f64> {
+        let add = |(bytes, seconds), one: &Switch| (bytes + one.bytes_in, seconds + one.in_seconds);
+        let (bytes, seconds) = self.recent.iter().fold((0, 0.0), add);
+        (bytes >= MEASURED && seconds > 0.0).then(|| bytes as f64 / seconds)
+    }
+}

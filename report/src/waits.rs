@@ -1,0 +1,83 @@
+//! Why a program does not go on.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+words! {
+    /// Why a program does not go on, or that it does.
+    pub enum Reason = Idle {
+        /// It wants nothing.
+        Idle = "idle",
+        /// Its calls go to the GPU.
+        Running = "running",
+        /// It waits for its turn, behind others.
+        Turn = "turn",
+        /// It waits until the work of another ends, which cannot be taken off the GPU in the middle.
+        Drain = "drain",
+        /// It waits for its turn, although its class runs beside others: all together do not fit the GPU.
+        TooLargeTogether = "too_large_together",
+        /// Its memory is on the way.
+        OwnMemory = "own_memory",
+        /// It waits until memory of others is on the host.
+        OthersMemory = "others_memory",
+        /// A user keeps it off the GPU.
+        Suspended = "suspended",
+        /// A user keeps another off the GPU with which it shares memory.
+        UnitSuspended = "unit_suspended",
+        /// Its work makes way for somebody urgent.
+        Urgent = "urgent",
+        /// It waits for memory of a program that does not answer.
+        Held = "held",
+        /// There is no room on the host for what has to go.
+        HostPool = "host_pool",
+        /// There is no room on the GPU beside what cannot move.
+        Arena = "arena",
+        /// Its process can open no more descriptors.
+        Descriptors = "descriptors",
+        /// It does not do what it is told.
+        Unresponsive = "unresponsive",
+        /// Its connection has ended, and its process has not.
+        Disconnected = "disconnected",
+        /// As many programs share the GPU as may.
+        Join = "join",
+        /// There is less memory left than it has said that it needs.
+        Room = "room",
+    }
+}
+
+impl Reason {
+    /// Whether a program does nothing for that reason.
+    pub fn is_a_wait(&self) -> bool {
+        !matches!(self, Self::Idle | Self::Running)
+    }
+}
+
+words! {
+    /// What brings a program its turn at the latest.
+    pub enum Bound = Quantum {
+        /// Others have had theirs (`--quantum`).
+        Quantum = "quantum",
+        /// It has waited for too long (`--max-wait`).
+        MaxWait = "max_wait",
+    }
+}
+
+/// Why a program does not go on, or that it does. `baton why` makes sentences of it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub struct WaitsFor {
+    /// What it waits for. `idle` and `running` are no waits; docs/observe.md explains each.
+    pub reason: Reason,
+    /// For how long that has been so, in milliseconds; null if it is not known.
+    pub since_ms: Option<f64>,
+    /// On whom it depends, by name.
+    pub whom: Vec<String>,
+    /// How much memory it is about, in bytes.
+    pub bytes: u64,
+    /// How fast memory was copied lately; null if it is not about memory, or none was copied.
+    pub bytes_per_second: Option<u64>,
+    /// In how long it has its turn at the latest, in milliseconds, if nothing else happens; null if nobody can say.
+    pub within_ms: Option<f64>,
+    /// By what it has its turn then: the others' quantum is over, or it has waited for --max-wait.
+    pub bound: Option<Bound>,
+}

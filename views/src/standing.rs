@@ -1,0 +1,70 @@
+//! How things stand at a moment, in words.
+//!
+//! All views take what they say of a moment from here and from [`baton_report::status::Status`], so none of them can say anything else
+//! than the others. What a stretch of time came to is a [`crate::summary::Summary`].
+
+use baton_report::memory::Lines;
+use baton_report::status::Status;
+use baton_report::tenant::{State, Tenant};
+
+use crate::words::bytes;
+
+#[cfg(test)]
+mod tests;
+
+/// So many programs are named in a line.
+const NAMED: usize = 3;
+
+/// The states of programs, in the order in which they are shown.
+pub const STATES: [State; 9] = [
+    State::Running,
+    State::Loading,
+    State::Stopping,
+    State::Waiting,
+    State::Idle,
+    State::Evicted,
+    State::Preempted,
+    State::Suspended,
+    State::Unresponsive,
+];
+
+/// A program's state in words, with how much of its memory is there if that is on its way.
+pub fn state(tenant: &Tenant) -> String {
+    let all = tenant.resident_bytes + tenant.evicted_bytes;
+    match &tenant.state {
+        State::Loading if all > 0 => format!("loading {} %", 100 * all.saturating_sub(tenant.missing_bytes) / all),
+        state => state.word().to_owned(),
+    }
+}
+
+/// Which programs have the GPU, in words: those whose calls go to it, which are several where some run beside others; else those
+/// whose memory comes for that, or whose work is being taken off it.
+pub fn on_gpu(status: &Status) -> String {
+    let named = |tenants: Vec<&Tenant>, word: fn(&Tenant) -> String| {
+        let shown: Vec<String> = tenants.iter().take(NAMED).map(|tenant| word(tenant)).collect();
+        let more = tenants.len().saturating_sub(NAMED);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        format!("{}{more}", shown.join(", "))
+    };
+    let running: Vec<&Tenant> = status.tenants.iter().filter(|tenant| tenant.state == State::Running).collect();
+    let changes = |tenant: &&Tenant| matches!(tenant.state, State::Loading | State::Stopping);
+    let changing: Vec<&Tenant> = status.tenants.iter().filter(changes).collect();
+    match (running.is_empty(), changing.is_empty()) {
+        (false, _) => named(running, |tenant| tenant.name.clone()),
+        (true, false) => named(changing, |tenant| format!("{} ({})", tenant.name, state(tenant))),
+        (true, true) => "nobody".to_owned(),
+    }
+}
+
+/// What lies beside the arena, as a line of text: what is used for what, and what is free.
+pub fn beside(lines: &Lines) -> String {
+    let used = [
+        (lines.unmanaged.sum(), "unmanaged"),
+        (lines.contexts_bytes, "contexts"),
+        (lines.own_bytes, "the coordinator's"),
+        (lines.hidden_bytes, "hidden"),
+        (lines.promised_bytes, "promised"),
+    ];
+    let used = used.iter().filter(|(of, _)| *of > 0).map(|(of, what)| format!("{what} {}, ", bytes(*of)));
+    format!("{}free {}", used.collect::<String>(), bytes(lines.beside_bytes))
+}
