@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use baton_cli::named::read;
 use baton_cli::top::model::Model;
 use baton_cli::top::view::draw;
-use baton_harness::client;
+use baton_client as client;
 use baton_views::words::escaped;
 use ratatui::buffer::{Buffer, Cell};
 use ratatui::layout::Rect;

@@ -5,14 +5,14 @@ pub mod trial;
 
 use std::path::{Path, PathBuf};
 
+use baton_client as client;
+use baton_client::driver::Choice;
+use baton_client::install::Install;
 use baton_contract::memory::size;
 use baton_contract::socket_path;
 use baton_coordinator::device::gpu::Gpu;
 use baton_coordinator::device::holders::Holder;
 use baton_coordinator::endpoint::Folder;
-use baton_harness::client;
-use baton_harness::driver::Choice;
-use baton_harness::install::Install;
 use baton_report::status::Status;
 use baton_report::tenant::Outsider;
 use baton_workbench::output::Meanwhile;

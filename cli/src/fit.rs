@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
+use baton_client as client;
+use baton_client::install::Install;
 use baton_coordinator::device::gpu::Gpu;
 use baton_coordinator::records;
-use baton_harness::client;
-use baton_harness::install::Install;
 use baton_report::status::Status;
 use baton_views::fit::{Fit, Place, Program, Verdict};
 use baton_views::words;

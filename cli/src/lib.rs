@@ -51,12 +51,12 @@ pub mod why;
 use std::ffi::{CStr, OsString};
 use std::path::{Path, PathBuf};
 
+use baton_client as client;
+use baton_client::driver::name;
+use baton_client::install::{Install, Missing};
 use baton_contract::{settings as variables, socket_path};
 use baton_coordinator::device::gpu::{Gpu, GpuError};
 use baton_coordinator::endpoint::{Folder, Unfit};
-use baton_harness::client;
-use baton_harness::driver::name;
-use baton_harness::install::{Install, Missing};
 use baton_web::NoToken;
 
 /// Why a command could not do its work, in the user's words.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use baton_harness::client;
+use baton_client as client;
 use baton_report::event::{Event, History};
 use baton_views::line::{is_of_interest, words};
 use baton_workbench::output::Meanwhile;

@@ -9,7 +9,7 @@ use baton_cli::{
     CliError, doctor, evict, fit, logs, named, ps, records, run, serve, set, shell, stats, status, stop, top, trace,
     why,
 };
-use baton_harness::driver::Choice;
+use baton_client::driver::Choice;
 use baton_workbench::output::{print_with, remark};
 use baton_workbench::{bench, demo};
 use clap::{CommandFactory as _, Parser, Subcommand};

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use baton_client as client;
 use baton_contract::messages::{MAX_NAME, Opening};
-use baton_harness::client;
 use baton_report::status::Status;
 use baton_report::tenant::State;
 use baton_workbench::output::{Meanwhile, remark};

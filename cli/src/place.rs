@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use baton_harness::client;
-use baton_harness::install::Install;
+use baton_client as client;
+use baton_client::install::Install;
 use clap::Args;
 
 use super::{CliError, DriverChoice, folder, gpu_uuid, named_socket, usual_socket};

@@ -4,7 +4,7 @@ use std::io::IsTerminal as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use baton_harness::client;
+use baton_client as client;
 use baton_report::status::Status;
 use baton_workbench::output::remark;
 use indicatif::{ProgressBar, ProgressStyle};

@@ -1,6 +1,6 @@
 //! `baton ps`: a line for each program, for scripts too.
 
-use baton_harness::client;
+use baton_client as client;
 use baton_report::status::Status;
 use clap::Args;
 

@@ -14,6 +14,9 @@ use std::process::{Child, Command, Stdio};
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
+use baton_client::driver::name;
+use baton_client::install::Install;
+use baton_client::{self as client, Offer};
 use baton_contract::class::Class;
 use baton_contract::memory::size;
 use baton_contract::messages::DriverKind;
@@ -21,9 +24,6 @@ use baton_contract::scheduling::{Change, Scheduling};
 use baton_contract::{settings, socket_path};
 use baton_coordinator::device::gpu::GpuError;
 use baton_coordinator::endpoint::{self, Folder};
-use baton_harness::client::{self, Offer};
-use baton_harness::driver::name;
-use baton_harness::install::Install;
 use baton_workbench::output::{quoted, remark};
 use clap::Args;
 

@@ -3,12 +3,12 @@
 use std::io::IsTerminal as _;
 use std::path::PathBuf;
 
+use baton_client::install::Install;
 use baton_contract::memory::size;
 use baton_coordinator::device::gpu::Gpu;
 use baton_coordinator::endpoint::Endpoint;
 use baton_coordinator::records::{self, Book};
 use baton_coordinator::server::{Kept, OnStuck, Options, Server};
-use baton_harness::install::Install;
 use baton_workbench::output::print;
 use clap::Args;
 use rustix::process::{DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit};

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use baton_harness::client;
+use baton_client as client;
 use baton_report::status::Status;
 use baton_workbench::output::{print, print_with};
 use clap::{Args, Command};

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use baton_harness::client;
+use baton_client as client;
 use baton_views::summary::{Part, Summary, Took};
 use baton_views::timeline::Timeline;
 use baton_views::words::{bytes, duration};

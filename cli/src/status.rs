@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
+use baton_client as client;
 use baton_contract::memory::{Unmanaged, size};
-use baton_harness::client;
 use baton_report::status::Status;
 use baton_report::tenant::{Outsider, Tenant};
 use baton_views::standing;

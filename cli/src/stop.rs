@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
+use baton_client::{self as client, Awaited};
 use baton_contract::messages::Opening;
-use baton_harness::client::{self, Awaited};
 use baton_workbench::output::{Meanwhile, print};
 use clap::Args;
 use serde_json::Value;

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use baton_harness::client;
+use baton_client as client;
 use baton_harness::stop::Stop;
 use baton_report::record::Record;
 use baton_views::page::{self, page};

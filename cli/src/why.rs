@@ -1,6 +1,6 @@
 //! `baton why`: what a program waits for, since when, and what would help; or what it waited for.
 
-use baton_harness::client;
+use baton_client as client;
 use baton_report::status::Status;
 use baton_views::timeline::Timeline;
 use baton_views::{past, why};

@@ -11,9 +11,9 @@ pub use rustix::process::Signal;
 use rustix::process::{Pid, kill_process};
 use serde::de::DeserializeOwned;
 
-use crate::client::{self, NoAnswer};
 use crate::stop::Stop;
 use crate::{Error, LIMIT};
+use baton_client::{self as client, NoAnswer};
 
 /// How long it may take to notice that a program has ended.
 const SOON: Duration = Duration::from_secs(10);

@@ -1,19 +1,12 @@
-//! Around a coordinator: starts one and programs under it, and asks it how things stand.
-//!
-//! - [`install`]: where Baton's own files lie. [`driver`]: which CUDA driver programs run on.
-//! - [`client`]: talking to a coordinator as a tool.
-//!
-//! A coordinator of our own and programs under it, which are gone when the values are; the tests have them too:
+//! A coordinator of our own and programs under it, which are gone when the values are: for the demo, the benchmarks, the tests and
+//! `baton doctor`.
 //!
 //! - [`coordinator`]: a coordinator.
 //! - [`program`]: a program. [`output`]: what it says.
 //! - [`place`]: the surroundings of both for the demo, the benchmarks and `baton doctor`.
 //! - [`stop`]: the user may end all of it.
 
-pub mod client;
 pub mod coordinator;
-pub mod driver;
-pub mod install;
 pub mod output;
 pub mod place;
 pub mod program;
@@ -21,8 +14,8 @@ pub mod stop;
 
 use std::time::Duration;
 
-use client::NoAnswer;
-use install::Missing;
+use baton_client::install::Missing;
+use baton_client::{NoAnswer, driver};
 
 /// How long anything may take: what takes longer hangs, also on a machine with much else to do.
 pub const LIMIT: Duration = Duration::from_secs(300);

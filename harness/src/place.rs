@@ -10,9 +10,9 @@ use tempfile::TempDir;
 
 use crate::Error;
 use crate::coordinator::{Address, Coordinator};
-use crate::driver::{Choice, Driver, name};
-use crate::install::Install;
 use crate::stop::Stop;
+use baton_client::driver::{Choice, Driver, name};
+use baton_client::install::Install;
 
 /// A setting of the simulated driver.
 pub type Setting = (&'static str, &'static str);

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use baton_harness::client;
+use baton_client as client;
 use serde_json::Value;
 use tokio::sync::watch;
 

@@ -14,10 +14,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use baton_client as client;
 use baton_contract::class::Class;
 use baton_contract::messages::{FromCoordinator, Message as _, Opening, TurnCommand, TurnReport};
 use baton_contract::wire::GpuNumber;
-use baton_harness::client;
 use baton_tests::bare_tenant::{BareTenant, greeting};
 use baton_tests::coordinator::{Coordinator, Serving};
 use baton_tests::hold;

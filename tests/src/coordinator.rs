@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use baton_client::{self as client, NoAnswer};
 use baton_contract::messages::Opening;
-use baton_harness::client::{self, NoAnswer};
 use baton_harness::coordinator::{self, Address, Signal};
 use baton_harness::stop::Stop;
 use serde_json::Value;

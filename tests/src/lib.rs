@@ -59,7 +59,7 @@ impl Driver {
     fn at(library: &Path, name: &str) -> Self {
         let folder = built().bin.join("drivers").join(name);
         std::fs::create_dir_all(&folder).expect("the target folder is writable");
-        baton_harness::driver::link(library, &folder).expect("the target folder is writable");
+        baton_client::driver::link(library, &folder).expect("the target folder is writable");
         Self { library: library.to_path_buf(), folder }
     }
 

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use baton_harness::client;
+use baton_client as client;
 use baton_tests::coordinator::{Coordinator, Serving, tenant};
 use baton_tests::hold::{self, LIMIT};
 use baton_tests::running::Running;

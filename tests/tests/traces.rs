@@ -5,8 +5,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use baton_client as client;
 use baton_contract::messages::TurnReport;
-use baton_harness::client;
 use baton_tests::bare_tenant::BareTenant;
 use baton_tests::coordinator::{Coordinator, Serving};
 use baton_tests::hold::{self, LIMIT};

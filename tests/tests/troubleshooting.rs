@@ -13,9 +13,10 @@ use std::path::{Path, PathBuf};
 use proc_macro2::{Delimiter, Group, Ident, Literal, TokenStream, TokenTree};
 
 const PAGE: &str = "docs/troubleshooting.md";
-const FOLDERS: [&str; 8] = [
+const FOLDERS: [&str; 9] = [
     "cli/src",
     "coordinator/src",
+    "client/src",
     "harness/src",
     "include/src",
     "kubernetes/src",

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use baton_harness::client;
+use baton_client as client;
 use baton_kubernetes::pods::{Pod, Pods};
 use baton_report::status::Status;
 use baton_report::tenant::Tenant;

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use baton_harness::client;
+use baton_client as client;
 use bytes::Bytes;
 use tokio::sync::{Notify, mpsc, watch};
 

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use baton_client as client;
 use baton_contract::messages::{MAX_NAME, Opening};
 use baton_contract::scheduling::Change;
-use baton_harness::client;
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;

@@ -14,8 +14,8 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use baton_client::driver::Choice;
 pub use baton_harness::Error;
-use baton_harness::driver::Choice;
 use baton_harness::place::{Ground, Setting};
 use baton_harness::stop::Stop;
 use serde::Serialize;

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use baton_client::install::Install;
 use baton_contract::socket_path;
-use baton_harness::install::Install;
 
 use super::Mount;
 use crate::{CliError, DriverChoice};

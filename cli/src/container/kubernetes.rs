@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use baton_client::install::Install;
 use baton_contract::socket_path;
-use baton_harness::install::Install;
 use baton_kubernetes::api::{CdiDevice, ContainerAllocateResponse, DeviceSpec, Mount as PodMount};
 use baton_kubernetes::{Gpu, Options};
 use clap::{Args, Subcommand, ValueEnum};

@@ -16,9 +16,9 @@ pub mod kubernetes;
 
 use std::path::{Path, PathBuf};
 
+use baton_client::driver::name;
+use baton_client::install::Install;
 use baton_contract::settings as variables;
-use baton_harness::driver::name;
-use baton_harness::install::Install;
 
 use super::{CliError, DriverChoice, folder};
 

@@ -6,10 +6,10 @@ use std::io::Write as _;
 use std::ptr;
 use std::time::{Duration, Instant};
 
+use baton_client::driver::Choice;
 use baton_contract::class::Class;
 use baton_harness::Error;
 use baton_harness::coordinator::Coordinator;
-use baton_harness::driver::Choice;
 use baton_harness::place::Ground;
 use baton_harness::program::Program;
 use baton_harness::stop::Stop;

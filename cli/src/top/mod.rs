@@ -16,9 +16,9 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
+use baton_client as client;
 use baton_contract::messages::Opening;
 use baton_contract::scheduling::Change;
-use baton_harness::client;
 use baton_workbench::output::print;
 use clap::Args;
 use ratatui::buffer::Buffer;

@@ -11,10 +11,10 @@ mod table;
 
 use std::path::PathBuf;
 
+use baton_client::driver::Choice;
 use baton_contract::class::Class;
 use baton_contract::memory::size;
 use baton_harness::Error;
-use baton_harness::driver::Choice;
 use baton_harness::place::{Ground, Setting};
 use baton_harness::stop::Stop;
 use clap::{Args, ValueEnum};

@@ -9,11 +9,11 @@ mod table;
 
 use std::time::{Duration, Instant};
 
+use baton_client::driver::Choice;
 use baton_contract::class::Class;
 use baton_contract::memory::size;
 use baton_harness::Error;
 use baton_harness::coordinator::Coordinator;
-use baton_harness::driver::Choice;
 use baton_harness::place::{Ground, Place, Setting};
 use baton_harness::program::Program;
 use baton_harness::stop::Stop;

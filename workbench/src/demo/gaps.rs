@@ -3,13 +3,14 @@
 
 use std::time::{Duration, Instant};
 
+use baton_client as client;
 use baton_contract::class::Class;
 use baton_contract::memory::size;
+use baton_harness::Error;
 use baton_harness::coordinator::Coordinator;
 use baton_harness::place::Ground;
 use baton_harness::program::Program;
 use baton_harness::stop::Stop;
-use baton_harness::{Error, client};
 use baton_views::timeline::Timeline;
 use serde::Serialize;
 

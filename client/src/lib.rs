@@ -1,4 +1,11 @@
-//! Talking to a coordinator as a tool.
+//! What commands use of a coordinator: finding one, talking to it, and where Baton's own files and the driver lie.
+//!
+//! - [`install`]: where Baton's own files lie. [`driver`]: which CUDA driver programs run on.
+//!
+//! The functions here talk to a coordinator as a tool.
+
+pub mod driver;
+pub mod install;
 
 use std::fmt::Display;
 use std::io::{self, Write as _};
@@ -28,7 +35,8 @@ const COME_AGAIN: Duration = Duration::from_millis(100);
 #[error("{0}")]
 pub struct NoAnswer(String);
 
-pub(crate) fn no_answer(path: &Path, what: impl Display) -> NoAnswer {
+/// That an answer was not as it should be.
+pub fn no_answer(path: &Path, what: impl Display) -> NoAnswer {
     NoAnswer(format!("{}: {what}", path.display()))
 }
 
