@@ -13,18 +13,11 @@ use baton_report::tenant::Tenant;
 use bytes::Bytes;
 use tokio::sync::Mutex;
 
+use crate::known::Known;
 use crate::metrics;
 
 /// For so long an answer is good enough for metrics.
 pub(crate) const FRESH: Duration = Duration::from_secs(1);
-
-/// How things stand, and what the coordinator does not know of it.
-#[derive(Debug, Default)]
-pub(crate) struct Known {
-    pub(crate) status: Status,
-    /// Of which pod programs are, as kubelet names it, by their numbers.
-    pub(crate) pods: BTreeMap<u32, Pod>,
-}
 
 /// An answer, and what is made of it when somebody wants it.
 #[derive(Debug)]

@@ -21,6 +21,7 @@ mod door;
 mod guard;
 mod health;
 mod hub;
+mod known;
 mod lanes;
 mod live;
 mod metrics;
