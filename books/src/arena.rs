@@ -389,8 +389,8 @@ impl Arena {
         is_free
     }
 
-    /// A free frame that can be released to make room for others; kept ones, which save a copy, last, and
-    /// of each kind the large ones. Its number is free for another frame.
+    /// Removes a free frame to make room for others. Kept frames, which save a copy, go last; of each kind the
+    /// largest goes first. The frame's number is free for another frame.
     pub fn remove_free(&mut self) -> Option<(FrameId, SizeClass)> {
         let last = |lists: &[Frames]| lists.iter().rev().find_map(removable);
         let id = self.pick(false, last)?;

@@ -103,7 +103,7 @@ impl Tenants {
         }
     }
 
-    /// Changes a tenant's scheduling. In another class it starts level with that class.
+    /// Changes a tenant's scheduling. In a new class it starts from the class's virtual time.
     pub(super) fn change(&mut self, id: TenantId, scheduling: Scheduling) {
         let Some(record) = self.records.get(&id) else { return };
         let changes_class = record.tenant.class() != scheduling.class;

@@ -25,7 +25,7 @@ fn arbiter(classes: &[Class]) -> Arbiter {
     arbiter
 }
 
-/// The same, and the first one has had the baton since 0.
+/// The same arbiter, whose first tenant has had the baton since 0.
 fn running(classes: &[Class]) -> Arbiter {
     let mut arbiter = arbiter(classes);
     assert_eq!(arbiter.handle(0, A, Demand), [SwapIn(A)]);

@@ -97,7 +97,7 @@ impl Turn {
         }
     }
 
-    /// The earliest time at which it is told to leave.
+    /// Puts off the time at which it may be told to leave.
     pub(super) fn lasts_until(&mut self, time: Micros) {
         self.not_before = self.not_before.max(time);
     }
