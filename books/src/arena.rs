@@ -33,7 +33,7 @@ pub struct FrameId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keepsake(u64);
 
-/// The owner that may reuse a frame: a frame that one of its tenants has had goes to no other owner.
+/// The user or tenant that may reuse a frame. A frame that one of an owner's tenants has had goes to no other owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Owner(u64);
 

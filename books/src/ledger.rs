@@ -284,8 +284,8 @@ impl<Id: Ord + Copy> Ledger<Id> {
         now.free.saturating_add(now.frames.saturating_sub(floor)).saturating_sub(self.promised(now))
     }
 
-    /// Judges a request for `least` bytes beside the arena, of which up to `welcome` would be used. The arena keeps at least `floor`, and
-    /// gives up nothing for bytes that are only welcome.
+    /// Judges a request for at least `least` bytes beside the arena, where up to `welcome` bytes are welcome. The arena keeps at least
+    /// `floor`, and gives up nothing for bytes that are only welcome.
     pub fn judge(&self, now: &Reading, floor: u64, least: u64, welcome: u64) -> Verdict {
         let room = self.room(now);
         if least <= room {

@@ -108,13 +108,13 @@ mod tests {
     const GUESTS: [Option<u32>; 3] = [None, Some(1), Some(2)];
 
     proptest! {
-        /// Whatever comes, grows, shrinks and goes, sums are as if counted anew, and nothing stays of runs that have gone.
+        /// The sums equal a recount however programs come, grow, shrink and go, and nothing stays of runs that have gone.
         #[test]
         fn what_is_outstanding_is_what_each_run_lacks(
             steps in prop::collection::vec((0..3usize, 0..3u64, 0..100u64, 0..3u8), 1..200)
         ) {
             let mut books = Reservations::default();
-            // Each program: its run, what it has.
+            // The run and the memory of each program.
             let mut programs: Vec<(Run, u64)> = Vec::new();
             let mut needs: BTreeMap<Run, u64> = BTreeMap::new();
             for (guest, number, bytes, what) in steps {

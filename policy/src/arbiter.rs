@@ -225,7 +225,7 @@ impl Arbiter {
     pub fn handle(&mut self, now: Micros, id: TenantId, event: Event) -> Vec<Decision> {
         let mut out = Vec::new();
         self.advance(now);
-        // When what happens next was decided: by this event, unless it ends what a revoke began.
+        // The time of the decision for the next turn: now, unless this event ends a turn that was revoked earlier.
         let mut decided = self.now;
         match event {
             Event::Joined { scheduling } => self.tenants.join(id, scheduling),
@@ -339,7 +339,7 @@ impl Arbiter {
     }
 
     /// The time for which a tenant has had the baton, from each grant until its gate closed, without the time in which it could do
-    /// nothing, or was at work as a corunner.
+    /// nothing; plus the time for which it was at work as a corunner.
     pub fn gpu_time(&self, id: TenantId, now: Micros) -> Micros {
         let until = |turn: &Turn| if self.stands_still(turn) { self.now } else { now };
         let held = self.turn.as_ref().filter(|turn| turn.tenant == id).map_or(0, |turn| turn.held(until(turn)));

@@ -50,7 +50,7 @@ pub struct Rules {
 pub struct Verdict {
     /// The others are off the GPU.
     pub off: bool,
-    /// The effect of urgent work on the others: whether they wait for tenants at work, or that were at work.
+    /// The effect of urgent work on the others: they may wait for tenants that are or were at work.
     pub pressure: Pressure,
 }
 

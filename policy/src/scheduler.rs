@@ -128,7 +128,7 @@ impl Scheduler {
         self.unit(one) == self.unit(other)
     }
 
-    /// True if a tenant's gate should be open though it may have been preempted before: its state is put back first, and no other
+    /// True if a tenant's gate should be open though it may have been preempted before: its work is put back first, and no other
     /// tenant waits for that.
     pub fn is_let_in_at_any_time(&self, id: TenantId) -> bool {
         self.is_corunner(id) || self.state(id) == State::Running && self.gate(id) == Some(Gate::Open)

@@ -154,7 +154,7 @@ impl Arbiter {
         out.push(Decision::Revoke(id));
     }
 
-    /// Calls back a unit that has grown, and has to be swapped in anew.
+    /// Revokes the turn of a tenant that has grown, and has to be swapped in anew.
     pub(super) fn call_back(&mut self, id: TenantId, out: &mut Vec<Decision>) {
         let Some(turn) = &mut self.turn else { return };
         turn.revoke(self.now, false);
