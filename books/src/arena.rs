@@ -1,17 +1,17 @@
-//! The arena's books: which frames there are, and who has them. Pure: makes and moves nothing itself.
+//! The arena's books: they list all frames and the holder of each. Pure: the code here makes and moves nothing itself.
 //!
 //! A **frame** is a physical piece of GPU memory of one [`SizeClass`]. A free frame is *clean* if it was overwritten since a tenant
-//! had it, or was found to hold zeros, otherwise *dirty*. A dirty one may be *kept*: what it holds is an extent's contents, and
-//! until somebody else needs it, the extent can have it back as it is. All frames together are never larger than the
+//! had it, or was found to hold zeros; otherwise it is *dirty*. A dirty frame may be *kept*: it holds an extent's contents, and
+//! the extent can have it back as it is until another extent needs it. All frames together never exceed the
 //! capacity, which can shrink: contexts and code live beside the arena. When a class runs out, free
-//! frames of other classes are exchanged for it ([`Arena::surplus`]): memory of the device is not
-//! fragmented by that, because it comes in 2 MiB pages anyway.
+//! frames of other classes are exchanged for it ([`Arena::surplus`]). This does not fragment the device's
+//! memory, because it comes in 2 MiB pages anyway.
 //!
-//! A frame stays with its **owner**, a user or a tenant: one that has had it may have kept it mapped, and would see what the next one
-//! writes. For others it is given back to the driver, as one of another class is, and another one is made.
+//! A frame stays with its **owner**, a user or a tenant: an earlier holder may have kept it mapped, and would see the next
+//! holder's writes. To serve another owner, the frame is given back to the driver, like a frame of another class, and a new one is made.
 //!
-//! A frame that was taken from a tenant which does not answer is **held** there: the tenant still has it mapped, so its memory would not
-//! come back to the device. Others can have it as it is, and it is not exchanged until the tenant has let go of it.
+//! A frame that was taken from an unresponsive tenant is **held** there: the tenant still has it mapped, so its memory would not
+//! return to the device. Other tenants can have the frame as it is; it is not exchanged until the first tenant has unmapped it.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,28 +20,28 @@ use baton_contract::memory::SizeClass;
 
 use super::sizes::PerClass;
 
-/// Of the smallest class, so much is kept ready: allocations of up to 2 MiB are the most frequent.
+/// Bytes of the smallest class that are kept ready: allocations of up to 2 MiB are the most frequent.
 const READY_BYTES: u64 = 16 << 20;
-/// What is kept ready is at most so small a part of the arena.
+/// The arena keeps at most one part in so many of its bytes ready.
 const READY_PART: u64 = 64;
 
 /// A frame's number. Numbers of frames that were released are used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FrameId(pub u32);
 
-/// Says that a frame was kept, and holds what it held then: no two are the same.
+/// Proof that a frame was kept and still holds the same contents. No two keepsakes are equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keepsake(u64);
 
-/// Who may have a frame that one of them has had.
+/// The user or tenant that may reuse a frame. A frame that one of an owner's tenants has had goes to no other owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Owner(u64);
 
 impl Owner {
-    /// Of a frame that nobody has had yet.
+    /// The owner of a frame that no tenant has had yet.
     const NONE: Self = Self(0);
 
-    /// All programs of a user; without a number, of the coordinator's own and of root.
+    /// All programs of a user; without a number, those of the coordinator's own user and of root.
     pub fn of_user(guest: Option<u32>) -> Self {
         Self(guest.map_or(1, |user| 2 + u64::from(user)))
     }
@@ -52,28 +52,28 @@ impl Owner {
     }
 }
 
-/// Free frames of a class: those that are held first, then by their owners.
+/// Free frames of a class: held frames come first, then the order is by owner.
 type Frames = BTreeSet<(Hold, Owner, FrameId)>;
 
-/// A frame that is held is mapped by a tenant whose it is no more.
+/// A held frame is still mapped by a tenant that has lost it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Hold {
     Held,
     No,
 }
 
-/// What a frame is doing.
+/// The present use of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Use {
-    /// Nobody's, and overwritten.
+    /// Free and overwritten.
     Clean,
-    /// Nobody's, with somebody's bytes in it.
+    /// Free, with a tenant's bytes in it.
     Dirty,
-    /// The same, and whose they are may want it back.
+    /// As dirty, but its former tenant may want it back.
     Kept(Keepsake),
     /// Being overwritten.
     Scrubbing,
-    /// A tenant's.
+    /// A tenant has it.
     Lent,
 }
 
@@ -82,7 +82,7 @@ struct Frame {
     class: SizeClass,
     owner: Owner,
     now: Use,
-    /// How many have it mapped whose it is no more.
+    /// The number of tenants that have lost the frame and still have it mapped.
     held: u32,
 }
 
@@ -98,7 +98,7 @@ pub struct Arena {
     configured: u64,
     capacity: u64,
     frames: Vec<Option<Frame>>,
-    /// Numbers of frames that are no more.
+    /// Numbers of released frames.
     unused: Vec<FrameId>,
     clean: [Frames; SizeClass::ALL.len()],
     dirty: [Frames; SizeClass::ALL.len()],
@@ -113,7 +113,7 @@ pub struct Arena {
 pub struct Bytes {
     /// Free and overwritten.
     pub clean: u64,
-    /// Free, with somebody's bytes in it.
+    /// Free, with a tenant's bytes in it.
     pub dirty: u64,
     /// Being overwritten.
     pub scrubbing: u64,
@@ -127,7 +127,7 @@ impl Bytes {
         self.free() + self.lent
     }
 
-    /// All that tenants do not have.
+    /// All frames that tenants do not have.
     pub fn free(self) -> u64 {
         self.clean + self.dirty + self.scrubbing
     }
@@ -142,21 +142,21 @@ impl Bytes {
     }
 }
 
-/// A frame of a class that is so, and this owner's.
+/// Finds a frame of a class in one of these lists that has this hold and this owner.
 fn first_of(list: &[Frames], class: SizeClass, hold: Hold, owner: Owner) -> Option<FrameId> {
     let all = (hold, owner, FrameId(0))..=(hold, owner, FrameId(u32::MAX));
     list[class.index()].range(all).next().map(|(_, _, id)| *id)
 }
 
-/// A frame of a class that an owner may have: one of its own, or else one that nobody has had. One that is held can be had by few, and
-/// cannot be exchanged: it goes first.
+/// Finds a frame of a class that an owner may have: one of its own, or else one that no tenant has had. A held frame goes first,
+/// because few owners can have it and it cannot be exchanged.
 fn first(list: &[Frames], class: SizeClass, owner: Owner) -> Option<FrameId> {
     let of = |(hold, owner)| first_of(list, class, hold, owner);
-    // A frame that nobody has had is held by nobody.
+    // A frame that no tenant has had is not held.
     [(Hold::Held, owner), (Hold::No, owner), (Hold::No, Owner::NONE)].into_iter().find_map(of)
 }
 
-/// The first of a list that nobody holds.
+/// Finds the first frame of a list that is not held.
 fn removable(list: &Frames) -> Option<FrameId> {
     list.range((Hold::No, Owner::NONE, FrameId(0))..).next().map(|(_, _, id)| *id)
 }
@@ -178,39 +178,39 @@ impl Arena {
         }
     }
 
-    /// What all frames together may take, in bytes.
+    /// The most that all frames together may take, in bytes.
     pub fn capacity(&self) -> u64 {
         self.capacity
     }
 
-    /// What the user wanted it to be.
+    /// The capacity that the user asked for, in bytes.
     pub fn configured(&self) -> u64 {
         self.configured
     }
 
-    /// Shrinks or grows the arena, never beyond what the user wanted. Frames stay: see [`Arena::surplus`].
+    /// Shrinks or grows the arena, never beyond the capacity that the user asked for. Frames stay: see [`Arena::surplus`].
     pub fn set_capacity(&mut self, capacity: u64) {
         self.capacity = capacity.min(self.configured);
     }
 
-    /// The largest size class that is used: small arenas are cut finer, so that swapping one piece for
-    /// another never needs much of them.
+    /// The largest size class in use. Small arenas are cut finer, so that swapping one piece for
+    /// another never needs much of the arena.
     pub fn largest_class(&self) -> SizeClass {
         SizeClass::within(self.configured / 16)
     }
 
-    /// How the bytes are used.
+    /// Sums the frames' bytes by use.
     pub fn bytes(&self) -> Bytes {
         self.bytes
     }
 
-    /// How many frames there are.
+    /// The number of frames.
     pub fn frames(&self) -> usize {
         self.frames.len() - self.unused.len()
     }
 
-    /// Lends a free frame of this class. With `clean`, only a clean one; otherwise one whose contents will be
-    /// overwritten anyway, so a dirty one if there is one. Kept ones come last.
+    /// Lends a free frame of this class. With `clean`, only a clean frame will do. Otherwise the caller overwrites the
+    /// contents anyway, so a dirty frame goes first and a kept one last.
     pub fn take(&mut self, class: SizeClass, clean: bool, owner: Owner) -> Option<FrameId> {
         let id = self.pick(clean, |list| first(list, class, owner))?;
         self.change(id, Use::Lent);
@@ -218,7 +218,7 @@ impl Arena {
         Some(id)
     }
 
-    /// Whose a lent frame is from now on.
+    /// Sets the owner of a lent frame.
     pub fn belongs_to(&mut self, id: FrameId, owner: Owner) {
         debug_assert_eq!(self.frame(id).now, Use::Lent);
         if let Some(frame) = &mut self.frames[id.0 as usize] {
@@ -226,7 +226,7 @@ impl Arena {
         }
     }
 
-    /// A frame whose tenant no longer has it, but may want it back with what it holds.
+    /// Keeps a frame that its tenant no longer has, but may want back with its contents.
     pub fn keep(&mut self, id: FrameId) -> Keepsake {
         self.last_kept += 1;
         let keepsake = Keepsake(self.last_kept);
@@ -234,7 +234,7 @@ impl Arena {
         keepsake
     }
 
-    /// Lends a frame again that was kept. False if somebody else has needed it since.
+    /// Lends a kept frame again. False if another extent has needed it since.
     pub fn take_kept(&mut self, id: FrameId, keepsake: Keepsake) -> bool {
         let frame = self.frames.get(id.0 as usize).copied().flatten();
         let is_kept = frame.is_some_and(|frame| frame.now == Use::Kept(keepsake));
@@ -244,19 +244,19 @@ impl Arena {
         is_kept
     }
 
-    /// Nobody wants a frame back that was kept.
+    /// Frees a kept frame that its tenant no longer wants back.
     pub fn let_go(&mut self, id: FrameId, keepsake: Keepsake) {
         if self.take_kept(id, keepsake) {
             self.give_back(id);
         }
     }
 
-    /// Whether a new frame of this class fits the capacity.
+    /// True if a new frame of this class fits the capacity.
     pub fn fits(&self, class: SizeClass) -> bool {
         self.bytes.all() + class.bytes() <= self.capacity
     }
 
-    /// Enters a new frame, lent at once, which nobody has had.
+    /// Enters a new frame that no tenant has had, and lends it at once.
     pub fn add_lent(&mut self, class: SizeClass) -> FrameId {
         let frame = Some(Frame { class, owner: Owner::NONE, now: Use::Lent, held: 0 });
         self.bytes.lent += class.bytes();
@@ -272,23 +272,23 @@ impl Arena {
         }
     }
 
-    /// Takes a frame out of the books that nobody is to have after its tenant; its number is free for another one.
+    /// Takes a lent frame out of the books, so that no other tenant gets it. Its number is free for another frame.
     pub fn remove_lent(&mut self, id: FrameId) {
         debug_assert_eq!(self.frame(id).now, Use::Lent);
         self.remove(id);
     }
 
-    /// A frame that its tenant no longer has.
+    /// Frees a frame that its tenant no longer has.
     pub fn give_back(&mut self, id: FrameId) {
         self.change(id, Use::Dirty);
     }
 
-    /// The same of one that is known to hold zeros.
+    /// Frees a frame that is known to hold zeros.
     pub fn give_back_zeros(&mut self, id: FrameId) {
         self.change(id, Use::Clean);
     }
 
-    /// The next dirty frame to be overwritten, one of this class that this owner may have, or any; it is nobody's until
+    /// Picks the next dirty frame to overwrite: one of this class that this owner may have, or any. The frame cannot be lent until
     /// [`Arena::scrubbed`].
     pub fn scrub_next(&mut self, wanted: Option<(SizeClass, Owner)>) -> Option<FrameId> {
         let id = match wanted {
@@ -298,7 +298,7 @@ impl Arena {
         Some(self.begin_scrub(id))
     }
 
-    /// The next kept frame of this class to be overwritten, for an owner who needs a clean one.
+    /// Picks the next kept frame of this class to overwrite, for an owner that needs a clean one.
     pub fn scrub_kept(&mut self, class: SizeClass, owner: Owner) -> Option<FrameId> {
         let id = first(&self.kept, class, owner)?;
         Some(self.begin_scrub(id))
@@ -309,41 +309,41 @@ impl Arena {
         id
     }
 
-    /// How many frames of a class are being overwritten that this owner may have.
+    /// Counts the frames of a class that are being overwritten and that this owner may have.
     pub fn scrubbing(&self, class: SizeClass, owner: Owner) -> usize {
         let of = |owner, hold| self.scrubbing.get(&(class, owner, hold)).copied().unwrap_or(0);
         of(owner, Hold::Held) + of(owner, Hold::No) + of(Owner::NONE, Hold::No)
     }
 
-    /// How many of them somebody has mapped whose they are no more.
+    /// Counts the held frames among those.
     pub fn scrubbing_held(&self, class: SizeClass, owner: Owner) -> usize {
         self.scrubbing.get(&(class, owner, Hold::Held)).copied().unwrap_or(0)
     }
 
-    /// A frame was overwritten.
+    /// Notes that a frame was overwritten.
     pub fn scrubbed(&mut self, id: FrameId) {
         self.change(id, Use::Clean);
     }
 
-    /// One that has a frame mapped has it no longer, and keeps the mapping.
+    /// Notes that a tenant has lost a frame and keeps it mapped.
     pub fn hold(&mut self, id: FrameId) {
         let frame = self.frame(id);
         self.set(id, Frame { held: frame.held + 1, ..frame });
     }
 
-    /// It has unmapped it.
+    /// Notes that such a tenant has unmapped the frame.
     pub fn unhold(&mut self, id: FrameId) {
         let frame = self.frame(id);
         self.set(id, Frame { held: frame.held - 1, ..frame });
     }
 
-    /// Whether somebody has a frame mapped whose it is no more.
+    /// True if a tenant that has lost the frame still has it mapped.
     pub fn is_held(&self, id: FrameId) -> bool {
         self.frame(id).held > 0
     }
 
-    /// The free frames that somebody has mapped whose they are no more: how many of each class this owner may have, and what all of
-    /// them take, in bytes.
+    /// The free frames that are held: the number of each class that this owner may have, and the size of all held free frames,
+    /// in bytes.
     pub fn free_but_held(&self, owner: Owner) -> (PerClass, u64) {
         let (mut counts, mut bytes) = (PerClass::default(), 0);
         let mut add = |class: SizeClass, of: Owner, count: usize| {
@@ -360,20 +360,20 @@ impl Arena {
         (counts, bytes)
     }
 
-    /// Lends such a frame, with `clean` only a clean one.
+    /// Lends a free frame that is held; with `clean`, only a clean one.
     pub fn take_held(&mut self, class: SizeClass, clean: bool, owner: Owner) -> Option<FrameId> {
         let id = self.pick(clean, |list| first_of(list, class, Hold::Held, owner))?;
         self.change(id, Use::Lent);
         Some(id)
     }
 
-    /// A free frame that is so, with `clean` only a clean one; else the one whose contents are worth least.
+    /// Picks a free frame by `of`. With `clean`, only a clean frame will do; otherwise the one with the least valuable contents goes first.
     fn pick(&self, clean: bool, of: impl Fn(&[Frames]) -> Option<FrameId>) -> Option<FrameId> {
         let lists = [&self.dirty, &self.clean, &self.kept];
         if clean { of(&self.clean) } else { lists.into_iter().find_map(|list| of(list)) }
     }
 
-    /// The next of them to be overwritten, for an owner who needs a clean one.
+    /// Picks the next held frame to overwrite, for an owner that needs a clean one.
     pub fn scrub_held(&mut self, class: SizeClass, owner: Owner) -> Option<FrameId> {
         let of = |list| first_of(list, class, Hold::Held, owner);
         let id = of(&self.dirty).or(of(&self.kept))?;
@@ -389,26 +389,26 @@ impl Arena {
         is_free
     }
 
-    /// A free frame that can be released to make room for others; kept ones, which save a copy, last, and
-    /// of each kind the large ones. Its number is free for another frame.
+    /// Removes a free frame to make room for others. Kept frames, which save a copy, go last; of each kind the
+    /// largest goes first. The frame's number is free for another frame.
     pub fn remove_free(&mut self) -> Option<(FrameId, SizeClass)> {
         let last = |lists: &[Frames]| lists.iter().rev().find_map(removable);
         let id = self.pick(false, last)?;
         Some((id, self.remove(id)))
     }
 
-    /// How many frames of a class are free.
+    /// The number of free frames of a class.
     pub fn free(&self, class: SizeClass) -> usize {
         self.ready(class) + self.kept[class.index()].len()
     }
 
-    /// Whether one of them is free that this owner may have.
+    /// True if a frame of the class is free that this owner may have.
     pub fn is_any_free_for(&self, class: SizeClass, owner: Owner) -> bool {
         [&self.clean, &self.dirty, &self.kept].into_iter().any(|list| first(list, class, owner).is_some())
             || self.scrubbing(class, owner) > 0
     }
 
-    /// How many of them are nobody's at all, and clean or soon to be.
+    /// Counts the free frames of a class that are not kept: clean, dirty or being overwritten.
     fn ready(&self, class: SizeClass) -> usize {
         let scrubbing = self.scrubbing.range((class, Owner::NONE, Hold::Held)..=(class, Owner(u64::MAX), Hold::No));
         self.clean[class.index()].len()
@@ -416,8 +416,8 @@ impl Arena {
             + scrubbing.map(|(_, count)| count).sum::<usize>()
     }
 
-    /// How many free frames of a class are kept, so that whoever needs one does not wait until it is made and overwritten: a
-    /// few of the smallest class, and one of each other that is small beside the arena.
+    /// The number of free frames of a class to keep ready, so that no tenant waits while a frame is made and overwritten: a
+    /// few of the smallest class, and one of every other class that is small beside the arena.
     fn kept_ready(&self, class: SizeClass) -> usize {
         let part = self.configured / READY_PART;
         if class == SizeClass::ALL[0] {
@@ -427,20 +427,20 @@ impl Arena {
         usize::from(class <= self.largest_class() && class.bytes() * 2 <= part)
     }
 
-    /// A class of which there are fewer free frames than are kept ready, and for one of which there is room.
+    /// Finds a class with fewer free frames than should be kept ready, if one more frame of it fits.
     pub fn lacks_ready(&self) -> Option<SizeClass> {
         let lacks = |class: &SizeClass| self.ready(*class) < self.kept_ready(*class) && self.fits(*class);
         SizeClass::ALL.into_iter().find(lacks)
     }
 
-    /// Takes a free frame of this class out of the books, a dirty one if there is one; its number is free for another.
+    /// Takes a free frame of this class out of the books, a dirty one if there is one. Its number is free for another frame.
     pub fn remove_free_of(&mut self, class: SizeClass) -> Option<FrameId> {
         let id = self.pick(false, |list| removable(&list[class.index()]))?;
         self.remove(id);
         Some(id)
     }
 
-    /// Takes a clean frame out of the books; its number is free for another one.
+    /// Takes a clean frame that is not held out of the books. Its number is free for another frame.
     pub fn withdraw(&mut self, id: FrameId) -> Option<FrameId> {
         (self.frame(id).now == Use::Clean && !self.is_held(id)).then(|| {
             self.remove(id);
@@ -448,7 +448,7 @@ impl Arena {
         })
     }
 
-    /// A free frame that has to go because the arena is above its capacity, or to let a frame of `class` in.
+    /// Removes a free frame if the arena is above its capacity, or would be with another frame of `class`.
     pub fn surplus(&mut self, class: Option<SizeClass>) -> Option<(FrameId, SizeClass)> {
         let wanted = class.map_or(0, SizeClass::bytes);
         if self.bytes.all() + wanted <= self.capacity { None } else { self.remove_free() }
@@ -514,7 +514,7 @@ impl Arena {
         self.set(id, Frame { now: to, ..frame });
     }
 
-    /// Enters a frame as it is from now on; its class stays.
+    /// Enters a frame's new state. Its class stays.
     fn set(&mut self, id: FrameId, now: Frame) {
         self.unlist(id, self.frame(id));
         self.enlist(id, now);
@@ -543,7 +543,7 @@ mod tests {
         assert_eq!((arena.remove_free(), arena.remove_free_of(CLASSES[0])), (None, None));
         assert_eq!(arena.free_but_held(OWNER), ([1, 0, 0, 0, 0, 0], CLASSES[0].bytes()));
         assert_eq!(arena.free_but_held(Owner(2)), ([0; 6], CLASSES[0].bytes()));
-        // Those who may have it get it all the same.
+        // Its owner gets it all the same.
         assert_eq!(arena.take(CLASSES[0], false, OWNER), Some(held));
         arena.give_back(held);
         let clean = arena.scrub_next(None).expect("it is dirty");
@@ -581,7 +581,7 @@ mod tests {
         arena.let_go(frames[0], kept[0]);
         assert_eq!(arena.scrub_next(None), None, "that was another time");
         assert!(!arena.take_kept(frames[0], kept[0]), "it may hold something else by now");
-        // Others that are nobody's go first.
+        // Free frames that are not kept go first.
         let plain = arena.add_lent(class);
         arena.give_back(plain);
         assert_eq!(arena.take(class, false, OWNER), Some(plain));
@@ -624,7 +624,7 @@ mod tests {
         assert_eq!((next, arena.take(class, false, other)), (made, Some(next)), "the number is another frame's now");
     }
 
-    /// Makes and overwrites what is to be ready, as the server does while nobody needs anything.
+    /// Makes and overwrites the frames to keep ready, as the server does while no tenant needs anything.
     fn make_ready(arena: &mut Arena) {
         while let Some(class) = arena.lacks_ready() {
             let made = arena.add_lent(class);
@@ -657,12 +657,12 @@ mod tests {
             make_ready(&mut arena);
             let most = (capacity / READY_PART).max(CLASSES[0].bytes()) + READY_BYTES;
             assert!(arena.bytes().clean <= most, "{} of {capacity}", arena.bytes().clean);
-            // Of a full arena nothing is kept.
+            // A full arena keeps nothing ready.
             while arena.fits(CLASSES[0]) {
                 arena.add_lent(CLASSES[0]);
             }
             assert_eq!(arena.lacks_ready(), None);
-            // And whatever is free goes when somebody needs its place.
+            // Every free frame goes when a tenant needs its place.
             while arena.surplus(Some(CLASSES[0])).is_some() {
                 while arena.fits(CLASSES[0]) {
                     arena.add_lent(CLASSES[0]);

@@ -1,4 +1,4 @@
-//! The table of one tenant's extents, and what follows from it.
+//! The table of one tenant's extents, and their states.
 //!
 //! ```text
 //!              add
@@ -10,15 +10,15 @@
 //!                        both done    there is a frame    copy in      copied: give access
 //! ```
 //!
-//! A frame that is **reserved** for an extent is behind its addresses already, but without access: what takes longest is
-//! done while the contents are still on their way, or before anybody wants them.
+//! A frame that is **reserved** for an extent is behind its addresses already, but without access. So the slowest step is
+//! done while the contents are still on their way, or before the tenant wants them.
 //!
 //! Beside its state, an extent has a **backing**: room in the pool with its contents as they were when it last left.
-//! It stays there while the extent is resident, so that what has not changed needs no copy when it leaves again. At
-//! every moment one valid copy of the contents is known: in the frame until the backing is current, in the backing
+//! The backing stays while the extent is resident, so that unchanged pages need no copy when it leaves again. One valid copy
+//! of the contents is known at every moment: in the frame until the backing is current, in the backing
 //! until the tenant may write again.
 //!
-//! Each transition is a method here, and keeps the [`Counts`]: nobody goes through all extents to know what they add up to.
+//! Each transition is a method here, and keeps the [`Counts`] up to date, so that no caller has to add up all extents.
 
 mod counts;
 mod extent;
@@ -43,25 +43,25 @@ pub use recut::{Fit, Recut};
 
 use super::sharing::Place;
 
-/// Which part of leaving is done.
+/// A finished part of leaving.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Half {
-    /// What had to be copied.
+    /// All necessary pages were copied.
     Copied,
     /// The tenant has unmapped it.
     Unmapped,
-    /// And so has the last of the others that have it too.
+    /// The last of the other tenants that share it has unmapped it too.
     LetGo,
 }
 
-/// What follows when an extent's contents are there.
+/// The next step when an extent's contents are in its frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arrived {
     /// The tenant can map it.
     Map,
-    /// It has had it mapped all the time.
+    /// The tenant has had this frame mapped all the time.
     InPlace(FrameId),
-    /// It has not got the frame. What is in that may have to make room for others before it does, and was copied in vain.
+    /// The tenant has not got the frame, so the copy was in vain: the frame may be needed for others before the tenant gets it.
     Lost,
 }
 
@@ -71,43 +71,43 @@ pub struct Extents {
     all: BTreeMap<ExtentId, Extent>,
     by_address: BTreeMap<u64, ExtentId>,
     last: u32,
-    /// Numbers that the tenant has for other tenants' extents.
+    /// This tenant's numbers for other tenants' extents.
     borrowed: BTreeSet<ExtentId>,
     counts: Counts,
 }
 
 impl Extents {
-    /// What they add up to.
+    /// The sums over all extents.
     pub fn counts(&self) -> &Counts {
         &self.counts
     }
 
-    /// One of them.
+    /// The extent with this number.
     pub fn get(&self, id: ExtentId) -> Option<&Extent> {
         self.all.get(&id)
     }
 
-    /// All of them, in the order in which they were allocated.
+    /// All extents, in the order in which they were allocated.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (ExtentId, &Extent)> {
         self.all.iter().map(|(id, extent)| (*id, extent))
     }
 
-    /// How many there are.
+    /// The number of extents.
     pub fn len(&self) -> usize {
         self.all.len()
     }
 
-    /// Whether there are none.
+    /// True if there are no extents.
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
-    /// All of them, when the tenant is no more.
+    /// All extents, when the tenant has left.
     pub fn into_all(self) -> impl Iterator<Item = (ExtentId, Extent)> {
         self.all.into_iter()
     }
 
-    /// The only way to change an extent: what it counts for is kept.
+    /// Changes an extent and updates the counts. No other method changes one alone.
     fn change<T>(&mut self, id: ExtentId, change: impl FnOnce(&mut Extent) -> T) -> Option<T> {
         let extent = self.all.get_mut(&id)?;
         let before = Counts::of(extent);
@@ -119,7 +119,7 @@ impl Extents {
         Some(result)
     }
 
-    /// A new one, in this frame, which the tenant is about to map at this address. Nothing else lies there.
+    /// Adds a new extent in this frame, which the tenant is about to map at this address. Nothing else lies there.
     pub fn add(&mut self, at: u64, class: SizeClass, frame: FrameId) -> ExtentId {
         let state = ExtentState::Resident { frame };
         let (backing, contents, spare, kept) = (None, None, Vec::new(), None);
@@ -162,26 +162,26 @@ impl Extents {
         self.all.insert(id, extent);
     }
 
-    /// A number for an extent of another tenant's.
+    /// Reserves a number for another tenant's extent.
     pub fn borrow_number(&mut self) -> ExtentId {
         let id = self.next_number();
         self.borrowed.insert(id);
         id
     }
 
-    /// It is no longer needed.
+    /// Frees such a number.
     pub fn return_number(&mut self, id: ExtentId) {
         self.borrowed.remove(&id);
     }
 
-    /// Other tenants have it too, or no longer: then it is not cut anew.
+    /// Sets whether other tenants share the extent. A shared extent is not cut anew.
     pub fn set_shared(&mut self, id: ExtentId, shared: bool) {
         self.change(id, |extent| extent.shared = shared);
     }
 
-    /// One whose owner has it no longer becomes this tenant's own, by the number that it had for it, at this address. `mapped`:
-    /// this tenant has it mapped. Otherwise it has been told to map it, or to unmap it, or nothing; it has yet to answer. `held`:
-    /// others still have it mapped. Gives the frame that is not needed for it.
+    /// Makes an extent whose owner no longer has it this tenant's own, under this tenant's number for it and at this address. `mapped`
+    /// tells whether this tenant has it mapped; if not, the tenant was told to map it, to unmap it, or nothing, and has yet to answer.
+    /// `held`: others still have it mapped. Returns the frame that the extent does not need.
     pub fn adopt(
         &mut self,
         id: ExtentId,
@@ -191,11 +191,11 @@ impl Extents {
     ) -> Option<FrameId> {
         self.borrowed.remove(&id);
         (extent.at, extent.shared) = (at, false);
-        // What points where was found among the addresses of another process; and what that had freed is used here.
+        // The pointers were found among the addresses of another process, and pages that it had freed are used here.
         (extent.contents, extent.spare) = (None, Vec::new());
         let (state, spare) = match (extent.state, mapped) {
             (ExtentState::Resident { frame }, Place::Mapped) => (ExtentState::Resident { frame }, None),
-            // What it is in is the only copy, or one that may be newer than the pool's.
+            // The frame holds the only copy, or one that may be newer than the pool's.
             (ExtentState::Resident { frame }, _) => (ExtentState::Mapping { frame }, None),
             (ExtentState::Leaving { frame, copied, whole, .. }, place) => {
                 let unmapped = place == Place::Away;
@@ -205,7 +205,7 @@ impl Extents {
                 }
             }
             (ExtentState::Host, _) => (ExtentState::Host, None),
-            // The frame was for the owner, who had begun to map it. It comes again.
+            // The frame was for the owner, which had begun to map it. The extent gets another one.
             (ExtentState::Reserved { frame, .. }, _) => (ExtentState::Host, Some(frame)),
             (ExtentState::Arriving { frame, .. }, _) => (ExtentState::Arriving { frame, lost: true }, None),
             (ExtentState::Mapping { frame }, _) => {
@@ -225,7 +225,7 @@ impl Extents {
         Some(extent)
     }
 
-    /// The extents that lie in a range of addresses, wholly or in part, in order.
+    /// The extents that lie wholly or partly in a range of addresses, in order.
     pub fn within(&self, at: u64, bytes: u64) -> impl Iterator<Item = (ExtentId, &Extent)> {
         let end = at.saturating_add(bytes);
         let before = self.by_address.range(..at).next_back();
@@ -234,14 +234,14 @@ impl Extents {
             .filter(move |(_, extent)| extent.at < end && at < extent.at + extent.class.bytes())
     }
 
-    /// The tenant has unmapped one and needs it no longer. None if it does not have it mapped.
+    /// Removes an extent that the tenant has unmapped and needs no longer. None if the tenant does not have it mapped.
     pub fn remove(&mut self, id: ExtentId) -> Option<Extent> {
         self.all.get(&id).filter(|extent| extent.may_be_mapped())?;
         self.take_out(id)
     }
 
-    /// The tenant has freed this part of what it has mapped, or uses it again. False if it has not all of it mapped, or that was so
-    /// already.
+    /// Notes that the tenant has freed this range of its mapped memory, or uses it again. False if the tenant has not mapped the whole
+    /// range, or if a part of it was in that state already.
     pub fn set_spare(&mut self, at: u64, bytes: u64, spare: bool) -> bool {
         if !at.is_multiple_of(PAGE) || !bytes.is_multiple_of(PAGE) || at.checked_add(bytes).is_none() {
             return false;
@@ -275,7 +275,7 @@ impl Extents {
         true
     }
 
-    /// From here on the tenant may write to all that is resident.
+    /// Notes that the tenant may write to all its resident extents from now on.
     pub fn may_change(&mut self) {
         for extent in self.all.values_mut().filter(|extent| extent.state.is_resident()) {
             self.counts.unread += usize::from(extent.pointers().is_some());
@@ -283,8 +283,8 @@ impl Extents {
         }
     }
 
-    /// A resident one leaves, into its backing or into this new one. Says which frame it is to leave. If nothing has to be
-    /// copied, that is done.
+    /// Makes a resident extent leave, into its backing or into this new one. Returns the frame to leave. If nothing has to be
+    /// copied, the copy counts as done.
     pub fn leave(&mut self, id: ExtentId, new: Option<Vec<Run>>, nothing_to_copy: bool) -> Option<FrameId> {
         self.change(id, |extent| {
             let ExtentState::Resident { frame } = extent.state else { return None };
@@ -304,7 +304,7 @@ impl Extents {
         })?
     }
 
-    /// A frame that is reserved for one is to be somebody else's. False if it has none.
+    /// Takes the reserved frame away from an extent, for another use. False if it has none.
     pub fn give_up_reserved(&mut self, id: ExtentId) -> bool {
         let gave_up = self.change(id, |extent| {
             let ExtentState::Reserved { frame, holds, .. } = extent.state else { return false };
@@ -315,8 +315,8 @@ impl Extents {
         gave_up == Some(true)
     }
 
-    /// One leaves whose tenant does not unmap it now. Says which frame the tenant goes on having mapped, and whether that is news: it may
-    /// have been on its way back there.
+    /// Lets an extent leave though its tenant does not unmap it now. Returns the frame that the tenant still has mapped, and true if
+    /// that is new: the extent may have been on its way back to that frame.
     pub fn leave_behind(&mut self, id: ExtentId) -> Option<(FrameId, bool)> {
         self.change(id, |extent| {
             let ExtentState::Leaving { frame, unmapped: false, .. } = extent.state else { return None };
@@ -324,12 +324,12 @@ impl Extents {
         })?
     }
 
-    /// The tenant has unmapped what it was left with. Says which frame that was.
+    /// Notes that the tenant has unmapped the frame that it was left with, and returns that frame.
     pub fn unmapped(&mut self, id: ExtentId) -> Option<FrameId> {
         self.change(id, |extent| extent.left_behind.take())?
     }
 
-    /// The tenant does not answer: what it was about to map may be somebody else's by the time that it does.
+    /// Stops the mapping of extents for an unresponsive tenant: their frames may belong to others by the time that it answers.
     pub fn map_no_more(&mut self) {
         let mapping = |(id, extent): (&ExtentId, &Extent)| match extent.state {
             ExtentState::Mapping { .. } if extent.backing.as_ref().is_some_and(|backing| backing.current) => Some(*id),
@@ -346,8 +346,8 @@ impl Extents {
         }
     }
 
-    /// A part of leaving is done; when all are, the frame is free. `held`: others still have it mapped. Says which frame, and
-    /// what that holds.
+    /// Notes that a part of leaving is done. When all parts are, the frame is free, and the result is that frame and its
+    /// contents. `held`: others still have it mapped.
     pub fn left(&mut self, id: ExtentId, half: Half, held: bool) -> Option<(FrameId, Holds)> {
         self.change(id, |extent| {
             let ExtentState::Leaving { frame, copied, unmapped, whole } = &mut extent.state else { return None };
@@ -373,15 +373,15 @@ impl Extents {
         })?
     }
 
-    /// The frame that one has left is kept for it.
+    /// Notes that the frame which an extent has left is kept for it.
     pub fn kept(&mut self, id: ExtentId, frame: FrameId, keepsake: Keepsake) {
         self.change(id, |extent| extent.kept = (extent.state == ExtentState::Host).then_some((frame, keepsake)));
     }
 
-    /// One that is in the pool gets a frame that holds this. False if it has one, or is no more.
+    /// Gives an extent that is in the pool a frame with these contents. False if the extent has a frame, or is gone.
     pub fn reserve(&mut self, id: ExtentId, frame: FrameId, holds: Holds) -> bool {
         let reserved = self.change(id, |extent| {
-            // What the tenant was left with is unmapped before anything else can lie there.
+            // The tenant unmaps the frame that it was left with before another frame can lie there.
             let is_without = extent.state == ExtentState::Host && extent.left_behind.is_none();
             if is_without {
                 extent.state = ExtentState::Reserved { frame, holds, delivery: Delivery::Sent };
@@ -392,7 +392,7 @@ impl Extents {
         reserved == Some(true)
     }
 
-    /// The frame that its tenant was left with, and which nobody else has now, becomes its own again. False if it is not to be had.
+    /// Reserves the frame that the tenant was left with for the extent again, if no other tenant has it now. False if that is impossible.
     pub fn reserve_in_place(&mut self, id: ExtentId, holds: Holds) -> bool {
         let reserved = self.change(id, |extent| {
             let Some(frame) = extent.left_behind.filter(|_| extent.state == ExtentState::Host) else { return false };
@@ -403,8 +403,8 @@ impl Extents {
         reserved == Some(true)
     }
 
-    /// Its contents are being copied to its frame. Says which that is, and what it holds; none if it has none, or the tenant may
-    /// not have got it.
+    /// Starts the copy of an extent's contents to its frame. Returns the frame and its present contents; none if the extent has no
+    /// frame, or the tenant may not have got it.
     pub fn arrive(&mut self, id: ExtentId) -> Option<(FrameId, Holds)> {
         self.change(id, |extent| match extent.state {
             ExtentState::Reserved { frame, holds, delivery: Delivery::Sent } if extent.backing.is_some() => {
@@ -415,7 +415,7 @@ impl Extents {
         })?
     }
 
-    /// Its contents are there.
+    /// Notes that an extent's contents are in its frame.
     pub fn arrived(&mut self, id: ExtentId) -> Arrived {
         let arrived = self.change(id, |extent| match extent.state {
             ExtentState::Arriving { frame, .. } if extent.left_behind == Some(frame) => {
@@ -435,7 +435,7 @@ impl Extents {
         arrived.unwrap_or(Arrived::Lost)
     }
 
-    /// The tenant has mapped it, and may have written to it already.
+    /// Notes that the tenant has mapped an extent, and may have written to it already.
     pub fn mapped(&mut self, id: ExtentId, may_write: bool) {
         self.change(id, |extent| {
             if let ExtentState::Mapping { frame } = extent.state {
@@ -447,7 +447,7 @@ impl Extents {
         });
     }
 
-    /// Its frame did not reach the tenant.
+    /// Notes that an extent's frame did not reach the tenant.
     pub fn lose(&mut self, id: ExtentId) {
         self.change(id, |extent| {
             extent.state = match extent.state {
@@ -458,13 +458,13 @@ impl Extents {
                 ExtentState::Mapping { frame } if extent.backing.as_ref().is_some_and(|backing| backing.current) => {
                     ExtentState::Reserved { frame, holds: Holds::Nothing, delivery: Delivery::Lost }
                 }
-                // It is on its way out already.
+                // The extent is leaving already.
                 other => other,
             };
         });
     }
 
-    /// Frames that did not reach the tenant are sent again, so many at most. Says which.
+    /// Sends frames that did not reach the tenant again, at most so many. Returns their extents.
     pub fn send_again(&mut self, most: usize) -> Vec<ExtentId> {
         let is_lost = |extent: &Extent| matches!(extent.state, ExtentState::Reserved { delivery: Delivery::Lost, .. });
         if self.counts.lost == 0 {
@@ -476,7 +476,7 @@ impl Extents {
         lost
     }
 
-    /// A frame that was sent again has reached the tenant.
+    /// Notes that a frame which was sent again has reached the tenant.
     pub fn delivered(&mut self, id: ExtentId) {
         let state = self.get(id).map(Extent::state);
         if matches!(state, Some(ExtentState::Reserved { delivery: Delivery::SentAgain, .. })) {
@@ -492,7 +492,7 @@ impl Extents {
         });
     }
 
-    /// A resident one stays from now on, and needs no backing any more.
+    /// Makes a resident extent immovable. It needs no backing any more; returns the room of that.
     pub fn make_immovable(&mut self, id: ExtentId) -> Vec<Run> {
         let backing = self.change(id, |extent| {
             extent.immovable |= extent.state.is_resident();
@@ -501,33 +501,33 @@ impl Extents {
         backing.flatten().map_or(Vec::new(), |backing| backing.runs)
     }
 
-    /// One that is resident gives its room in the pool away.
+    /// Takes a resident extent's room in the pool.
     pub fn give_up_backing(&mut self, id: ExtentId) -> Option<Vec<Run>> {
         self.change(id, |extent| extent.backing.take_if(|_| extent.state.is_resident()))?.map(|backing| backing.runs)
     }
 
-    /// One that is resident in this frame, and may be written to at any time, was copied to a place in the pool as these pages were. Gives
-    /// the room that is not needed: what it had before, or all of this if it is not there any more.
+    /// Notes that an extent was copied to a place in the pool while it was resident in this frame and could be written to at any time;
+    /// `pages` describes the copy. Returns the room that is not needed: the old backing, or all of `runs` if the extent has left the frame.
     pub fn copied_ahead(&mut self, id: ExtentId, frame: FrameId, pages: Vec<Page>, runs: Vec<Run>) -> Vec<Run> {
         if !self.get(id).is_some_and(|extent| extent.is_evictable() && extent.state.frame() == Some(frame)) {
             return runs;
         }
         let before = self.change(id, |extent| {
-            // It is looked at before it is taken for changed.
+            // The extent is scanned before it counts as changed.
             extent.dirty = 0;
             extent.backing.replace(Backing { runs, pages, before: Vec::new(), current: false })
         });
         before.flatten().map_or(Vec::new(), |backing| backing.runs)
     }
 
-    /// A scan has found what it holds.
+    /// Enters a scan's result for an extent.
     pub fn scanned(&mut self, id: ExtentId, pages: Vec<Page>, pointers: Option<Vec<u64>>) {
         self.change(id, |extent| {
             extent.zero = pages.iter().all(|page| page.zero);
             extent.contents = Some(Contents { pages: pages.clone(), pointers });
             extent.count_changes();
             if !extent.state.is_resident() {
-                // It left unseen; now it is known what of.
+                // The extent left unscanned; now its pages are known.
                 let pages = extent.as_copied(pages);
                 if let Some(backing) = &mut extent.backing {
                     backing.pages = pages;

@@ -11,27 +11,27 @@
 //!            └ beside      the arena has no claim to it
 //! ```
 //!
-//! Whoever wants memory beside the arena asks first: it gets a **lease**, and uses of that as it likes. What tenants say they use
-//! is believed as far as they have leased it. What others have made needs no lease, because it is there already; it is believed as
-//! far as the driver's own count has room for it. Managed memory may be on the host, because the driver moves it: what of it the
-//! driver's count has no room for counts as promised.
+//! A tenant that wants memory beside the arena asks first. It gets a **lease**, and uses the leased memory as it likes. The ledger
+//! believes a tenant's reported use up to the size of its lease. Memory that others have made needs no lease, because it exists
+//! already; the ledger believes it as far as the driver's own count has room for it. Managed memory may be on the host, because the
+//! driver moves it: the part for which the driver's count has no room counts as promised.
 
 use std::collections::BTreeMap;
 
 use baton_contract::memory::{PerKind, Unmanaged};
 
-/// What the driver says, and the arena's books, at one moment. In bytes.
+/// The driver's count and the arena's books at one moment, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reading {
-    /// Free, as the driver says.
+    /// Free memory, as the driver reports it.
     pub free: u64,
-    /// All frames that there are.
+    /// All frames.
     pub frames: u64,
-    /// Those of them that tenants have.
+    /// Frames that tenants have.
     pub lent: u64,
-    /// What all frames together may take.
+    /// The most that all frames together may take.
     pub capacity: u64,
-    /// What of the arena is to be kept free.
+    /// The part of the arena to keep free.
     pub headroom: u64,
 }
 
@@ -40,31 +40,31 @@ pub struct Reading {
 pub struct Lines {
     /// Frames that tenants have.
     pub lent: u64,
-    /// What of the arena can be lent, above the headroom.
+    /// The part of the arena that can be lent, above the headroom.
     pub free: u64,
-    /// What of the arena is kept free.
+    /// The part of the arena that is kept free.
     pub headroom: u64,
     /// Leased and not yet used.
     pub promised: u64,
     /// Free, and not the arena's.
     pub beside: u64,
-    /// What tenants have that does not move, by kind.
+    /// Tenants' memory that does not move, by kind.
     pub unmanaged: PerKind,
     /// Tenants' contexts.
     pub contexts: u64,
-    /// The coordinator's own, and what was used when the first tenant came.
+    /// The coordinator's own memory, and all that was used when the first tenant came.
     pub own: u64,
-    /// Used, and nobody knows for what.
+    /// Used for an unknown purpose.
     pub hidden: u64,
 }
 
 impl Lines {
-    /// What is used, as far as it is known for what, in bytes; of the arena, `frames` have been made.
+    /// Bytes used for a known purpose. `frames` is the size of the frames that have been made.
     pub fn known(&self, frames: u64) -> u64 {
         frames + self.unmanaged.iter().sum::<u64>() + self.contexts + self.own
     }
 
-    /// All of them.
+    /// The sum of all lines.
     pub fn sum(&self) -> u64 {
         let arena = self.lent + self.free + self.headroom;
         let used = self.unmanaged.iter().sum::<u64>() + self.contexts + self.own + self.hidden;
@@ -72,40 +72,40 @@ impl Lines {
     }
 }
 
-/// What one tenant has beside the arena, in bytes.
+/// One tenant's memory beside the arena, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Account {
-    /// What it says that it uses, by kind.
+    /// The use that it reports, by kind.
     pub unmanaged: PerKind,
-    /// What it may use, but for what needs no lease.
+    /// The most that it may use, apart from memory that needs no lease.
     pub leased: u64,
-    /// How many contexts it has.
+    /// The number of its contexts.
     pub contexts: u64,
-    /// What they take, as measured.
+    /// The measured size of its contexts.
     pub context_bytes: u64,
     /// Kept free for a context that it is about to make.
     pub context_promised: u64,
 }
 
-/// The kinds that need a lease and are where the driver has put them.
+/// The kinds that need a lease and stay where the driver has put them.
 const PLACED: [Unmanaged; 5] =
     [Unmanaged::Array, Unmanaged::Exported, Unmanaged::Graph, Unmanaged::Pool, Unmanaged::Other];
 const MANAGED: usize = Unmanaged::Managed.index();
 const EXTERNAL: usize = Unmanaged::External.index();
 
 impl Account {
-    /// What it uses of its lease, as it says.
+    /// The used part of its lease, as the tenant reports it.
     fn used(&self) -> u64 {
         let placed = PLACED.iter().map(|kind| self.unmanaged[kind.index()]);
         placed.fold(self.unmanaged[MANAGED], u64::saturating_add).min(self.leased)
     }
 
-    /// What it may yet use.
+    /// Bytes that it may still use.
     fn promised(&self) -> u64 {
         self.leased - self.used() + self.context_promised
     }
 
-    /// What it uses of each kind, as far as that is believed without a look at the driver.
+    /// Its use of each kind, as far as the ledger believes it without the driver's count.
     pub fn believed(&self) -> PerKind {
         let mut left = self.used();
         let mut believed = self.unmanaged;
@@ -118,14 +118,14 @@ impl Account {
     }
 }
 
-/// What is to be done for somebody who needs memory beside the arena.
+/// The answer to a tenant that needs memory beside the arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It can have so much.
+    /// The tenant can have this many bytes.
     Granted(u64),
-    /// The arena has to give up so much first.
+    /// The arena has to give up this many bytes first.
     Shrink(u64),
-    /// No line can give it.
+    /// No line can give the memory.
     Denied,
 }
 
@@ -137,7 +137,7 @@ struct Sums {
     context_bytes: u64,
 }
 
-/// The ledger of one GPU, whose tenants are known by an `Id`.
+/// The ledger of one GPU. An `Id` names a tenant.
 #[derive(Debug)]
 pub struct Ledger<Id> {
     total: u64,
@@ -147,14 +147,15 @@ pub struct Ledger<Id> {
 }
 
 impl<Id: Ord + Copy> Ledger<Id> {
-    /// Of a GPU with so much memory, of which so much was used before anybody came.
+    /// The ledger of a GPU with `total` bytes, of which `own` were used before any tenant came.
     pub fn new(total: u64, own: u64) -> Self {
         Self { total, own: own.min(total), accounts: BTreeMap::new(), sums: Sums::default() }
     }
 
-    /// Nobody is here: all that is used and no frame is the coordinator's, which may have grown since it started, or a stranger's.
+    /// Counts all used memory outside frames as own if no tenant is here: it is the coordinator's, which may have grown since
+    /// it started, or a stranger's.
     pub fn nobody_is_here(&mut self, now: &Reading) {
-        // Without an answer of the driver's nothing is free.
+        // If the driver gave no answer, the reading says that nothing is free.
         if self.accounts.is_empty() && now.free > 0 {
             self.own = self.total.saturating_sub(now.free).saturating_sub(now.frames);
         }
@@ -165,7 +166,7 @@ impl<Id: Ord + Copy> Ledger<Id> {
         self.total
     }
 
-    /// What a tenant has.
+    /// A tenant's account.
     pub fn account(&self, id: Id) -> Account {
         self.accounts.get(&id).copied().unwrap_or_default()
     }
@@ -177,27 +178,27 @@ impl<Id: Ord + Copy> Ledger<Id> {
         self.sums.add(account);
     }
 
-    /// A tenant is no more.
+    /// Removes a tenant that has left.
     pub fn remove(&mut self, id: Id) {
         if let Some(account) = self.accounts.remove(&id) {
             self.sums.take(&account);
         }
     }
 
-    /// What a tenant says that it uses.
+    /// Enters the use that a tenant reports.
     pub fn say(&mut self, id: Id, unmanaged: PerKind) {
         if self.account(id).unmanaged != unmanaged {
-            // No more than there is, so that no sum is too large for a number.
+            // The limit keeps every sum from overflowing.
             self.change(id, |account| account.unmanaged = unmanaged.map(|bytes| bytes.min(1 << 48)));
         }
     }
 
-    /// A tenant may use so much more.
+    /// Adds bytes to a tenant's lease.
     pub fn lease(&mut self, id: Id, bytes: u64) {
         self.change(id, |account| account.leased += bytes);
     }
 
-    /// A tenant no longer needs so much of what it leased. False if it has not leased it.
+    /// Takes bytes that a tenant no longer needs from its lease. False if its lease is smaller.
     pub fn unlease(&mut self, id: Id, bytes: u64) -> bool {
         let has = self.account(id).leased >= bytes;
         if has {
@@ -206,12 +207,12 @@ impl<Id: Ord + Copy> Ledger<Id> {
         has
     }
 
-    /// So much is kept for a context that a tenant is about to make.
+    /// Keeps bytes free for a context that a tenant is about to make.
     pub fn promise_context(&mut self, id: Id, bytes: u64) {
         self.change(id, |account| account.context_promised = bytes);
     }
 
-    /// It is made and takes so much; or could not be made.
+    /// Notes that the context was made and takes this many bytes, or that it could not be made.
     pub fn context_made(&mut self, id: Id, bytes: Option<u64>) {
         self.change(id, |account| {
             account.context_promised = 0;
@@ -220,7 +221,7 @@ impl<Id: Ord + Copy> Ledger<Id> {
         });
     }
 
-    /// One of a tenant's contexts is no more.
+    /// Notes that one of a tenant's contexts is gone.
     pub fn context_gone(&mut self, id: Id) {
         self.change(id, |account| {
             account.context_bytes -= account.context_bytes.checked_div(account.contexts).unwrap_or(0);
@@ -228,21 +229,22 @@ impl<Id: Ord + Copy> Ledger<Id> {
         });
     }
 
-    /// What is used and not in the books, apart from managed memory, of which nobody knows how much is on the GPU, and from what others
-    /// have made, of which only tenants know: by how much this grows while a context is made, that context takes.
+    /// Bytes that are used and not in the books. While a context is made, this grows by the size of that context. Managed memory is not
+    /// counted as in the books, because no program knows how much of it is on the GPU; neither is memory that others have made, of which
+    /// only tenants know.
     pub fn unexplained(&self, now: &Reading) -> u64 {
         let placed = PLACED.iter().map(|kind| self.sums.believed[kind.index()]).sum::<u64>();
         let books = placed + self.sums.context_bytes + self.own;
         self.total.saturating_sub(now.free).saturating_sub(books.saturating_add(now.frames))
     }
 
-    /// What is leased and kept, and not used yet.
+    /// Bytes that are leased or kept for contexts, and not used yet.
     fn promised(&self, now: &Reading) -> u64 {
         let managed = self.sums.believed[MANAGED];
         self.sums.promised + managed.saturating_sub(self.unexplained(now))
     }
 
-    /// All lines. What is known is never more than the driver says is used.
+    /// Computes all lines. The known use never exceeds the use that the driver reports.
     pub fn lines(&self, now: &Reading) -> Lines {
         let free = now.free.min(self.total);
         let mut left = self.total - free;
@@ -272,18 +274,18 @@ impl<Id: Ord + Copy> Ledger<Id> {
         Lines { lent, free: in_arena - headroom, headroom, promised, beside, unmanaged, contexts, own, hidden }
     }
 
-    /// What is free and nobody's.
+    /// Free bytes that are promised to no tenant.
     pub fn room(&self, now: &Reading) -> u64 {
         now.free.saturating_sub(self.promised(now))
     }
 
-    /// What could be had if the arena had no more frames than `floor`.
+    /// Bytes that would be available if the arena's frames shrank to `floor`.
     pub fn could_give(&self, now: &Reading, floor: u64) -> u64 {
         now.free.saturating_add(now.frames.saturating_sub(floor)).saturating_sub(self.promised(now))
     }
 
-    /// Somebody needs so much beside the arena, and more is welcome. The arena is to keep `floor` at least. Nothing is taken from
-    /// the arena for what is only welcome.
+    /// Judges a request for at least `least` bytes beside the arena, where up to `welcome` bytes are welcome. The arena keeps at least
+    /// `floor`, and gives up nothing for bytes that are only welcome.
     pub fn judge(&self, now: &Reading, floor: u64, least: u64, welcome: u64) -> Verdict {
         let room = self.room(now);
         if least <= room {
@@ -295,7 +297,7 @@ impl<Id: Ord + Copy> Ledger<Id> {
         }
     }
 
-    /// How large the arena can be, in bytes, if so much is left for what nobody can foresee.
+    /// The largest possible size of the arena, in bytes, with `reserve` left for unforeseeable needs.
     pub fn arena_could_be(&self, now: &Reading, reserve: u64) -> u64 {
         now.frames + self.room(now).saturating_sub(reserve)
     }
@@ -335,11 +337,11 @@ mod tests {
         all
     }
 
-    /// A ledger, with the driver and an arena of which everything can move.
+    /// A ledger, a driver, and an arena whose contents can all move.
     struct World {
         ledger: Ledger<u8>,
         now: Reading,
-        /// What each tenant really uses of its lease.
+        /// The part of its lease that each tenant really uses.
         uses: BTreeMap<u8, u64>,
     }
 
@@ -402,7 +404,7 @@ mod tests {
             match step {
                 Step::Ask { who, least, welcome } => self.ask(who, least, welcome),
                 Step::Use { who, part } => {
-                    // An honest tenant uses no more than it has leased; what others hide may be in its way.
+                    // An honest tenant uses no more than it has leased. Hidden memory of others may be in its way.
                     let leased = self.ledger.account(who).leased;
                     let most = leased.min(self.used(who) + self.now.free);
                     self.set_used(who, most * part / 100);
@@ -519,7 +521,7 @@ mod tests {
         let now = Reading { free: TOTAL - 50 * MIB, ..Reading::default() };
         let lines = ledger.lines(&now);
         assert_eq!((lines.unmanaged[Unmanaged::Array.index()], lines.hidden), (10 * MIB, 40 * MIB));
-        // What others have made needs no lease, but has to be there.
+        // Memory that others have made needs no lease, but has to exist.
         ledger.say(1, one(Unmanaged::External, 100 * MIB));
         let lines = ledger.lines(&now);
         assert_eq!((lines.unmanaged[EXTERNAL], lines.hidden, lines.promised), (50 * MIB, 0, 10 * MIB));

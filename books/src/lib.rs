@@ -1,8 +1,8 @@
-//! Who has which memory. Pure: nothing here calls the driver or the system.
+//! The books of all memory and its holders. Pure: nothing here calls the driver or the system.
 //!
 //! - [`ledger`]: every byte of the GPU. [`arena`]: its frames. [`pool`]: the host's bytes. [`extents`]: one tenant's memory, and
-//!   where it is.
-//! - [`reservations`]: what is kept for those who have said what they need. [`sizes`]: how many pieces of which size.
+//!   its place.
+//! - [`reservations`]: memory kept for programs that have declared their need. [`sizes`]: numbers of pieces of each size.
 
 pub mod arena;
 pub mod extents;

@@ -1,7 +1,7 @@
-//! The host pool's books: which of its blocks hold evicted memory. Pure: owns offsets, not bytes.
+//! The host pool's books: they list the blocks that hold evicted memory. Pure: the code here owns offsets, not bytes.
 //!
-//! The pool is one line of bytes, made of slabs of equal size that become usable one after the other. What
-//! is evicted is stored in **runs** of it. A run never crosses from one slab into the next, because a
+//! The pool is one line of bytes, made of slabs of equal size that become usable one after the other. Evicted
+//! memory is stored in **runs** of it. A run never crosses from one slab into the next, because a
 //! copy may not: each slab is pinned by itself. Runs are as long as possible, since long copies are fast.
 
 use std::collections::BTreeMap;
@@ -11,9 +11,9 @@ use baton_contract::memory::GRANULE;
 /// A piece of the pool, in bytes from its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Run {
-    /// Where it begins.
+    /// Its beginning.
     pub at: u64,
-    /// How long it is.
+    /// Its length.
     pub bytes: u64,
 }
 
@@ -39,38 +39,38 @@ impl Pool {
         Self { bytes: bytes / slab * slab, slab, ready: 0, used: 0, free: BTreeMap::new() }
     }
 
-    /// What it will hold when all its slabs are ready.
+    /// The bytes that it can hold once all its slabs are ready.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// What it can hold now.
+    /// The bytes that it can hold now.
     pub fn ready(&self) -> u64 {
         self.ready
     }
 
-    /// What it holds.
+    /// The bytes that it holds.
     pub fn used(&self) -> u64 {
         self.used
     }
 
-    /// How many slabs are ready.
+    /// The number of slabs that are ready.
     pub fn slabs(&self) -> u64 {
         self.ready / self.slab
     }
 
-    /// A slab has become usable.
+    /// Notes that a slab has become usable.
     pub fn slab_ready(&mut self, number: u64) {
         self.ready += self.slab;
         self.insert(Run { at: number * self.slab, bytes: self.slab });
     }
 
-    /// Whether more slabs are yet to become usable.
+    /// True if more slabs are yet to become usable.
     pub fn is_growing(&self) -> bool {
         self.ready < self.bytes
     }
 
-    /// No further slab will become usable: what there is, is all.
+    /// Notes that no further slab will become usable.
     pub fn no_more(&mut self) {
         self.bytes = self.ready;
     }

@@ -1,11 +1,11 @@
-//! What is kept for programs that have said what they need. Pure.
+//! Memory that is kept for programs that have declared their need. Pure.
 //!
-//! Programs of one **run** need it together: those of one user that say the same number. A run is sure of what it needs from its first
-//! program's coming to its last one's going. What its programs have of that already is no longer *outstanding*.
+//! Programs of one **run** need it together: programs of one user that give the same number. A run is sure of its memory from the
+//! coming of its first program to the leaving of its last. The part that its programs have already is no longer *outstanding*.
 
 use std::collections::BTreeMap;
 
-/// A run: whose it is, if it is a guest's, and which of theirs.
+/// A run: its guest, if it has one, and its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Run {
     /// The guest.
@@ -14,16 +14,16 @@ pub struct Run {
     pub number: u64,
 }
 
-/// What a program needs, and with which others.
+/// A program's need, and the run that shares it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Need {
-    /// The run that it is of.
+    /// The program's run.
     pub run: Run,
-    /// How much all programs of the run need together, in bytes.
+    /// The need of all programs of the run together, in bytes.
     pub bytes: u64,
 }
 
-/// What is known of one run. In bytes.
+/// The known facts about one run, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Reserved {
     needs: u64,
@@ -49,14 +49,14 @@ impl Reservations {
         let reserved = self.runs.entry(run).or_default();
         let before = reserved.outstanding();
         change(reserved);
-        // Each run's part is no more than what there was room for when it came.
+        // Each run's part is no more than the room that there was when it came.
         self.outstanding = self.outstanding - before + reserved.outstanding();
         if reserved.programs == 0 {
             self.runs.remove(&run);
         }
     }
 
-    /// A program has come, without memory. The most that one of its run has asked for holds for all.
+    /// Enters a program that has come, without memory. The largest need that a program of the run has declared holds for all.
     pub fn come(&mut self, need: Need) {
         self.change(need.run, |reserved| {
             reserved.needs = reserved.needs.max(need.bytes);
@@ -64,12 +64,12 @@ impl Reservations {
         });
     }
 
-    /// A program has so many bytes where it had others.
+    /// Notes that a program's memory has changed from `before` to `after` bytes.
     pub fn has(&mut self, run: Run, before: u64, after: u64) {
         self.change(run, |reserved| reserved.has = reserved.has - before + after);
     }
 
-    /// A program that had so much has gone.
+    /// Removes a program that had so many bytes.
     pub fn go(&mut self, run: Run, had: u64) {
         self.change(run, |reserved| {
             reserved.has -= had;
@@ -80,18 +80,18 @@ impl Reservations {
         });
     }
 
-    /// What more a program's run is to have for it to come in, in bytes.
+    /// Further bytes that a program's run needs before the program can come in.
     pub fn lacking(&self, need: Need) -> u64 {
         need.bytes - self.runs.get(&need.run).map_or(0, |reserved| reserved.needs).min(need.bytes)
     }
 
-    /// What is kept for others than this run, in bytes.
+    /// Bytes that are kept for runs other than this one.
     pub fn of_others(&self, run: Option<Run>) -> u64 {
         let own = run.and_then(|run| self.runs.get(&run)).map_or(0, Reserved::outstanding);
         self.outstanding - own
     }
 
-    /// What is kept for a guest's programs, in bytes.
+    /// Bytes that are kept for a guest's programs.
     pub fn of_guest(&self, user: u32) -> u64 {
         let first = Run { guest: Some(user), number: 0 };
         let last = Run { guest: Some(user), number: u64::MAX };
@@ -108,13 +108,13 @@ mod tests {
     const GUESTS: [Option<u32>; 3] = [None, Some(1), Some(2)];
 
     proptest! {
-        /// Whatever comes, grows, shrinks and goes, sums are as if counted anew, and nothing stays of runs that have gone.
+        /// The sums equal a recount however programs come, grow, shrink and go, and nothing stays of runs that have gone.
         #[test]
         fn what_is_outstanding_is_what_each_run_lacks(
             steps in prop::collection::vec((0..3usize, 0..3u64, 0..100u64, 0..3u8), 1..200)
         ) {
             let mut books = Reservations::default();
-            // Each program: its run, what it has.
+            // The run and the memory of each program.
             let mut programs: Vec<(Run, u64)> = Vec::new();
             let mut needs: BTreeMap<Run, u64> = BTreeMap::new();
             for (guest, number, bytes, what) in steps {

@@ -1,8 +1,8 @@
-//! What tenants share: which allocations others may open, and who has extents of another tenant's.
+//! The memory that tenants share: allocations that others may open, and the tenants that have another tenant's extents.
 //!
-//! An extent belongs to one tenant, its **owner**, and moves as any of the owner's. Others may have it too: each has an **attachment**
-//! to it, with a number among its own extents and an address of its own. Owner and others are scheduled as one, so all have it mapped,
-//! or none that runs. Its frame is free when the last of them has unmapped it.
+//! An extent belongs to one tenant, its **owner**, and moves like all the owner's extents. Others may have it too: each has an
+//! **attachment** to it, with a number among its own extents and an address of its own. Owner and others are scheduled as one, so all
+//! have it mapped, or none of them runs. Its frame is free when the last of them has unmapped it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::Hash;
@@ -10,7 +10,7 @@ use std::hash::Hash;
 use baton_contract::memory::SizeClass;
 use baton_contract::messages::{ExtentId, IPC_HANDLE, ProcessId};
 
-/// Whoever knows it can open an allocation.
+/// The secret that opens an allocation to every tenant that knows it.
 pub type Key = [u8; 16];
 
 /// An allocation that others may open.
@@ -22,31 +22,31 @@ pub struct Export {
     pub bytes: u64,
 }
 
-/// Whether whoever is attached has it mapped.
+/// The state of an attached tenant's mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// It is not.
+    /// The tenant does not have the extent mapped.
     Away,
-    /// It was told to map it.
+    /// The tenant was told to map it.
     Coming,
-    /// It is.
+    /// The tenant has it mapped.
     Mapped,
-    /// It was told to unmap it.
+    /// The tenant was told to unmap it.
     Going,
 }
 
-/// An extent of another tenant's.
+/// A tenant's hold on another tenant's extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attachment<T> {
-    /// Whose it is, and which.
+    /// The owner, and the extent's number there.
     pub owner: (T, ExtentId),
-    /// Where it is in the process of whoever is attached.
+    /// Its address in the attached tenant's process.
     pub at: u64,
     /// Its size.
     pub class: SizeClass,
-    /// Whether it is mapped there.
+    /// The state of the mapping there.
     pub place: Place,
-    /// Its frame did not reach whoever is attached: it is to be sent again, or was and is not known to have come.
+    /// Its frame did not reach the attached tenant: it has to be sent again, or was sent again and may not have come.
     pub lost: bool,
 }
 
@@ -59,14 +59,14 @@ pub struct Sharing<T> {
     events: HashMap<[u8; IPC_HANDLE], Vec<T>>,
     /// Tenants that export memory by descriptors and claim to be this process, the latest last.
     processes: HashMap<ProcessId, Vec<T>>,
-    /// How much each has exported: allocations and events.
+    /// The number of allocations and events that each tenant has exported.
     numbers: BTreeMap<T, usize>,
     attachments: BTreeMap<(T, ExtentId), Attachment<T>>,
-    /// Who is attached to an extent.
+    /// The tenants that are attached to an extent.
     sharers: BTreeMap<(T, ExtentId), BTreeSet<(T, ExtentId)>>,
 }
 
-/// No program lets others open so much.
+/// The most exports of a tenant. No real program has so many.
 const MOST: usize = 1 << 16;
 
 impl<T> Default for Sharing<T> {
@@ -84,12 +84,12 @@ impl<T> Default for Sharing<T> {
 }
 
 impl<T: Copy + Ord + Hash> Sharing<T> {
-    /// Whether nobody has anything of anybody else's.
+    /// True if no tenant has another tenant's extent.
     pub fn is_empty(&self) -> bool {
         self.attachments.is_empty()
     }
 
-    /// Counts one more of this owner's, if it may have more.
+    /// Counts one more export of this owner, if it may have more.
     fn count(&mut self, owner: T) -> bool {
         let number = self.numbers.entry(owner).or_default();
         let may = *number < MOST;
@@ -97,7 +97,7 @@ impl<T: Copy + Ord + Hash> Sharing<T> {
         may
     }
 
-    /// Others may open this allocation. Gives its key: the one that it had, or this one; none if the owner has too many.
+    /// Lets others open this allocation. Returns its key: the one that it had, or this one; none if the owner has too many exports.
     pub fn export(&mut self, owner: T, export: Export, key: Key) -> Option<Key> {
         if let Some(key) = self.keys.get(&(owner, export.at)) {
             self.exports.insert(*key, (owner, export));
@@ -111,7 +111,7 @@ impl<T: Copy + Ord + Hash> Sharing<T> {
         Some(key)
     }
 
-    /// Nobody may any longer.
+    /// Lets no tenant open the allocation any longer.
     pub fn unexport(&mut self, owner: T, at: u64) {
         if let Some(key) = self.keys.remove(&(owner, at)) {
             self.exports.remove(&key);
@@ -119,12 +119,12 @@ impl<T: Copy + Ord + Hash> Sharing<T> {
         }
     }
 
-    /// The allocation of this owner that the key is for.
+    /// The allocation of this owner that the key opens.
     pub fn exported(&self, owner: T, key: &Key) -> Option<Export> {
         self.exports.get(key).filter(|(whose, _)| *whose == owner).map(|(_, export)| *export)
     }
 
-    /// Others may open an event by this handle.
+    /// Lets others open an event by this handle.
     pub fn export_event(&mut self, owner: T, handle: [u8; IPC_HANDLE]) {
         let is_known = self.events.get(&handle).is_some_and(|owners| owners.contains(&owner));
         if !is_known && self.count(owner) {
@@ -137,7 +137,7 @@ impl<T: Copy + Ord + Hash> Sharing<T> {
         self.events.get(handle).into_iter().flatten().rev().copied()
     }
 
-    /// Others may import memory by descriptors that this process owns, which is the tenant's: what it said before holds no longer.
+    /// Lets others import memory by descriptors that this process of the tenant owns. The tenant's earlier claim is dropped.
     /// Another tenant's claim to this process counts for less: the process may have replaced that tenant.
     pub fn export_descriptors(&mut self, owner: T, process: ProcessId) {
         forget(&mut self.processes, owner);
@@ -149,75 +149,75 @@ impl<T: Copy + Ord + Hash> Sharing<T> {
         self.processes.get(&process).into_iter().flatten().rev().copied()
     }
 
-    /// A tenant has this extent of another's from here on.
+    /// Attaches a tenant to another tenant's extent.
     pub fn attach(&mut self, id: (T, ExtentId), attachment: Attachment<T>) {
         self.sharers.entry(attachment.owner).or_default().insert(id);
         self.attachments.insert(id, attachment);
     }
 
-    /// What a tenant has of another's by this number.
+    /// A tenant's attachment with this number.
     pub fn get(&self, id: (T, ExtentId)) -> Option<&Attachment<T>> {
         self.attachments.get(&id)
     }
 
-    /// All that a tenant has of others'.
+    /// All attachments of a tenant.
     pub fn of(&self, id: T) -> impl Iterator<Item = (ExtentId, &Attachment<T>)> {
         let all = self.attachments.range((id, ExtentId(0))..=(id, ExtentId(u32::MAX)));
         all.map(|((_, extent), attachment)| (*extent, attachment))
     }
 
-    /// Whether any of it lies in this range of the tenant's addresses.
+    /// True if any attachment of a tenant lies in this range of its addresses.
     pub fn has_any_at(&self, id: T, at: u64, bytes: u64) -> bool {
         self.of(id).any(|(_, one)| one.at < at.saturating_add(bytes) && at < one.at + one.class.bytes())
     }
 
-    /// Whether a tenant lacks any of it.
+    /// True if a tenant lacks any extent that it is attached to.
     pub fn lacks(&self, id: T) -> bool {
         self.of(id).any(|(_, attachment)| attachment.place != Place::Mapped)
     }
 
-    /// Who is attached to an extent.
+    /// The tenants that are attached to an extent.
     pub fn sharers(&self, owner: (T, ExtentId)) -> Vec<(T, ExtentId)> {
         self.sharers.get(&owner).map_or(Vec::new(), |all| all.iter().copied().collect())
     }
 
-    /// What of a tenant's own others have too.
+    /// A tenant's own extents that others share.
     pub fn of_owner(&self, owner: T) -> Vec<ExtentId> {
         let all = self.sharers.range((owner, ExtentId(0))..=(owner, ExtentId(u32::MAX)));
         all.map(|((_, extent), _)| *extent).collect()
     }
 
-    /// Whether anybody is.
+    /// True if a tenant is attached to the extent.
     pub fn is_shared(&self, owner: (T, ExtentId)) -> bool {
         self.sharers.contains_key(&owner)
     }
 
-    /// Whether one of them may have it mapped.
+    /// True if an attached tenant may have the extent mapped.
     pub fn is_held(&self, owner: (T, ExtentId)) -> bool {
         self.sharers(owner).into_iter().any(|id| self.attachments.get(&id).is_some_and(|one| one.place != Place::Away))
     }
 
-    /// It is mapped from here on, or no longer. Only from one of these states; false if it is in another, or is no more.
+    /// Changes the state of a mapping, if it is in one of the states in `from`. False if it is in another state, or gone.
     pub fn set_place(&mut self, id: (T, ExtentId), from: &[Place], to: Place) -> bool {
         let found = self.attachments.get_mut(&id).filter(|attachment| from.contains(&attachment.place));
         found.map(|attachment| attachment.place = to).is_some()
     }
 
-    /// Its frame did not reach whoever was told to map it.
+    /// Notes that a frame did not reach the tenant that was told to map it.
     pub fn lose(&mut self, id: (T, ExtentId)) {
         if let Some(attachment) = self.attachments.get_mut(&id).filter(|attachment| attachment.place == Place::Coming) {
             (attachment.place, attachment.lost) = (Place::Away, true);
         }
     }
 
-    /// Its frame has, or is not sent again.
+    /// Notes that the frame has come, or is not sent again.
     pub fn end_loss(&mut self, id: (T, ExtentId)) {
         if let Some(attachment) = self.attachments.get_mut(&id) {
             attachment.lost = false;
         }
     }
 
-    /// What of others' did not reach a tenant: what is to be sent again, and what was.
+    /// Attachments whose frames did not reach a tenant: those to send again, and those sent again.
     pub fn lost(&self, id: T) -> (Vec<ExtentId>, Vec<ExtentId>) {
         let lost = self.of(id).filter(|(_, attachment)| attachment.lost);
         let (waiting, sent): (Vec<_>, Vec<_>) = lost.partition(|(_, attachment)| attachment.place == Place::Away);
@@ -225,7 +225,7 @@ impl<T: Copy + Ord + Hash> Sharing<T> {
         (ids(waiting), ids(sent))
     }
 
-    /// A tenant has it no longer. Gives whose it was.
+    /// Detaches a tenant from an extent. Returns the owner and its number for the extent.
     pub fn detach(&mut self, id: (T, ExtentId)) -> Option<(T, ExtentId)> {
         let Attachment { owner, .. } = self.attachments.remove(&id)?;
         if let Some(sharers) = self.sharers.get_mut(&owner) {
@@ -237,15 +237,15 @@ impl<T: Copy + Ord + Hash> Sharing<T> {
         Some(owner)
     }
 
-    /// An extent's owner has it no longer: one of those that are attached and live gets it, the others are attached to that one.
-    /// Gives who gets it, and how it has it by now; none if nobody does.
+    /// Passes on an extent that its owner no longer has: one attached tenant that lives gets it, and the others are attached to that
+    /// tenant. Returns the heir and its attachment; none if there is no heir.
     pub fn inherit(
         &mut self,
         owner: (T, ExtentId),
         lives: impl Fn(T) -> bool,
     ) -> Option<((T, ExtentId), Attachment<T>)> {
         let mut sharers = self.sharers.remove(&owner)?;
-        // Whoever has it mapped has all of it.
+        // A tenant that has it mapped has all of it.
         let mapped = |id: &(T, ExtentId)| self.attachments.get(id).is_some_and(|one| one.place == Place::Mapped);
         let living = || sharers.iter().filter(|id| lives(id.0));
         let Some(heir) = living().find(|id| mapped(id)).or_else(|| living().next()).copied() else {
@@ -267,7 +267,7 @@ impl<T: Copy + Ord + Hash> Sharing<T> {
         Some((heir, attachment))
     }
 
-    /// A tenant has ended: what it had exported is no more.
+    /// Removes all exports of a tenant that has ended.
     pub fn forget_exports(&mut self, id: T) {
         let keys: Vec<(T, u64)> = self.keys.range((id, 0)..=(id, u64::MAX)).map(|(of, _)| *of).collect();
         for (owner, at) in keys {

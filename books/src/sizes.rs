@@ -1,30 +1,30 @@
-//! How many extents or frames of each size class: what is missing, what is on the way.
+//! Numbers of extents or frames of each size class, such as those that are missing or on the way.
 
 use baton_contract::memory::SizeClass;
 
 /// A number for each size class, in the order of [`SizeClass::ALL`].
 pub type PerClass = [usize; SizeClass::ALL.len()];
 
-/// What so many of each class take, in bytes.
+/// The size of so many pieces of each class, in bytes.
 pub fn bytes_of(counts: &PerClass) -> u64 {
     SizeClass::ALL.iter().map(|class| class.bytes() * counts[class.index()] as u64).sum()
 }
 
-/// How many of each class these are.
+/// Counts these by class.
 pub fn count(classes: impl IntoIterator<Item = SizeClass>) -> PerClass {
     let mut counts = PerClass::default();
     classes.into_iter().for_each(|class| counts[class.index()] += 1);
     counts
 }
 
-/// Small ones that make up at least so many bytes.
+/// The number of small pieces that make up at least so many bytes.
 pub fn at_least(bytes: u64) -> PerClass {
     let mut counts = PerClass::default();
     counts[0] = bytes.div_ceil(SizeClass::ALL[0].bytes()) as usize;
     counts
 }
 
-/// So many of this class come: so many less are missing, of their class or else in bytes.
+/// Subtracts pieces of this class that come from the missing ones, from their own class or else by their bytes.
 pub fn subtract(missing: &mut PerClass, class: SizeClass, count: usize) {
     let same = &mut missing[class.index()];
     let of_class = count.min(*same);
@@ -36,10 +36,10 @@ pub fn subtract(missing: &mut PerClass, class: SizeClass, count: usize) {
     }
 }
 
-/// Says whether anything was missing.
+/// Returns true if anything was missing.
 fn subtract_bytes(missing: &mut PerClass, mut bytes: u64) -> bool {
     let before = bytes;
-    // The largest first: what is left over is wanted in small pieces.
+    // The largest goes first: the rest is wanted in small pieces.
     for other in SizeClass::ALL.into_iter().rev() {
         let count = &mut missing[other.index()];
         let covered = (bytes / other.bytes()).min(*count as u64);
@@ -49,7 +49,7 @@ fn subtract_bytes(missing: &mut PerClass, mut bytes: u64) -> bool {
     if bytes > 0
         && let Some(larger) = SizeClass::ALL.into_iter().find(|other| missing[other.index()] > 0)
     {
-        // Only larger ones are still missing: one of those becomes the rest of it.
+        // Only larger pieces are still missing: the rest of one of them stays missing.
         missing[larger.index()] -= 1;
         for piece in SizeClass::cut(larger.bytes() - bytes, larger) {
             missing[piece.index()] += 1;
@@ -59,18 +59,18 @@ fn subtract_bytes(missing: &mut PerClass, mut bytes: u64) -> bool {
     bytes < before
 }
 
-/// What there is for one who needs memory.
+/// The memory at hand for a tenant that needs some.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AtHand {
-    /// In whatever sizes, in bytes.
+    /// Memory available in any size, in bytes.
     pub any: u64,
-    /// Beside that, only as it is: so many pieces of each class.
+    /// Further pieces of each class, available only as they are.
     pub as_it_is: PerClass,
 }
 
 impl AtHand {
-    /// How many pieces of each class of what one needs are to be had as they are, for all else to be had in whatever sizes. If it has to
-    /// be cut anew for that: what it can be cut into.
+    /// The number of needed pieces of each class to take as they are, so that the memory of any size covers all the others. If the needed
+    /// memory has to be cut anew for that, the error holds the pieces to cut it into.
     pub fn share(&self, needed: &PerClass) -> Result<PerClass, Stock> {
         let lacking = bytes_of(needed).saturating_sub(self.any);
         let (mut share, mut left) = (PerClass::default(), lacking);
@@ -84,7 +84,7 @@ impl AtHand {
     }
 }
 
-/// Pieces to be had as they are, until so many bytes are.
+/// Pieces that are available as they are, to be taken until they make up so many bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stock {
     pieces: PerClass,
@@ -93,13 +93,13 @@ pub struct Stock {
 }
 
 impl Stock {
-    /// So many pieces of each class, of which so many bytes are to be taken.
+    /// A stock of so many pieces of each class, of which `lacking` bytes have to be taken.
     pub fn new(pieces: PerClass, lacking: u64) -> Self {
         Self { pieces, taken: PerClass::default(), lacking }
     }
 
-    /// Cuts so much into pieces of it as long as that is wanted, the largest that fit first, and the rest into pieces that are no larger
-    /// than `largest`.
+    /// Cuts so many bytes into pieces of the stock as long as bytes are lacking, the largest that fit first, and the rest into pieces
+    /// that are no larger than `largest`.
     pub fn cut(&mut self, bytes: u64, largest: SizeClass) -> Vec<SizeClass> {
         let (mut cut, mut left) = (Vec::new(), bytes);
         for class in SizeClass::ALL.into_iter().rev() {
@@ -116,12 +116,12 @@ impl Stock {
         cut
     }
 
-    /// How many pieces of each class were taken, if that is enough.
+    /// The number of pieces of each class that were taken, if they are enough.
     pub fn enough(&self) -> Option<PerClass> {
         (self.lacking == 0).then_some(self.taken)
     }
 
-    /// What can be tried one after the other: all of it, then without the largest pieces, which may have left a rest.
+    /// The stocks to try one after the other: the whole stock, then without its largest pieces, which may have left a rest.
     pub fn tries(self) -> impl Iterator<Item = Self> {
         (1..=SizeClass::ALL.len()).rev().map(move |classes| self.of_the_smallest(classes))
     }

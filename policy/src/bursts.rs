@@ -1,90 +1,90 @@
-//! When work is taken off the GPU because somebody urgent is at work beside it, and when it is put back. Pure: the caller brings
-//! the time and what the activity page says, and carries out what is decided.
+//! These rules take work off the GPU while an urgent tenant is at work beside it, and put it back. Pure: the caller brings
+//! the time and the activity page's contents, and carries out the decisions.
 //!
-//! Small time slices and launches that wait leave one cost to whoever is urgent: each time it begins to work, the GPU first
-//! has to change over to it, which takes 0.2 ms if the other one has work at all (measured, whatever the other's
-//! kernels are). So a **burst** of work that goes on for longer than a moment has the others off the GPU, and the requests
-//! in it that follow closely on each other pay only once. Taking them off and putting them back costs the others 0.6 ms
-//! (measured), so what is over at once is not worth it.
+//! Small time slices and launches that wait leave one cost to the urgent tenant: each time it begins to work, the GPU first
+//! has to change over to it, which takes 0.2 ms if the other tenant has any work (measured, with all kinds of
+//! kernels). So a **burst** of work that goes on for longer than a moment takes the others off the GPU, and requests
+//! in it that follow closely on each other pay only once. Taking the others off and putting them back costs them 0.6 ms
+//! (measured), so a burst that is over at once is not worth it.
 //!
-//! How much the changing over matters depends on how much work it is paid for: 0.2 ms in 4 ms is the user's slack of 5 %.
+//! The relative cost of a change-over depends on the length of the work: 0.2 ms in 4 ms is the user's slack of 5 %.
 //! If bursts are shorter than that, the others stay off for a while after each (they **linger**), so that bursts close to
-//! each other become one; as long as is learned from what happens, but never for more than half of a usual gap: with gaps
-//! of random lengths the others then keep three fifths of what is free.
+//! each other become one. The length of this time is learned, but it never exceeds half of a usual gap: with gaps
+//! of random lengths the others then keep three fifths of the free time.
 //!
-//! Nobody is kept off for ever: after [`Rules::max_wait`] in which they have not had as much altogether, the others go on
-//! for [`Rules::share`], beside those at work, in their small time slices; also as soon as one of them has waited for its
-//! turn for so long, and until everybody who had to has had its share.
+//! No tenant is kept off for ever: after a [`Rules::max_wait`] in which the others have had less than a share altogether, they run
+//! for [`Rules::share`] beside the tenants at work, in their small time slices. They also do so as soon as one of them has waited for
+//! its turn for so long, until every tenant that waited too long has had its share.
 
 use crate::arbiter::{Micros, Pressure};
 
-/// What changing over costs whoever begins to work on a GPU with other work: measured on an H200.
+/// The cost of a change-over to a tenant that begins to work on a GPU with other work: measured on an H200.
 const CHANGE_OVER: Micros = 200;
-/// How long it takes until those that were off do anything again: measured on an H200, about.
+/// The time until tenants that were off do any work again: measured on an H200, about.
 const COME_BACK: Micros = 500;
-/// What lingering grows by at least, and what is not worth lingering for.
+/// The least step by which lingering grows. A shorter time is not worth lingering.
 const LEAST_LINGER: Micros = 50;
-/// Nobody lingers for longer.
+/// The longest lingering.
 const MOST_LINGER: Micros = 20_000;
-/// A gap that lasts longer says nothing about the pace of requests, and work that lasts longer is long enough.
+/// A longer gap says nothing about the pace of requests, and longer work is long enough.
 const LONGEST: Micros = 1_000_000;
 
-/// A usual request has to last for so many times [`Rules::burst`] to be known as a burst from its beginning.
+/// Requests that usually last for so many times [`Rules::burst`] count as bursts from their beginning.
 const SURELY: Micros = 2;
 
-/// What the user can set.
+/// The user's settings.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
-    /// How long a burst lasts before the others are taken off the GPU.
+    /// The length of a burst after which the others are taken off the GPU.
     pub burst: Micros,
-    /// How much slower urgent work may be for the others, in thousandths.
+    /// The part by which urgent work may be slower because of the others, in thousandths.
     pub slack: u64,
-    /// How long others are kept off at most.
+    /// The longest time for which the others are kept off.
     pub max_wait: Micros,
-    /// How long they go on then.
+    /// The time for which they run after that.
     pub share: Micros,
 }
 
-/// What is to be so from now on.
+/// The decision that holds from now on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
     /// The others are off the GPU.
     pub off: bool,
-    /// Whether the others wait for those at work, or for those who were.
+    /// The effect of urgent work on the others: they may wait for tenants that are or were at work.
     pub pressure: Pressure,
 }
 
 impl Verdict {
-    /// The others do not wait for those at work.
+    /// The others do not wait for the tenants at work.
     const PASS: Self = Self { off: false, pressure: Pressure::Passing };
 }
 
-/// What was seen so far.
+/// The observations so far.
 #[derive(Debug)]
 pub struct Bursts {
     rules: Rules,
-    /// Since when somebody urgent is at work, if so.
+    /// The time since which an urgent tenant is at work, if one is.
     working: Option<Micros>,
-    /// Since when nobody is.
+    /// The time since which no urgent tenant is at work.
     quiet: Micros,
     /// The others are off.
     off: bool,
-    /// When it was last looked.
+    /// The time of the last look.
     seen: Micros,
-    /// When the others go on, if they can: nobody is at work, and they are not off.
+    /// The time at which the others go on, if they can: no urgent tenant is at work, and they are not off.
     back: Option<Micros>,
-    /// How long they went on since they last had a whole share, and since when they lack that.
+    /// The time that they have had since their last whole share, and the time since which they lack one.
     had: Micros,
     kept_back: Option<Micros>,
     /// The others go on in any case.
     pass_until: Option<Micros>,
-    /// How long there was work since the GPU last changed over to it.
+    /// The length of urgent work since the GPU last changed over to it.
     worked: Micros,
     linger: Micros,
-    /// Usual lengths: of work for one changing over, and of the gaps between.
+    /// Usual lengths: of the work after one change-over, and of the gaps between.
     usual_work: Usual,
     usual_gap: Usual,
-    /// How long requests of those at work usually take, as far as they have said.
+    /// The usual length of requests of the tenants at work, as far as they have reported it.
     expected: Option<Micros>,
 }
 
@@ -93,9 +93,9 @@ pub struct Bursts {
 pub struct Usual(Option<Micros>);
 
 impl Usual {
-    /// One more value.
+    /// Adds a value.
     pub fn see(&mut self, value: Micros) {
-        // A peer may say anything.
+        // A peer may report anything.
         let value = value.min(LONGEST);
         self.0 = Some(self.0.map_or(value, |before| (before * 7 + value) / 8));
     }
@@ -107,7 +107,7 @@ impl Usual {
 }
 
 impl Bursts {
-    /// Nobody has been at work yet.
+    /// The state before any tenant has been at work.
     pub fn new(rules: Rules) -> Self {
         Self {
             rules,
@@ -127,13 +127,13 @@ impl Bursts {
         }
     }
 
-    /// What it decides by from now on.
+    /// Sets the rules from now on.
     pub fn set_rules(&mut self, rules: Rules) {
         self.rules = rules;
     }
 
-    /// What holds from `now` on, at which somebody urgent is at work, or nobody, and one of the others waits for its turn for
-    /// too long (`owed`), or none. Asked whenever that changes, and when [`Bursts::next_timer`] says.
+    /// Decides for the time from `now` on. `at_work`: an urgent tenant is at work. `owed`: one of the others has waited for its turn for
+    /// too long. The caller asks whenever one of these changes, and at the time of [`Bursts::next_timer`].
     pub fn look(&mut self, now: Micros, at_work: bool, owed: bool) -> Verdict {
         self.seen = now;
         match (self.working, at_work) {
@@ -188,7 +188,7 @@ impl Bursts {
         Verdict { off: self.off, pressure: Pressure::KeptBack }
     }
 
-    /// When it is to be asked again, if nothing changes before.
+    /// The time at which to ask again, if nothing changes before.
     pub fn next_timer(&self) -> Option<Micros> {
         if self.pass_until.is_some() {
             return self.pass_until;
@@ -204,19 +204,19 @@ impl Bursts {
         change.into_iter().chain(end).min()
     }
 
-    /// How long a burst lasts before the others are taken off. If they are to linger, every burst is one; and one that is known
-    /// to be long is one from the beginning.
+    /// The length of urgent work after which the others are taken off. It is 0 if they linger, and if the requests are known
+    /// to be long.
     fn patience(&self) -> Micros {
         let is_long = self.expected.is_some_and(|usual| usual >= self.rules.burst.saturating_mul(SURELY));
         if self.linger > 0 || is_long { 0 } else { self.rules.burst }
     }
 
-    /// How long requests of those who are at work usually take, if that is known. Holds until it is said anew.
+    /// Sets the usual length of requests of the tenants at work, if it is known. Holds until it is set anew.
     pub fn expect(&mut self, usual: Option<Micros>) {
         self.expected = usual;
     }
 
-    /// The others go on: was there enough work for one changing over?
+    /// Learns, when the others go on, from the length of the work after one change-over.
     fn learn(&mut self) {
         self.usual_work.see(std::mem::take(&mut self.worked));
         let enough = (CHANGE_OVER * 1000).checked_div(self.rules.slack).unwrap_or(Micros::MAX);

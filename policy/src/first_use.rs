@@ -1,12 +1,12 @@
-//! When a tenant uses which extent first, learned from its last activations.
+//! The times of a tenant's first use of each extent, learned from its last activations.
 //!
 //! An activation goes from the grant of the baton to the next closing of the gate. Programs repeat themselves:
-//! what a request used first the last times is needed first the next time, and the [planner](crate::planner)
+//! extents that the last requests used first are needed first the next time, and the [planner](crate::planner)
 //! copies in this order.
 //!
 //! - **One odd activation does not confuse it.** An extent is expected at the median of its times. Of an even
-//!   number the lower middle one is taken: what comes too early costs its own copying, what comes too late
-//!   makes the program wait for all that was copied before it.
+//!   number, the lower middle one counts: an extent that comes too early costs its own copying, but one that comes too late
+//!   makes the program wait for all extents that were copied before it.
 //! - **A short activation does not erase a full one.** A program may be woken many times between two requests, or
 //!   be interrupted. So activations are not counted: one that used a thousand extents is kept until those after
 //!   it used four thousand together. These may be four of its size, or four hundred that used ten each; and a
@@ -20,15 +20,15 @@ use baton_contract::messages::ExtentId;
 
 use crate::planner::Nanos;
 
-/// How many activations of the same size are kept.
+/// The number of activations of the same size that are kept.
 const KEPT: u64 = 4;
 
-/// What a tenant's last activations used.
+/// The extents that a tenant's last activations used.
 #[derive(Clone, Debug, Default)]
 pub struct History {
-    /// Never empty lists, oldest first.
+    /// The uses of each extent, oldest first. No list is empty.
     uses: HashMap<ExtentId, Vec<Use>>,
-    /// How many first uses were ever recorded: the clock by which activations grow old.
+    /// The number of first uses ever recorded: the clock by which activations grow old.
     recorded: u64,
 }
 
@@ -62,7 +62,7 @@ impl History {
         }
     }
 
-    /// When this extent will probably be used first, in nanoseconds of the program's own clock; `None` if no
+    /// The probable time of this extent's first use, in nanoseconds of the program's own clock; `None` if no
     /// activation that is still remembered used it.
     pub fn first_use(&self, extent: ExtentId) -> Option<Nanos> {
         let mut times: Vec<Nanos> = self.uses.get(&extent)?.iter().map(|one| one.at).collect();
@@ -70,9 +70,9 @@ impl History {
         Some(*times.select_nth_unstable(middle).1)
     }
 
-    /// Sorts by [`History::first_use`]. Extents that are expected at the same time, and last those that are not
-    /// expected at all, stay as they were: in order of allocation if that is how they came. `extent` says which
-    /// extent an element is.
+    /// Sorts by [`History::first_use`]. Extents that are not expected at all come last. Extents that are expected at the same time, or
+    /// not at all, keep their order: that of allocation if they came in it. `extent` names
+    /// an element's extent.
     pub fn order<T>(&self, elements: &mut [T], extent: impl Fn(&T) -> ExtentId) {
         // `None` is less than any time, so it is told apart first.
         elements.sort_by_cached_key(|element| {
@@ -81,7 +81,7 @@ impl History {
         });
     }
 
-    /// Extents are no more, and others are made of them: each is used as soon as the first of what it is made of.
+    /// Replaces extents that are gone by others made of them: each is first used as soon as the first of its parts.
     pub fn recut<'a>(&mut self, gone: &[ExtentId], now: impl Iterator<Item = (ExtentId, &'a [ExtentId])>) {
         let first = |of: &[ExtentId]| of.iter().filter_map(|old| Some((self.first_use(*old)?, *old))).min();
         let uses: Vec<(ExtentId, Vec<Use>)> =
@@ -90,7 +90,7 @@ impl History {
         self.uses.extend(uses);
     }
 
-    /// This extent is no more; its number may be given to another.
+    /// Forgets an extent that is gone; its number may be given to another.
     pub fn forget(&mut self, extent: ExtentId) {
         self.uses.remove(&extent);
     }

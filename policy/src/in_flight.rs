@@ -1,63 +1,63 @@
-//! How much whoever has the GPU keeps in flight, while somebody of a better class may come. Pure.
+//! The amount of work that the holder of the GPU keeps in flight while a tenant of a better class may come. Pure.
 //!
-//! What is queued on the GPU has to end, or to be taken off it, before somebody else has it; and beside somebody urgent it takes
-//! part of its time. But a program that cannot run ahead of its work loses time itself: what its processor does no longer overlaps
-//! with what the GPU does. Beside somebody who is idle that is for nothing (a training that launches much kept 0.87 of its speed
-//! on an H200). So little is in flight only while somebody better has been at work lately; or all the time if the holder cannot be
-//! preempted, because then its queue is waited for.
+//! Work that is queued on the GPU has to end, or to be taken off, before another tenant has the GPU; beside an urgent tenant it takes
+//! part of that tenant's time. But a program that cannot run ahead of its work loses time itself, because its work on the processor no
+//! longer overlaps with its work on the GPU. Beside an idle tenant that loss is for nothing (a training that launches much kept 0.87 of
+//! its speed on an H200). So little is in flight only while a tenant of a better class has been at work lately; or all the time if the
+//! holder cannot be preempted, because then others wait for its queue.
 
 use baton_contract::class::Class;
 
 use super::arbiter::Micros;
 
-/// How many launches of a thread are in flight while somebody more urgent may come. If that one needs the whole GPU, enough
-/// that it never runs dry; if it only runs beside others, so many that they have work again at once when it rests, although
+/// The number of a thread's launches in flight while a more urgent tenant may come. If that tenant needs the whole GPU, there are enough
+/// that the GPU never runs dry. If it co-runs, there are so many that the others have work again at once when it rests, although
 /// their programs had to wait. Measured beside the training of GPT-2-large: 8, 64, 512 give it 0.33, 0.39, 0.47 of its
 /// speed, and requests take 0.24, 0.27, 0.32 ms more. So the most are in flight where that hardly lengthens requests.
 const TURNS: u32 = 8;
 const TOGETHER: u32 = 64;
 const BESIDE_LONG: u32 = 512;
 
-/// Requests that usually take as long are long: then 0.05 ms are less than 2 %.
+/// Requests that usually take this time are long: 0.05 ms are then less than 2 %.
 const LONG: Micros = 3_000;
 
-/// Who was not at work for so long is idle.
+/// A tenant that was not at work for so long is idle.
 const LATELY: Micros = 1_000_000;
 
-/// How much a tenant keeps in flight.
+/// The amount of work that a tenant keeps in flight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum InFlight {
     /// As much as it likes.
     #[default]
     Any,
-    /// The same, but it looks whether somebody who runs beside it is at work.
+    /// As much as it likes, but it watches whether a co-running tenant is at work.
     Watching,
     /// No more than so many launches of a thread.
     Launches(u32),
 }
 
-/// Whoever has the GPU.
+/// The holder of the GPU.
 #[derive(Clone, Copy, Debug)]
 pub struct Holder {
-    /// How urgent its work is.
+    /// The urgency of its work.
     pub class: Class,
-    /// Whether it can be preempted.
+    /// True if it can be preempted.
     pub preemptible: bool,
-    /// Whether others run beside it.
+    /// True if others co-run with it.
     pub together: bool,
 }
 
-/// When somebody was last at work.
+/// The times at which tenants were last at work.
 #[derive(Debug, Default)]
 pub struct Lately {
     /// Of each class.
     of_class: [Option<Micros>; Class::ALL.len()],
-    /// With requests that are short, or of which that is not known.
+    /// The last time for a tenant with requests that are short, or of unknown length.
     with_short: Option<Micros>,
 }
 
 impl Lately {
-    /// Somebody of this class is at work, or wants to be, whose requests usually take so long, if that is known.
+    /// Notes that a tenant of this class is at work, or wants to be. `usual` is the usual length of its requests, if it is known.
     pub fn at_work(&mut self, class: Class, usual: Option<Micros>, now: Micros) {
         self.of_class[class as usize] = Some(now);
         if usual.is_none_or(|usual| usual < LONG) {
@@ -65,8 +65,8 @@ impl Lately {
         }
     }
 
-    /// How much the holder keeps in flight now, and until when that holds if nobody is at work. `connected` says of which classes
-    /// there is anybody.
+    /// The amount that the holder keeps in flight now, and the end of that if no tenant is at work. `connected` tells which classes
+    /// have a tenant.
     pub fn of(&self, holder: Holder, connected: impl Fn(Class) -> bool, now: Micros) -> (InFlight, Option<Micros>) {
         let better = || Class::ALL.into_iter().filter(|class| *class < holder.class && connected(*class));
         if better().next().is_none() {
@@ -120,7 +120,7 @@ mod tests {
         assert_eq!(lately.of(best, |_| true, 1), (InFlight::Any, None));
         let normal = Holder { class: Normal, ..HOLDER };
         assert_eq!(lately.of(normal, |class| class != Latency, 1), (InFlight::Any, None));
-        // One that has left counts no more, however lately it was at work.
+        // A tenant that has left counts no more, however lately it was at work.
         lately.at_work(Latency, None, 2);
         assert_eq!(lately.of(HOLDER, |class| class != Latency, 3), (InFlight::Launches(TOGETHER), Some(LATELY)));
     }
@@ -130,7 +130,7 @@ mod tests {
         let mut lately = Lately::default();
         lately.at_work(Latency, Some(LONG), 10);
         assert_eq!(lately.of(HOLDER, |_| true, 20), (InFlight::Launches(BESIDE_LONG), Some(10 + LATELY)));
-        // Another one's are short.
+        // Another tenant's requests are short.
         lately.at_work(Latency, Some(LONG - 1), 30);
         lately.at_work(Latency, Some(LONG), 40);
         assert_eq!(lately.of(HOLDER, |_| true, 50), (InFlight::Launches(TOGETHER), Some(30 + LATELY)));

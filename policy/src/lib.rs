@@ -1,8 +1,9 @@
-//! What is decided, and by which rules. Pure: the caller brings events and the time, and carries out what comes back.
+//! Baton's decisions, and their rules. Pure: the caller brings events and the time, and carries out the decisions.
 //!
-//! - [`arbiter`]: who may run. [`scheduler`]: the same for tenants that share memory, which run together. [`bursts`]: when work is taken off the GPU for others beside it.
-//! - [`in_flight`]: how much is queued on the GPU for that.
-//! - [`planner`], [`first_use`]: in which order and groups memory comes in.
+//! - [`arbiter`]: the tenant that may run. [`scheduler`]: the same for tenants that share memory, which run together.
+//!   [`bursts`]: the times at which work is taken off the GPU for others beside it.
+//! - [`in_flight`]: the amount of work queued on the GPU for that.
+//! - [`planner`], [`first_use`]: the order and the groups in which memory comes in.
 
 pub mod arbiter;
 pub mod bursts;

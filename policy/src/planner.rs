@@ -1,15 +1,15 @@
-//! The planner: in which groups an evicted tenant's memory comes back.
+//! The planner decides the groups in which an evicted tenant's memory comes back.
 //!
 //! The extents are copied in a given order, cut into groups, one group after the other. Each group costs a
-//! fixed time, so few are better; but the program can pass an extent's first use only when the whole group
-//! around it has arrived, so small ones are better. [`plan`] finds the cut with which the program loses least.
+//! fixed time, so few groups are better; but the program can pass an extent's first use only when the whole group
+//! around it has arrived, so small groups are better. [`plan`] finds the cut with which the program loses least.
 //!
 //! This is the problem of PipeSwitch (OSDI'20, section 4.2, Algorithm 1), solved as exactly, but without the
-//! search tree. There, two rules prune the tree, and both are still here:
+//! search tree. PipeSwitch prunes the tree by two rules, and both are still here:
 //!
 //! - *Drop a branch whose bound is no better than the best so far.* Here: ask whether a given delay can be kept,
 //!   give up at the first item that cannot keep it, and halve the interval of delays with each answer.
-//! - *Pack into a group whatever hides behind the computing before it.* Here: each group takes as many items as
+//! - *Pack into a group all items that hide behind the computing before it.* Here: each group takes as many items as
 //!   still arrive in time for the least first use among them, put off by that delay.
 //!
 //! **Why taking as many as possible is right, in any order of first uses.** The moment at which the k-th group
@@ -26,40 +26,40 @@
 /// Nanoseconds.
 pub type Nanos = u64;
 
-/// What is copied as a whole: one extent, or several that are never apart.
+/// A piece that is copied as a whole: one extent, or several that are never apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Item {
-    /// How many bytes are copied; 0 if nothing has to be.
+    /// Bytes to copy; 0 if none.
     pub bytes: u64,
-    /// How many extents it is: handles to map, each for [`Costs::per_extent`].
+    /// The number of its extents: handles to map, each for [`Costs::per_extent`].
     pub extents: u32,
-    /// When the program uses it first, in nanoseconds of its own clock: from the moment it may run, waits for
-    /// memory taken out. [`Nanos::MAX`] if it did not last time: such an item holds nobody up.
+    /// The time at which the program first uses it, in nanoseconds of its own clock: from the moment it may run, waits for
+    /// memory taken out. [`Nanos::MAX`] if the program did not use it last time: such an item delays nothing.
     pub first_use: Nanos,
 }
 
-/// What copying costs on this machine.
+/// The costs of copying on this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Costs {
     /// Bytes per second from host to GPU; 0 counts as 1.
     pub bytes_per_second: u64,
-    /// What a group costs whatever is in it, in nanoseconds.
+    /// The fixed cost of a group, in nanoseconds.
     pub per_group: Nanos,
-    /// What each extent costs beside its bytes, in nanoseconds.
+    /// The cost of each extent beside its bytes, in nanoseconds.
     pub per_extent: Nanos,
 }
 
-/// How to cut the items into groups.
+/// A cut of the items into groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// Where each group ends: the index one past its last item, ascending. The last is the number of items.
+    /// The end of each group: the index one past its last item, ascending. The last is the number of items.
     pub ends: Vec<usize>,
-    /// By how many nanoseconds the program finishes later than if everything had been there: how long the
-    /// latest group arrives after a first use in it. [`Nanos::MAX`] stands for that and more.
+    /// The delay of the program, in nanoseconds, compared with a run with all memory resident: the most by which a
+    /// group arrives after a first use in it. [`Nanos::MAX`] stands for that and more.
     pub delay: Nanos,
 }
 
-/// The groups with the least delay, and of those the fewest. Items are copied in the order given, normally that
+/// Finds the groups with the least delay, and of those the fewest. Items are copied in the order given, normally that
 /// of their first use; the answer is exact in any order.
 ///
 /// The time of the bytes is that of all copied so far, rounded up once, so that cutting adds no rounding.
@@ -70,7 +70,7 @@ pub fn plan(items: &[Item], costs: &Costs) -> Plan {
     };
     let per_group = u128::from(costs.per_group);
 
-    // Between these lies the least delay: what even a group that ends with the item costs it, and one group.
+    // The least delay lies between two bounds: the delay of an item whose group ends with it, and that of one group for all.
     let mut least = (items.iter().zip(&copied))
         .map(|(item, copied)| lateness(per_group + copied, item.first_use))
         .max()
@@ -89,7 +89,7 @@ pub fn plan(items: &[Item], costs: &Costs) -> Plan {
     Plan { ends, delay: Nanos::try_from(kept).unwrap_or(Nanos::MAX) }
 }
 
-/// When each item is copied, were there no groups. Wide enough for every sum and product here.
+/// The time at which each item would be copied without groups. The type is wide enough for every sum and product here.
 fn copied(items: &[Item], costs: &Costs) -> Vec<u128> {
     let speed = u128::from(costs.bytes_per_second.max(1));
     let (mut bytes, mut extents) = (0, 0);
@@ -102,12 +102,12 @@ fn copied(items: &[Item], costs: &Costs) -> Vec<u128> {
         .collect()
 }
 
-/// How much too late that is for this first use.
+/// The time by which an arrival is too late for this first use.
 fn lateness(arrival: u128, first_use: Nanos) -> u128 {
     if first_use == Nanos::MAX { 0 } else { arrival.saturating_sub(first_use.into()) }
 }
 
-/// The fewest groups of which none is later than `delay`: each takes as many items as it can.
+/// Finds the fewest groups of which none is later than `delay`: each takes as many items as it can.
 fn groups(items: &[Item], copied: &[u128], per_group: u128, delay: u128) -> Option<Vec<usize>> {
     let mut ends = Vec::new();
     let mut start = 0;

@@ -1,8 +1,8 @@
-//! Tenants that share memory or events are one **unit**: granted, preempted and evicted together. One that waits for what another
-//! does could wait for ever otherwise, and what they share could not move.
+//! Tenants that share memory or events are one **unit**: granted, preempted and evicted together. Otherwise a tenant that waits for
+//! another's work could wait for ever, and their shared memory could not move.
 //!
-//! The [arbiter](super::arbiter) knows units only, each by the number of the tenant that it began with, and most units are one
-//! tenant. What a member says becomes what its unit says, and what is decided about a unit is decided about its members:
+//! The [arbiter](super::arbiter) knows units only, each by the number of its first tenant; most units are one
+//! tenant. A member's events become events of its unit, and a decision about a unit becomes decisions about its members:
 //!
 //! | what the arbiter hears | when |
 //! |---|---|
@@ -12,11 +12,11 @@
 //! | `DrainTimedOut` | one of them could not be drained: those that were are let in again |
 //! | `Left` | the last member has left |
 //!
-//! A member that closes its gate because it has nothing to do, while the unit has the GPU, is let in again when it wants to be
-//! ([`Decision::Reopen`]): all its memory is there.
+//! A member may close its gate because it has nothing to do, while its unit has the GPU. It is let in again as soon as it wants the
+//! GPU ([`Decision::Reopen`]): all its memory is there.
 //!
-//! Units of several never run beside others. All their memory is brought in before any of them runs: what one of them is about to
-//! use is not known from what another one launches.
+//! Units of several members never co-run. All their memory is swapped in before any member runs, because one member's launches do
+//! not show which memory another is about to use.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -27,21 +27,21 @@ use super::arbiter::{Arbiter, Decision, Event, Micros, Pressure, Prospect, State
 #[cfg(test)]
 mod tests;
 
-/// What a member's gate is like, as far as it was told and has said.
+/// The state of a member's gate, as far as it was told and has reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Gate {
     Closed,
     Open,
-    /// It was told to close it.
+    /// The member was told to close it.
     Leaving,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Member {
     gate: Gate,
-    /// A call of it waits, or it was preempted in the middle of its work.
+    /// A call of the member waits, or it was preempted in the middle of its work.
     wants: bool,
-    /// The user keeps it off the GPU, and so its unit.
+    /// The user keeps the member, and with it its unit, off the GPU.
     suspended: bool,
     scheduling: Scheduling,
     cost: Micros,
@@ -51,14 +51,14 @@ struct Member {
 #[derive(Debug, Default)]
 struct Unit {
     members: BTreeMap<TenantId, Member>,
-    /// One of them was preempted since the unit was told to leave.
+    /// A member was preempted since the unit was told to leave.
     preempted: bool,
-    /// What all of them have was there when it was last granted; not of those that have come since.
+    /// All members' memory was resident at the last grant. False once another member has joined since.
     whole: bool,
 }
 
 impl Unit {
-    /// Whoever stands for it: the one that it began with, if that is there.
+    /// The member that stands for the unit: its first tenant, or another if that one has left.
     fn first(&self, number: TenantId) -> Option<TenantId> {
         let first = self.members.contains_key(&number).then_some(number);
         first.or_else(|| self.members.keys().next().copied())
@@ -68,7 +68,7 @@ impl Unit {
         self.members.values().any(|member| member.gate != Gate::Closed)
     }
 
-    /// As urgent as the most urgent, and with what is the most that any of them has.
+    /// The unit is as urgent as its most urgent member. Among the members of that class, the largest weight and the smallest target count.
     fn scheduling(&self) -> Option<Scheduling> {
         let all = || self.members.values().map(|member| member.scheduling);
         let class = all().map(|one| one.class).min()?;
@@ -86,7 +86,7 @@ impl Unit {
     }
 }
 
-/// The arbiter of one GPU, and the units that it decides about.
+/// The arbiter of one GPU, and its units.
 #[derive(Debug)]
 pub struct Scheduler {
     arbiter: Arbiter,
@@ -95,7 +95,7 @@ pub struct Scheduler {
 }
 
 impl Scheduler {
-    /// One without tenants.
+    /// A scheduler without tenants.
     pub fn new(arbiter: Arbiter) -> Self {
         Self { arbiter, units: HashMap::new(), unit_of: HashMap::new() }
     }
@@ -105,12 +105,12 @@ impl Scheduler {
         self.arbiter.tune(quantum, max_wait);
     }
 
-    /// The unit that a tenant is of: itself, if it was never united with another.
+    /// A tenant's unit: the tenant itself, if it was never united with another.
     fn unit(&self, id: TenantId) -> TenantId {
         self.unit_of.get(&id).copied().unwrap_or(id)
     }
 
-    /// All who are of the same unit as this one, or of the unit of this number.
+    /// All members of this tenant's unit, or of the unit with this number.
     pub fn members(&self, id: TenantId) -> Vec<TenantId> {
         match self.units.get(&self.unit(id)) {
             Some(unit) => unit.members.keys().copied().collect(),
@@ -118,33 +118,33 @@ impl Scheduler {
         }
     }
 
-    /// Whether others are of its unit.
+    /// True if the tenant's unit has other members.
     pub fn is_united(&self, id: TenantId) -> bool {
         self.units.get(&self.unit(id)).is_some_and(|unit| unit.members.len() > 1)
     }
 
-    /// Whether two tenants are of one unit.
+    /// True if two tenants are of one unit.
     pub fn are_united(&self, one: TenantId, other: TenantId) -> bool {
         self.unit(one) == self.unit(other)
     }
 
-    /// Whether a tenant's gate is to be open though it may have been preempted before: it is put back first, and nobody waits for
-    /// that.
+    /// True if a tenant's gate should be open though it may have been preempted before: its work is put back first, and no other
+    /// tenant waits for that.
     pub fn is_let_in_at_any_time(&self, id: TenantId) -> bool {
         self.is_corunner(id) || self.state(id) == State::Running && self.gate(id) == Some(Gate::Open)
     }
 
-    /// Whether a tenant was told to leave and has not, be it that its unit stays.
+    /// True if a tenant was told to leave and has not left yet, even if its unit stays.
     pub fn is_to_leave(&self, id: TenantId) -> bool {
         self.state(id) == State::Leaving || self.gate(id) == Some(Gate::Leaving)
     }
 
-    /// Whether a tenant was united with others, who may have left by now.
+    /// True if a tenant was united with others, which may have left by now.
     pub fn is_of_a_unit(&self, id: TenantId) -> bool {
         self.units.contains_key(&self.unit(id))
     }
 
-    /// The gate of one that is of a unit.
+    /// The gate of a unit's member.
     fn gate(&self, id: TenantId) -> Option<Gate> {
         Some(self.units.get(&self.unit(id))?.members.get(&id)?.gate)
     }
@@ -184,27 +184,27 @@ impl Scheduler {
         self.arbiter.is_together()
     }
 
-    /// What a tenant's unit is doing.
+    /// The state of a tenant's unit.
     pub fn state(&self, id: TenantId) -> State {
         self.arbiter.state(self.unit(id))
     }
 
-    /// Those who have the baton.
+    /// The members of the unit that has the baton.
     pub fn holders(&self) -> Vec<TenantId> {
         self.arbiter.holder().map_or(Vec::new(), |unit| self.members(unit))
     }
 
-    /// How long the one that has the baton may rest, in microseconds, because others wait; none if nobody does.
+    /// How long the unit that has the baton may rest, in microseconds, while others wait; none if no other waits.
     pub fn contended(&self) -> Option<Micros> {
         self.arbiter.holder().and_then(|unit| self.arbiter.patience_told(unit))
     }
 
-    /// The one of them that stands for all.
+    /// The member that stands for the unit that has the baton.
     pub fn holder(&self) -> Option<TenantId> {
         self.arbiter.holder().map(|unit| self.first_of(unit))
     }
 
-    /// Whether a tenant stands for its unit, where one is to.
+    /// True if a tenant stands for its unit.
     pub fn stands_for_its_unit(&self, id: TenantId) -> bool {
         self.first_of(self.unit(id)) == id
     }
@@ -218,17 +218,17 @@ impl Scheduler {
         self.arbiter.is_resting(id)
     }
 
-    /// Whether a tenant runs beside those that have the baton.
+    /// True if a tenant co-runs with the tenants that have the baton.
     pub fn is_corunner(&self, id: TenantId) -> bool {
         self.arbiter.is_corunner(self.unit(id))
     }
 
-    /// Whether the user keeps a tenant's unit off the GPU.
+    /// True if the user keeps a tenant's unit off the GPU.
     pub fn is_suspended(&self, id: TenantId) -> bool {
         self.arbiter.is_suspended(self.unit(id))
     }
 
-    /// As [`Arbiter::prospect`], of its unit: who goes before it is a member that stands for its own.
+    /// As [`Arbiter::prospect`], of its unit. The tenant ahead of it is the member that stands for the unit ahead.
     pub fn prospect(&self, id: TenantId, now: Micros) -> Option<Prospect> {
         let prospect = self.arbiter.prospect(self.unit(id), now)?;
         Some(Prospect { ahead: prospect.ahead.map(|unit| self.first_of(unit)), ..prospect })
@@ -254,7 +254,7 @@ impl Scheduler {
         self.arbiter.decided_at()
     }
 
-    /// As [`Arbiter::totals`]: a switch to a unit is one.
+    /// As [`Arbiter::totals`]: a switch to a unit counts once.
     pub fn totals(&self) -> Totals {
         self.arbiter.totals()
     }
@@ -275,12 +275,12 @@ impl Scheduler {
         self.spread(now, decisions)
     }
 
-    /// As [`Arbiter::handle`]. What is about memory (`Ready`, `Resident`, `CannotArrive`, `Stranded`) is about its unit's.
+    /// As [`Arbiter::handle`]. Events about memory (`Ready`, `Resident`, `CannotArrive`, `Stranded`) concern the memory of the whole unit.
     pub fn handle(&mut self, now: Micros, id: TenantId, event: Event) -> Vec<Decision> {
         let number = self.unit(id);
         let state = self.arbiter.state(number);
         let Some(unit) = self.units.get_mut(&number) else {
-            // Nothing is spread that is about somebody alone; but it may be about others too.
+            // A decision about a tenant alone needs no spreading, but some of these decisions may concern other tenants.
             let decisions = self.arbiter.handle(now, id, event);
             return self.spread(now, decisions);
         };
@@ -303,7 +303,7 @@ impl Scheduler {
                 let Some(member) = unit.members.get_mut(&id) else { return Vec::new() };
                 match (state, member.gate) {
                     (State::Running, Gate::Closed) if unit.whole => self.reopen(number, id),
-                    // It waits at a gate that is just being opened, or closed of itself.
+                    // It waits at a gate that is just being opened, or that it is closing itself.
                     (State::Running | State::Corunning, Gate::Open | Gate::Leaving) => Vec::new(),
                     (State::Running | State::Corunning | State::Leaving, _) => {
                         member.wants = true;
@@ -321,7 +321,7 @@ impl Scheduler {
                 member.gate = Gate::Closed;
                 member.wants |= was_preempted;
                 if state == State::Running && member.wants && unit.whole {
-                    // It was asked to leave with the others, which then could not.
+                    // It was asked to leave with the others, but they could not leave.
                     return self.reopen(number, id);
                 }
                 unit.preempted |= was_preempted && state == State::Leaving;
@@ -338,7 +338,7 @@ impl Scheduler {
                 if self.arbiter.state(number) != State::Running {
                     return out;
                 }
-                // It may wait for one of those that have come to it, whose memory has to come for that.
+                // It may wait for a new member, whose memory has to be swapped in for that.
                 if is_whole {
                     out.extend(self.reopen_all(number));
                 } else {
@@ -361,11 +361,11 @@ impl Scheduler {
                 self.tell(now, number, event)
             }
             Event::Unsuspended => {
-                // The user sees all of them suspended, and resumes whichever.
+                // The user sees all members suspended, and may resume any of them.
                 unit.members.values_mut().for_each(|member| member.suspended = false);
                 self.tell(now, number, event)
             }
-            // Others of it may be at work.
+            // Other members may be at work.
             Event::Rests(_) => Vec::new(),
             Event::Ready | Event::CannotArrive | Event::Stranded | Event::Grown | Event::KeepApart(_) => {
                 self.tell(now, number, event)
@@ -373,15 +373,15 @@ impl Scheduler {
         }
     }
 
-    /// From here on the two are of one unit, with all that are of theirs. If it has the baton, it leaves and comes in anew, because
-    /// the memory of those that have come to it may not be there.
+    /// Unites the units of two tenants. If the new unit has the baton, it leaves and is granted anew, because
+    /// the memory of its new members may not be resident.
     pub fn unite(&mut self, now: Micros, one: TenantId, other: TenantId) -> Vec<Decision> {
         if self.are_united(one, other) {
             return Vec::new();
         }
         let (one, other) = (self.form(one), self.form(other));
         let (Some(one), Some(other)) = (one, other) else { return Vec::new() };
-        // Who has the baton keeps it, and who runs beside it is let run until it has left.
+        // The unit that has the baton keeps it, and a unit that co-runs with it runs until it has left.
         let order = |unit: TenantId| match self.arbiter.state(unit) {
             _ if self.arbiter.is_corunner(unit) => 1,
             State::Running | State::Leaving => 0,
@@ -409,7 +409,7 @@ impl Scheduler {
         if was_suspended {
             out.extend(self.tell(now, stays, Event::Suspended));
         }
-        // A unit that runs beside others leaves for that.
+        // A co-running unit leaves for that.
         out.extend(self.tell(now, stays, Event::KeepApart(true)));
         match self.arbiter.state(stays) {
             State::Running => out.extend(self.tell(now, stays, Event::Grown)),
@@ -420,7 +420,7 @@ impl Scheduler {
         out
     }
 
-    /// The unit of a tenant, which may be of itself alone. None if nobody knows it.
+    /// Finds a tenant's unit, or forms one of the tenant alone. None if the arbiter does not know the tenant.
     fn form(&mut self, id: TenantId) -> Option<TenantId> {
         let number = self.unit(id);
         if !self.units.contains_key(&number) {
@@ -452,7 +452,7 @@ impl Scheduler {
         }
     }
 
-    /// One of several has left.
+    /// Updates a unit that one of several members has left.
     fn member_left(&mut self, now: Micros, number: TenantId) -> Vec<Decision> {
         let cost = self.units.get(&number).map_or(0, Unit::cost);
         self.arbiter.set_cost(number, cost);
@@ -468,7 +468,7 @@ impl Scheduler {
         out
     }
 
-    /// If no gate of the unit is open any more, its turn is over.
+    /// Ends the unit's turn if none of its gates is open any more.
     fn end_if_closed(&mut self, now: Micros, number: TenantId) -> Vec<Decision> {
         let is_on = matches!(self.arbiter.state(number), State::Running | State::Corunning | State::Leaving);
         let Some(unit) = self.units.get_mut(&number).filter(|unit| is_on && !unit.is_open()) else { return Vec::new() };
@@ -490,7 +490,7 @@ impl Scheduler {
         vec![Decision::Reopen(id), Decision::Contend(id, self.arbiter.patience_told(number))]
     }
 
-    /// Lets all members in that want to, while their unit has the GPU.
+    /// Lets in all members that want the GPU, while their unit has it.
     fn reopen_all(&mut self, number: TenantId) -> Vec<Decision> {
         let Some(unit) = self.units.get(&number) else { return Vec::new() };
         let waiting = unit.members.iter().filter(|(_, member)| member.gate == Gate::Closed && member.wants);
@@ -498,7 +498,7 @@ impl Scheduler {
         waiting.into_iter().flat_map(|id| self.reopen(number, id)).collect()
     }
 
-    /// Tells these members to leave, if they do not know yet.
+    /// Tells these members to leave, unless they were told already.
     fn revoke(&mut self, number: TenantId, ids: &[TenantId]) -> Vec<Decision> {
         let Some(unit) = self.units.get_mut(&number) else { return Vec::new() };
         let members = unit.members.iter_mut().filter(|(id, member)| ids.contains(id) && member.gate == Gate::Open);
@@ -510,7 +510,7 @@ impl Scheduler {
             .collect()
     }
 
-    /// What is decided about units becomes what is decided about their members.
+    /// Turns decisions about units into decisions about their members.
     fn spread(&mut self, now: Micros, decisions: Vec<Decision>) -> Vec<Decision> {
         if self.units.is_empty() {
             return decisions;

@@ -1,49 +1,49 @@
-//! What extents add up to.
+//! Sums over extents.
 
 use super::extent::{Delivery, Extent, ExtentState};
 use crate::sizes::PerClass;
 
-/// What extents add up to. In bytes, where nothing else is said.
+/// Sums over extents, in bytes unless stated otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// All of them.
+    /// All extents.
     pub bytes: u64,
-    /// What is in the pool only, and nobody copies it.
+    /// Extents that are in the pool only, with no copy under way.
     pub away: u64,
-    /// Of that, what has a frame that waits for it.
+    /// The part of those for which a frame is reserved.
     pub reserved: u64,
-    /// What the tenant cannot use yet: all that is not resident.
+    /// Memory that the tenant cannot use yet: all that is not resident.
     pub missing: u64,
-    /// What stays where it is.
+    /// Memory that stays where it is.
     pub immovable: u64,
-    /// What the tenant has freed, and which is its own until it next leaves the GPU.
+    /// Memory that the tenant has freed, and that stays its own until it next leaves the GPU.
     pub spare: u64,
-    /// How many extents, of each size, can be evicted if their tenant can be.
+    /// The number of extents, of each size, that can be evicted if their tenant can be.
     pub evictable: PerClass,
-    /// How many, of each size, are on the way out.
+    /// The number of extents, of each size, that are leaving.
     pub leaving: PerClass,
-    /// Of how many extents it is not known what they point to.
+    /// The number of extents whose pointers are unknown.
     pub unread: usize,
-    /// How many frames did not reach the tenant.
+    /// The number of frames that did not reach the tenant.
     pub lost: usize,
-    /// How many were sent again, and may not reach it either.
+    /// The number of frames that were sent again, and may not reach it either.
     pub sent_again: usize,
-    /// Of how many the tenant still has a frame mapped that is not its own any more.
+    /// The number of extents at which the tenant still has a lost frame mapped.
     pub left_behind: usize,
 }
 
 impl Counts {
-    /// What is on the GPU, whole or in part, in bytes.
+    /// Bytes of the extents that are on the GPU, as a whole or in part.
     pub fn here(&self) -> u64 {
         self.bytes - self.away
     }
 
-    /// What the tenant's program uses, in bytes.
+    /// Bytes that the tenant's program uses.
     pub fn used(&self) -> u64 {
         self.bytes - self.spare
     }
 
-    /// What one extent counts for.
+    /// The counts of one extent.
     pub(super) fn of(extent: &Extent) -> Self {
         let (bytes, state) = (extent.class.bytes(), extent.state);
         let if_so = |so: bool| if so { bytes } else { 0 };
@@ -70,14 +70,14 @@ impl Counts {
         counts
     }
 
-    /// Both together.
+    /// The sum of both.
     #[must_use]
     pub fn plus(mut self, other: &Self) -> Self {
         self.each(other, |a, b| *a += b, |a, b| *a += b);
         self
     }
 
-    /// Without what was part of it.
+    /// The counts without a part of them.
     #[must_use]
     pub fn less(mut self, part: &Self) -> Self {
         self.each(part, |a, b| *a -= b, |a, b| *a -= b);

@@ -1,4 +1,4 @@
-//! One extent: where it is, what is known of its contents, and what has to be copied when it moves.
+//! One extent: its place, the known facts about its contents, and the parts to copy when it moves.
 
 use std::ops::Range;
 
@@ -7,44 +7,44 @@ use baton_contract::memory::{GRANULE, SizeClass};
 use crate::arena::{FrameId, Keepsake};
 use crate::pool::Run;
 
-/// The size of a page, by which contents are known and compared.
+/// The size of a page, the unit in which contents are known and compared.
 pub const PAGE: u64 = GRANULE;
 
-/// After so many times, changes are taken for granted.
+/// After this many changes in a row, the next change is assumed.
 pub(super) const OFTEN_DIRTY: u8 = 3;
 
-/// What is known of a page.
+/// The known facts about a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Page {
-    /// The digest: equal for pages of equal contents, and different for others as good as surely.
+    /// The digest. Pages of equal contents have equal digests; other pages almost certainly have different ones.
     pub digest: [u64; 2],
-    /// Whether all of it is zero. Not a guess by the digest.
+    /// True if the whole page is zero. This is not a guess by the digest.
     pub zero: bool,
 }
 
-/// Whether a tenant has got the frame that is reserved for an extent.
+/// The delivery to a tenant of the frame that is reserved for an extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delivery {
-    /// It was sent, and there is no reason to doubt that it came.
+    /// The frame was sent, and there is no reason to doubt that it came.
     Sent,
-    /// It did not come.
+    /// The frame did not come.
     Lost,
-    /// It was sent again, and whether it came is not known yet.
+    /// The frame was sent again, and may or may not have come.
     SentAgain,
 }
 
-/// What a frame holds that an extent is to have.
+/// The contents of a frame that an extent gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holds {
-    /// Anything: all of it is overwritten.
+    /// Anything: the frame is overwritten as a whole.
     Nothing,
     /// Zeros.
     Zeros,
-    /// What the extent holds, because nobody else has had the frame since.
+    /// The extent's contents, because no other extent has had the frame since.
     Contents,
 }
 
-/// Where an extent is.
+/// The place of an extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExtentState {
     /// In a frame that the tenant has mapped.
@@ -54,34 +54,34 @@ pub enum ExtentState {
     },
     /// On the way out.
     Leaving {
-        /// From where.
+        /// The frame that it leaves.
         frame: FrameId,
-        /// What has to be copied has been.
+        /// All necessary pages were copied.
         copied: bool,
-        /// The tenant has unmapped it.
+        /// The tenant has unmapped the frame.
         unmapped: bool,
         /// All of the contents are in the frame.
         whole: bool,
     },
     /// In the pool.
     Host,
-    /// In the pool; the tenant has a frame for it, or is about to, without access.
+    /// In the pool. The tenant has a frame for it, or will get one, without access.
     Reserved {
         /// Which.
         frame: FrameId,
-        /// What is in it.
+        /// The frame's contents.
         holds: Holds,
-        /// Whether it came.
+        /// The delivery of the frame.
         delivery: Delivery,
     },
     /// In the pool, being copied to a frame.
     Arriving {
         /// Which.
         frame: FrameId,
-        /// The tenant has not got it.
+        /// The tenant has not got the frame.
         lost: bool,
     },
-    /// In the pool and a frame, which the tenant is mapping.
+    /// In the pool and in a frame, which the tenant is mapping.
     Mapping {
         /// Which.
         frame: FrameId,
@@ -101,22 +101,22 @@ impl ExtentState {
         }
     }
 
-    /// Whether its contents are in the pool only, and nobody copies them.
+    /// True if its contents are in the pool only, and no copy is under way.
     pub fn is_away(&self) -> bool {
         matches!(self, Self::Host | Self::Reserved { .. })
     }
 
-    /// Whether that can be changed now, as far as the tenant is concerned.
+    /// True if the extent can come to the GPU now, as far as the tenant is concerned.
     pub fn can_come(&self) -> bool {
         matches!(self, Self::Host | Self::Reserved { delivery: Delivery::Sent, .. })
     }
 
-    /// Whether the tenant may have it mapped: it may have said so on its other socket.
+    /// True if the tenant may have it mapped: the tenant may have said so on its other socket.
     pub(super) fn may_be_mapped(&self) -> bool {
         matches!(self, Self::Resident { .. } | Self::Mapping { .. })
     }
 
-    /// Whether the tenant has it mapped and its contents are there.
+    /// True if the tenant has it mapped and its contents are there.
     pub fn is_resident(&self) -> bool {
         matches!(self, Self::Resident { .. })
     }
@@ -127,15 +127,15 @@ impl ExtentState {
 pub(super) struct Backing {
     /// Its room; none if all of it is zeros.
     pub(super) runs: Vec<Run>,
-    /// What is in it, page by page; empty if nobody has looked.
+    /// Its contents, page by page; empty if they were not scanned.
     pub(super) pages: Vec<Page>,
-    /// What was in it before, if it was filled without a look.
+    /// Its earlier contents, if it was filled without a scan.
     pub(super) before: Vec<Page>,
-    /// Whether that is what the extent holds now. If not, it is only good for comparing.
+    /// True if the backing equals the extent's present contents. If not, it serves only for comparison.
     pub(super) current: bool,
 }
 
-/// What the GPU found in an extent's contents, and which still holds.
+/// The GPU's findings about an extent's contents, as long as they hold.
 #[derive(Debug)]
 pub(super) struct Contents {
     pub(super) pages: Vec<Page>,
@@ -143,10 +143,10 @@ pub(super) struct Contents {
     pub(super) pointers: Option<Vec<u64>>,
 }
 
-/// What has to be copied of an extent that leaves.
+/// The parts of a leaving extent to copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Copies {
-    /// It has to be scanned before.
+    /// Not known before a scan.
     Unknown,
     /// Nothing.
     Nothing,
@@ -154,7 +154,7 @@ pub enum Copies {
     Parts(Vec<Range<u64>>),
 }
 
-/// What of an extent comes in how: offsets in bytes.
+/// The parts of an extent by the way in which they come in: offsets in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Arrival {
     /// Out of its backing.
@@ -173,23 +173,23 @@ pub struct Extent {
     pub(super) backing: Option<Backing>,
     /// Known since the tenant could last write.
     pub(super) contents: Option<Contents>,
-    /// It held nothing but zeros when it was last looked at.
+    /// It held nothing but zeros at the last scan.
     pub(super) zero: bool,
-    /// How often in a row most of it had changed when it left.
+    /// The number of times in a row that most of it had changed when it left.
     pub(super) dirty: u8,
     /// Others can reach it: it stays where it is.
     pub(super) immovable: bool,
     /// Other tenants have it too.
     pub(super) shared: bool,
-    /// Which of its pages the tenant has freed; empty if none.
+    /// Marks the pages that the tenant has freed; empty if none.
     pub(super) spare: Vec<bool>,
-    /// A frame that the tenant still has mapped here though it is not its own any more: it was taken, because the tenant did not answer.
+    /// A frame that the tenant has lost and still has mapped here: it was taken because the tenant was unresponsive.
     pub(super) left_behind: Option<FrameId>,
-    /// The frame that it has left last, if it is in the pool: its contents are there too as long as the frame is kept.
+    /// The last frame that it left, if the extent is in the pool. Its contents are there too as long as the frame is kept.
     pub(super) kept: Option<(FrameId, Keepsake)>,
 }
 
-/// Joins the pages that are wanted to parts as long as possible.
+/// Joins the wanted pages into parts as long as possible.
 pub(super) fn parts(wanted: impl Iterator<Item = bool>) -> Vec<Range<u64>> {
     let mut parts: Vec<Range<u64>> = Vec::new();
     for (at, wanted) in wanted.enumerate() {
@@ -209,7 +209,7 @@ pub fn not_zero(pages: &[Page]) -> Vec<Range<u64>> {
 }
 
 impl Extent {
-    /// Where it is in its tenant's process.
+    /// Its address in its tenant's process.
     pub fn at(&self) -> u64 {
         self.at
     }
@@ -219,48 +219,48 @@ impl Extent {
         self.class
     }
 
-    /// Where it is.
+    /// Its state.
     pub fn state(&self) -> ExtentState {
         self.state
     }
 
-    /// Whether it stays where it is.
+    /// True if it stays where it is.
     pub fn is_immovable(&self) -> bool {
         self.immovable
     }
 
-    /// Whether it can be evicted, if its tenant can be.
+    /// True if it can be evicted, if its tenant can be.
     pub fn is_evictable(&self) -> bool {
         self.state.is_resident() && !self.immovable
     }
 
-    /// Whether it has a frame, and is not on its way.
+    /// True if it has a frame, and is not on its way.
     pub fn is_here(&self) -> bool {
         matches!(self.state, ExtentState::Resident { .. } | ExtentState::Reserved { .. })
     }
 
-    /// Whether it is known what it holds now.
+    /// True if a scan's result for its present contents is known.
     pub fn is_scanned(&self) -> bool {
         self.contents.is_some()
     }
 
-    /// Whether a scan has found that it holds nothing but zeros now.
+    /// True if a scan has found that it holds nothing but zeros now.
     pub fn is_zero(&self) -> bool {
         self.is_scanned() && self.was_zero()
     }
 
-    /// What it points to: multiples of 2 MiB; none if that is not known, or too much to list.
+    /// The addresses that it points to, as multiples of 2 MiB; none if they are unknown, or too many to list.
     pub fn pointers(&self) -> Option<&[u64]> {
         self.contents.as_ref()?.pointers.as_deref()
     }
 
-    /// Whether it held nothing but zeros when that was last known: then it costs little to have it go and come.
+    /// True if it held nothing but zeros at the last scan: then it is cheap to evict and to swap in.
     pub fn was_zero(&self) -> bool {
         self.zero
     }
 
-    /// The frame that has its contents, if they can be looked at there. Also while it leaves, unseen because it was often dirty; but not
-    /// a frame that was only reserved for it, which holds something else.
+    /// The frame that has its contents, if they can be scanned there. This includes an extent that leaves unscanned because it was often
+    /// dirty, but not a frame that was only reserved, which holds other contents.
     pub fn frame_of_contents(&self) -> Option<FrameId> {
         match self.state {
             ExtentState::Resident { frame } | ExtentState::Leaving { frame, whole: true, .. } => Some(frame),
@@ -268,38 +268,38 @@ impl Extent {
         }
     }
 
-    /// The frame that its tenant still has mapped there though it is not its own any more.
+    /// The frame that its tenant has lost and still has mapped there.
     pub fn left_behind(&self) -> Option<FrameId> {
         self.left_behind
     }
 
-    /// Whether it comes back to the frame that its tenant was left with, and still has mapped.
+    /// True if it comes back to the frame that its tenant was left with, and still has mapped.
     pub fn comes_in_place(&self) -> bool {
         let comes = matches!(self.state, ExtentState::Reserved { .. } | ExtentState::Arriving { .. });
         comes && self.left_behind.is_some_and(|frame| self.state.frame() == Some(frame))
     }
 
-    /// Whether the tenant may have something mapped there, in its own frame or in one that was.
+    /// True if the tenant may have a frame mapped there: its own, or one that it has lost.
     pub(super) fn may_be_mapped(&self) -> bool {
         self.state.may_be_mapped() || self.left_behind.is_some()
     }
 
-    /// Whether its contents are in its frame already, though it is in the pool.
+    /// True if its contents are in its frame already, though it is in the pool.
     pub fn is_in_frame(&self) -> bool {
         matches!(self.state, ExtentState::Reserved { holds: Holds::Contents, .. })
     }
 
-    /// The frame that it has left last, if its contents may still be there.
+    /// The last frame that it left, if its contents may still be there.
     pub fn kept(&self) -> Option<(FrameId, Keepsake)> {
         self.kept
     }
 
-    /// Its room in the pool: nothing, if it holds nothing but zeros.
+    /// Its room in the pool: empty if it holds nothing but zeros.
     pub fn runs(&self) -> Option<&[Run]> {
         self.backing.as_ref().map(|backing| &backing.runs[..])
     }
 
-    /// How much its room in the pool saves when it leaves: nothing is copied that has not changed.
+    /// Grades how much its room in the pool saves when it leaves: unchanged pages are not copied.
     pub fn saved_by_backing(&self) -> u8 {
         match &self.backing {
             Some(backing) if self.dirty < OFTEN_DIRTY => 1 + u8::from(backing.current),
@@ -307,7 +307,7 @@ impl Extent {
         }
     }
 
-    /// The same, from one that is no more.
+    /// Gives away the room in the pool of a removed extent.
     pub fn into_runs(self) -> Vec<Run> {
         self.backing.map_or(Vec::new(), |backing| backing.runs)
     }
@@ -320,47 +320,47 @@ impl Extent {
         self.spare.get(page).is_some_and(|spare| *spare)
     }
 
-    /// Whether what a page holds is worth nothing: its tenant has freed it, and nobody else has it.
+    /// True if a page's contents are worthless: its tenant has freed the page, and no other tenant shares it.
     fn is_worthless(&self, page: usize) -> bool {
         !self.shared && self.is_spare(page)
     }
 
-    /// What of it the tenant has freed, in bytes.
+    /// Bytes of it that the tenant has freed.
     pub fn spare_bytes(&self) -> u64 {
         self.spare.iter().filter(|spare| **spare).count() as u64 * PAGE
     }
 
-    /// Whether some of it comes in as zeros.
+    /// True if some of it comes in as zeros.
     pub fn has_zeros(&self) -> bool {
         (0..self.pages()).any(|page| self.comes_as_zeros(page))
     }
 
-    /// What is spare was not copied out: in the pool stands anything.
+    /// True if a page comes in as zeros. Spare pages were not copied out: their room in the pool holds anything.
     fn comes_as_zeros(&self, page: usize) -> bool {
         let known = || self.backing.as_ref()?.pages.get(page);
         self.is_worthless(page) || known().is_some_and(|page| page.zero)
     }
 
-    /// What will be in its backing when these pages have been copied there: what is spare has not, and comes back as zeros.
+    /// The contents of its backing after these pages are copied there. Spare pages are not copied, and come back as zeros.
     pub(super) fn as_copied(&self, mut pages: Vec<Page>) -> Vec<Page> {
         let spare = pages.iter_mut().enumerate().filter(|(at, _)| self.is_worthless(*at));
         spare.for_each(|(_, page)| *page = Page { digest: [0, 0], zero: true });
         pages
     }
 
-    /// Of each of these pages, which it holds now, whether its place in the pool lacks that.
+    /// Tells for each of these pages, its present contents, whether its room in the pool lacks it.
     fn lacking<'a>(&'a self, pages: &'a [Page]) -> impl Iterator<Item = bool> + 'a {
         let known = self.backing.as_ref().map_or(&[][..], |backing| &backing.pages);
         let lacks = |(at, page): (usize, &Page)| !page.zero && known.get(at) != Some(page) && !self.is_worthless(at);
         pages.iter().enumerate().map(lacks)
     }
 
-    /// Whether its place in the pool lacks some of what these pages hold.
+    /// True if its room in the pool lacks any of these pages.
     pub fn differs(&self, pages: &[Page]) -> bool {
         self.lacking(pages).any(|lacks| lacks)
     }
 
-    /// What has to be copied out of it, if it leaves now. Without scans, everything that may have changed.
+    /// The parts to copy out if it leaves now. Without scans, these are all parts that may have changed.
     pub fn copies(&self, scans: bool) -> Copies {
         let everything = || Copies::Parts(parts((0..self.pages()).map(|page| !self.is_worthless(page))));
         if self.backing.as_ref().is_some_and(|backing| backing.current) {
@@ -377,14 +377,14 @@ impl Extent {
         }
     }
 
-    /// What has to be copied into it, if it comes now into a frame of which it is not known what that holds.
+    /// The parts to copy in if it comes now into a frame with unknown contents.
     pub fn arrival(&self) -> Arrival {
         let zero = |at| self.comes_as_zeros(at);
         let pages = 0..self.pages();
         Arrival { copied: parts(pages.clone().map(|at| !zero(at))), zeros: parts(pages.map(zero)) }
     }
 
-    /// Counts whether most of it had changed.
+    /// Counts one more change in a row if most of it had changed, and otherwise starts again at zero.
     pub(super) fn count_changes(&mut self) {
         let (Some(contents), Some(backing)) = (&self.contents, &self.backing) else { return };
         let known = if backing.before.is_empty() { &backing.pages } else { &backing.before };
@@ -395,7 +395,7 @@ impl Extent {
         self.dirty = if 2 * changed > contents.pages.len() { self.dirty.saturating_add(1) } else { 0 };
     }
 
-    /// From here on the tenant may write to it.
+    /// Notes that the tenant may write to it from now on.
     pub(super) fn may_change(&mut self) {
         self.contents = None;
         if let Some(backing) = &mut self.backing {

@@ -1,4 +1,5 @@
-//! Whatever pieces one has that does not answer, and however others' memory is cut: they can have all of it, or a stated bound less.
+//! Other tenants can have all the memory of an unresponsive tenant, or a stated bound less, for all sizes of its pieces and all
+//! ways in which their own memory is cut.
 
 use proptest::prelude::*;
 
@@ -6,12 +7,12 @@ use super::*;
 use crate::arena::{Arena, Owner};
 use crate::sizes::{AtHand, PerClass, bytes_of, count};
 
-/// A piece of what one has that does not answer.
+/// A piece of an unresponsive tenant's memory.
 #[derive(Clone, Copy, Debug)]
 enum Piece {
     /// It can be copied out.
     There,
-    /// That is done; it is still mapped.
+    /// It was copied out, and is still mapped.
     Held,
     /// It stays where it is.
     Pinned,
@@ -53,14 +54,14 @@ fn part() -> impl Strategy<Value = Part> {
 /// The books of an arena with such pieces, and of a waiter's extents.
 struct Books {
     arena: Arena,
-    /// What the one that does not answer has there.
+    /// The unresponsive tenant's pieces there.
     there: PerClass,
     waiter: Extents,
 }
 
 const LARGEST: SizeClass = SizeClass::ALL[3];
 const SLAB: u64 = 64 << 20;
-/// The parts that are cut together are no longer than that.
+/// The longest part that is cut as one.
 const MOST: u64 = 512 << 20;
 
 fn page(zero: bool) -> Page {
@@ -105,7 +106,7 @@ impl Books {
         Self { arena, there, waiter }
     }
 
-    /// An extent of the waiter's goes to the host.
+    /// Moves an extent of the waiter to the host.
     fn leave(&mut self, id: ExtentId) {
         let extent = self.waiter.get(id).expect("it is there");
         let runs = (!extent.was_zero()).then_some(Run { at: extent.at(), bytes: extent.class().bytes() });
@@ -128,7 +129,8 @@ impl Books {
         count(away.map(|(_, extent)| extent.class()))
     }
 
-    /// Cuts what the waiter lacks as the server does. Says how many are to come as they are, if all can come, and after how many steps.
+    /// Cuts the memory that the waiter lacks as the server does. Returns the number of pieces that come as they are, if all can come, and
+    /// the number of steps.
     fn fit(&mut self) -> (Option<PerClass>, usize) {
         let mut steps = 0;
         loop {
@@ -151,7 +153,7 @@ impl Books {
         }
     }
 
-    /// How long the rows are in which the waiter's memory lies, as it is cut, in bytes.
+    /// The lengths of the rows in which the waiter's memory lies, as it is cut, in bytes.
     fn rows(&self) -> Vec<u64> {
         let mut rows: Vec<(u64, u64)> = Vec::new();
         for id in self.waiter.by_address.values() {
@@ -177,7 +179,7 @@ proptest! {
         let (at_hand, rows) = (books.at_hand(), books.rows());
         let all: u64 = rows.iter().sum();
         let away = bytes_of(&books.needed());
-        // What can be had in any size, with what the waiter has.
+        // The memory that is available in any size, with the waiter's own.
         let any = at_hand.any + all - away;
         let largest = SizeClass::ALL.iter().rev().find(|class| at_hand.as_it_is[class.index()] > 0);
         let rest = largest.map_or(0, |class| class.bytes() - PAGE);
@@ -191,7 +193,7 @@ proptest! {
                 "{} of {} away, {:?}", away, all, at_hand
             ),
             Some(share) => {
-                // Those that come as they are leave enough for all others, in whatever order they come.
+                // The pieces that come as they are leave enough for all others, in any order.
                 let (at_hand, needed) = (books.at_hand(), books.needed());
                 prop_assert!(share.iter().zip(at_hand.as_it_is).all(|(share, has)| *share <= has));
                 let others: PerClass = std::array::from_fn(|class| needed[class] - share[class]);

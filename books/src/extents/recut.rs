@@ -1,5 +1,5 @@
-//! Memory on the host has no frames, so that it can be cut into extents anew: neighbours become one, because mapping costs by the
-//! handle, and what the tenant has freed meanwhile is no more. Or they become what there are frames for.
+//! Memory on the host has no frames, so it can be cut into extents anew. Neighbours become one extent, because mapping costs by the
+//! handle, and pages that the tenant has freed meanwhile are dropped. Or the extents are cut to fit the available frames.
 
 use std::ops::Range;
 
@@ -11,41 +11,41 @@ use super::{Extents, Run};
 use crate::arena::{FrameId, Keepsake};
 use crate::sizes::{PerClass, Stock};
 
-/// How extents are cut into pieces that are had as they are.
+/// A way to cut extents into pieces that are available as they are.
 #[derive(Debug)]
 pub struct Fit {
     plans: Vec<Plan>,
-    /// How many pieces of each class are to be had so.
+    /// The number of pieces of each class that are used as they are.
     pub as_it_is: PerClass,
 }
 
-/// So much is cut at a time at most, in bytes.
+/// The most that is cut at a time, in bytes.
 const MOST: u64 = 512 << 20;
 const _: () = assert!(MOST / PAGE <= MAX_RECUT as u64, "one message tells of it");
 
-/// What was cut anew.
+/// The result of a recut.
 #[derive(Debug, Default)]
 pub struct Recut {
-    /// Extents that are no more.
+    /// Extents that are gone.
     pub gone: Vec<ExtentId>,
-    /// Those that take their place, with address and size, and what they are made of.
+    /// Extents that take their place, each with its address, its size and the extents that it is made of.
     pub now: Vec<(ExtentId, u64, SizeClass, Vec<ExtentId>)>,
-    /// What is no longer needed of the pool.
+    /// Room in the pool that is no longer needed.
     pub freed: Vec<Run>,
-    /// Frames that were kept for those that are no more.
+    /// Frames that were kept for extents that are gone.
     pub let_go: Vec<(FrameId, Keepsake)>,
 }
 
-/// What extents on the host have to have in common to become one.
+/// Properties that extents on the host have to share to become one.
 #[derive(PartialEq, Eq)]
 struct Known {
-    /// Whether it has room in the pool: what holds zeros only has none.
+    /// True if it has room in the pool: an extent that holds only zeros has none.
     room: bool,
     contents: bool,
     pages: bool,
 }
 
-/// Extents that lie side by side, and how they are to be cut: which of their pages are used, and the pieces that these become.
+/// Extents that lie side by side, and the way to cut them: the used pages, and the pieces that these become.
 #[derive(Debug)]
 struct Plan {
     gone: Vec<ExtentId>,
@@ -54,8 +54,8 @@ struct Plan {
 }
 
 impl Extents {
-    /// Cuts what is on the host into as few extents as possible, none larger than `largest`, without what is spare. Those that are
-    /// larger already stay as they are if all of them is used. No run of the pool crosses from one `slab` into the next.
+    /// Cuts the memory on the host into as few extents as possible, none larger than `largest`, without spare pages. Extents that are
+    /// larger already stay as they are if they have no spare pages. No run of the pool crosses from one `slab` into the next.
     pub fn recut(&mut self, largest: SizeClass, slab: u64) -> Vec<Recut> {
         let is_wanted = |extent: &Extent| extent.class <= largest || !extent.spare.is_empty();
         let neighbours = self.neighbours(|_, extent| extent.known().filter(|_| is_wanted(extent)));
@@ -66,8 +66,9 @@ impl Extents {
         plans.into_iter().map(|plan| self.cut(plan, slab)).collect()
     }
 
-    /// How as much of it becomes pieces of the stock as has to; what is cut with that becomes as few extents as possible, none larger
-    /// than `largest`. None if that is not enough. What is not on the host can be cut too if it `may_leave`, and has to have left before.
+    /// Finds a cut that turns as much memory as necessary into pieces of the stock. The rest of the cut memory becomes as few extents
+    /// as possible, none larger than `largest`. None if the stock cannot be used enough. Extents outside the host can be cut too if they
+    /// `may_leave`, but have to leave first.
     pub fn fit(&self, stock: Stock, largest: SizeClass, may_leave: impl Fn(ExtentId, &Extent) -> bool) -> Option<Fit> {
         let can_be = |id, extent: &Extent| {
             let can_leave = extent.is_here() && !extent.immovable && !extent.shared && extent.left_behind.is_none();
@@ -75,7 +76,7 @@ impl Extents {
         };
         let bytes_here = |extent: &Extent| if extent.is_here() { extent.class.bytes() } else { 0 };
         let mut neighbours = self.neighbours(can_be);
-        // Of what is here as little as possible leaves.
+        // As little as possible of the memory on the GPU leaves.
         neighbours.sort_by_key(|ids| ids.iter().map(|id| bytes_here(&self.all[id])).sum::<u64>());
         stock.tries().find_map(|mut stock| {
             let mut plans = Vec::new();
@@ -88,8 +89,8 @@ impl Extents {
         })
     }
 
-    /// Cuts it so, if all of it is on the host. `room` gives some of the pool: what holds zeros has none, and needs it where it is cut
-    /// with what has. None if there is not enough.
+    /// Carries out a cut whose extents are all on the host. `room` takes room in the pool for extents that hold zeros: they have none,
+    /// and need it if they are cut together with extents that have some. None if the pool has not enough.
     pub fn cut_to_fit(
         &mut self,
         fit: Fit,
@@ -111,7 +112,7 @@ impl Extents {
         Some(fit.plans.into_iter().map(|plan| self.cut(plan, slab)).collect())
     }
 
-    /// Extents that lie side by side and are alike; not those of which `alike` says nothing.
+    /// Finds extents that lie side by side and are alike. Extents for which `alike` gives none are left out.
     fn neighbours<T: PartialEq>(&self, alike: impl Fn(ExtentId, &Extent) -> Option<T>) -> Vec<Vec<ExtentId>> {
         let mut neighbours: Vec<Vec<ExtentId>> = Vec::new();
         let mut last: Option<(u64, u64, T)> = None;
@@ -179,7 +180,7 @@ impl Fit {
 }
 
 impl Extent {
-    /// How much is known of its contents, if it is on the host with them and can be cut.
+    /// The properties by which it can be cut, if it is on the host with its contents and can be cut.
     fn known(&self) -> Option<Known> {
         let backing = self.backing.as_ref().filter(|backing| backing.current)?;
         let is_away = self.state == ExtentState::Host && !self.immovable && !self.shared && self.left_behind.is_none();
@@ -191,18 +192,18 @@ impl Extent {
     }
 }
 
-/// A page of which nothing is known but that it is in the pool: whatever it is found to hold is something else.
+/// A page of unknown contents in the pool: it differs from every page that a scan finds.
 pub(super) const UNKNOWN: Page = Page { digest: [u64::MAX; 2], zero: false };
 
-/// Neighbours on the host as if they were one, page by page.
+/// Neighbours on the host, taken as one, page by page.
 struct Whole {
     slab: u64,
-    /// Where each page is in the pool.
+    /// The place of each page in the pool.
     runs: Vec<u64>,
-    /// What is known of each page of the backing, and of the contents; empty if nothing.
+    /// The known facts about each page of the backing, and of the contents; empty if there are none.
     backing: Vec<Page>,
     contents: Vec<Page>,
-    /// Where the pages of each extent end.
+    /// The end of each extent's pages.
     ends: Vec<usize>,
 }
 
@@ -242,7 +243,7 @@ impl Whole {
         runs
     }
 
-    /// Which of the old ones have some of these pages.
+    /// Finds the old extents that have some of these pages.
     fn parts_of(&self, old: &[(ExtentId, Extent)], pages: &Range<usize>) -> Vec<usize> {
         let overlaps = |at: &usize| {
             let end = self.ends[*at];

@@ -121,7 +121,7 @@ fn what_is_spare_is_not_in_the_pool_and_comes_back_as_zeros() {
     let arrival = extents.get(id).expect("it is there").arrival();
     let spare: Vec<_> = std::iter::once(PAGE..2 * PAGE).collect();
     assert_eq!((arrival.copied, &arrival.zeros), (rest, &spare));
-    // It is used again, and happens to hold what it did.
+    // It is used again, and happens to hold the same contents.
     assert!(extents.reserve(id, FrameId(2), Holds::Nothing) && extents.arrive(id).is_some());
     assert_eq!(extents.arrived(id), Arrived::Map);
     extents.mapped(id, true);
@@ -130,7 +130,7 @@ fn what_is_spare_is_not_in_the_pool_and_comes_back_as_zeros() {
     assert_eq!(copied(extents.get(id).expect("it is there"), true), Some(spare));
 }
 
-/// Something that happens to the extent at this place, whether it makes sense then or not.
+/// An event of the extent at this place, sensible or not.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Add(usize),
@@ -151,14 +151,14 @@ enum Step {
     GiveUpBacking,
     Scanned(bool),
     MayChange,
-    /// Of the pages of two extents the one at this place, and so many more.
+    /// The page at this place among those of two extents, and so many more.
     Spare {
         page: u64,
         pages: u64,
         spare: bool,
     },
     Recut(usize),
-    /// Into so many pieces of each of two sizes, so many bytes of it at least.
+    /// Cut at least so many bytes into so many pieces of each of two sizes.
     Fit([usize; 2], u64),
 }
 
@@ -189,7 +189,7 @@ fn step() -> impl Strategy<Value = Step> {
 /// Slabs of the pool, in bytes.
 const SLAB: u64 = 64 * PAGE;
 
-/// Where the pages of extents are in the pool that are on the host, by address, without those that are spare; and what is known.
+/// The places in the pool of all pages on the host, by address, without spare ones; and the known facts about each.
 fn on_host(extents: &Extents) -> BTreeMap<u64, (u64, Option<Page>, Option<Page>)> {
     let mut pages = BTreeMap::new();
     for (_, extent) in extents.iter().filter(|(_, extent)| extent.state == ExtentState::Host) {
@@ -216,7 +216,7 @@ proptest! {
         let mut extents = Extents::default();
         let (mut frames, mut lent) = (0, 0usize);
         let (mut next_address, mut next_run) = (0, 0);
-        // Which extent's contents are in a frame.
+        // The extent whose contents are in each frame.
         let mut complete = HashMap::new();
         let keepsake = {
             let mut arena = Arena::new(1 << 30);
@@ -236,7 +236,7 @@ proptest! {
             let had = extents.get(id).and_then(|extent| extent.state().frame());
             match step {
                 Step::Add(class) => {
-                    // Mostly beside each other.
+                    // Most extents lie beside each other.
                     next_address += if at == 0 { PAGE } else { 0 };
                     extents.add(next_address, SizeClass::ALL[class], frame());
                     next_address += SizeClass::ALL[class].bytes();
@@ -349,7 +349,7 @@ proptest! {
             let ends: Vec<_> = extents.by_address.iter().map(|(at, id)| (*at, at + extents.all[id].class.bytes())).collect();
             prop_assert!(ends.windows(2).all(|pair| pair[0].1 <= pair[1].0), "no two lie in the same place");
             prop_assert_eq!(*extents.counts(), extents.recounted());
-            // A frame is neither lost nor made up, whatever is asked for.
+            // No request loses a frame or makes one up.
             let with_frames = extents.iter().filter(|(_, extent)| extent.state().frame().is_some()).count();
             prop_assert_eq!(with_frames, lent);
             let mut all: Vec<_> = extents.iter().filter_map(|(_, extent)| extent.state().frame()).collect();
@@ -360,7 +360,7 @@ proptest! {
     }
 }
 
-/// One that is in the pool, and has left this frame.
+/// Adds an extent that is in the pool, and has left this frame.
 fn left(extents: &mut Extents) -> ExtentId {
     let id = extents.add(0, CLASS, FrameId(1));
     let runs = vec![Run { at: 0, bytes: CLASS.bytes() }];

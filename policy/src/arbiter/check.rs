@@ -1,4 +1,4 @@
-//! What the indices answer, compared with what follows from looking at every tenant: in debug builds, after each decision.
+//! Debug builds compare the indices' answers with a scan of every tenant, after each decision.
 
 use std::cmp::Reverse;
 
@@ -6,11 +6,11 @@ use super::tenant::Role;
 use super::waiting::{Entry, Standing, Which};
 use super::{Arbiter, Class, Micros, TenantId};
 
-/// Those that wait, one by one.
+/// The waiting tenants, one by one.
 struct Waiters<'a> {
     arbiter: &'a Arbiter,
     entries: Vec<Entry>,
-    /// Somebody urgent has waited through a turn of one that had waited for too long.
+    /// An urgent tenant has waited through a turn of a tenant that had waited for too long.
     is_passed_over: bool,
 }
 
@@ -42,7 +42,7 @@ impl Arbiter {
 }
 
 impl Waiters<'_> {
-    /// When it will have waited for too long.
+    /// The time at which it will have waited for too long.
     fn end_of_wait(&self, entry: &Entry) -> Option<Micros> {
         let yields = entry.class != Class::Latency && self.is_passed_over;
         let end = entry.wait.since.saturating_add(self.arbiter.max_wait);

@@ -1,4 +1,4 @@
-//! Tenants that run beside the one that has the baton.
+//! Tenants that co-run with the holder of the baton.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,14 +11,14 @@ use super::{Arbiter, Decision, Event, Micros, State, TenantId};
 
 #[derive(Debug)]
 struct Corunner {
-    /// How long it was at work, and since when it is.
+    /// The time for which it was at work, and the time since which it is.
     worked: Micros,
     working: Option<Micros>,
     /// It was told to leave.
     leaving: bool,
-    /// And that it no longer is one, which it may be again if it could not.
+    /// It was also told that it no longer is a corunner. It may become one again if it could not leave.
     told: bool,
-    /// How often it could not be drained, and when it is told again.
+    /// The number of times that it could not be drained, and the time at which it is told again.
     failures: u32,
     not_before: Micros,
 }
@@ -29,16 +29,16 @@ impl Corunner {
     }
 }
 
-/// All of them.
+/// All corunners.
 #[derive(Debug, Default)]
 pub(super) struct Corunners {
-    /// Whether all tenants' memory fits together; and whether it did at the last decision.
+    /// True if all tenants' memory fits together; and the same at the last decision.
     welcome: bool,
     was_welcome: bool,
     list: BTreeMap<TenantId, Corunner>,
-    /// Those about which something has changed since the last decision.
+    /// Corunners that have changed since the last decision.
     changed: BTreeSet<TenantId>,
-    /// Those that are to leave and could not be drained, and when they are told again.
+    /// Corunners that have to leave and could not be drained, and the time at which each is told again.
     again: BTreeSet<(Micros, TenantId)>,
 }
 
@@ -65,14 +65,14 @@ impl Corunners {
         self.again.remove(&(corunner.not_before, id));
     }
 
-    /// Whether it may stay is asked at the next decision.
+    /// Lets the next decision check whether the corunner may stay.
     pub(super) fn review(&mut self, id: TenantId) {
         if self.has(id) {
             self.changed.insert(id);
         }
     }
 
-    /// Those of whom it is to be asked now whether they may stay.
+    /// The corunners to check now.
     fn due(&mut self, now: Micros) -> BTreeSet<TenantId> {
         let mut due = std::mem::take(&mut self.changed);
         if std::mem::replace(&mut self.was_welcome, self.welcome) != self.welcome {
@@ -85,13 +85,13 @@ impl Corunners {
         due
     }
 
-    /// When a corunner is told to leave, or told again because it could not be drained.
+    /// The time at which a corunner is told to leave, or told again because it could not be drained.
     pub(super) fn next_timer(&self, now: Micros) -> Option<Micros> {
         let is_due = !self.changed.is_empty() || self.was_welcome && !self.welcome && !self.list.is_empty();
         if is_due { Some(now) } else { self.again.first().map(|(at, _)| *at) }
     }
 
-    /// How long it was at work as one.
+    /// The time for which it was at work as a corunner.
     pub(super) fn held(&self, id: TenantId, now: Micros) -> Micros {
         self.list.get(&id).map_or(0, |corunner| corunner.worked_until(now))
     }
@@ -111,12 +111,12 @@ impl Tenant {
 }
 
 impl Arbiter {
-    /// Whether who is a corunner may stay one.
+    /// True if a corunner may stay one.
     fn may_stay(&self, id: TenantId) -> bool {
         self.corunners.welcome && self.tenants.get(id).is_some_and(Tenant::can_corun)
     }
 
-    /// Takes corunners in while all fits together, and sends them away when it no longer does.
+    /// Takes corunners in while all memory fits together, and sends them away when it no longer does.
     pub(super) fn decide_corunners(&mut self, out: &mut Vec<Decision>) {
         for id in self.corunners.due(self.now) {
             let may_stay = self.may_stay(id);
@@ -136,11 +136,11 @@ impl Arbiter {
                 self.corunners.again.insert((corunner.not_before, id));
             }
         }
-        // Who is alone has the baton: to see when a corunner is at rest takes its pager some time.
+        // A tenant that is alone has the baton instead: a pager takes some time to see that a corunner is at rest.
         if !self.corunners.welcome || self.tenants.len() < 2 {
             return;
         }
-        // One that is about a request keeps the baton until that has ended: the others would only be put on the GPU to be taken off again.
+        // A tenant in the middle of a request keeps the baton until its end: the others would only be put on the GPU to be taken off again.
         let is_urgent = |id: TenantId| self.tenants.get(id).is_some_and(|tenant| tenant.class() == Class::Latency);
         let keeps_back = |id: TenantId| !is_urgent(id) && !self.is_overdue(id);
         let is_ready = |turn: &Turn| turn.stage == Stage::Running && turn.resident.is_some();
@@ -148,7 +148,7 @@ impl Arbiter {
         if ready.is_some_and(|turn| self.tenants.get(turn.tenant).is_some_and(Tenant::can_corun))
             && let Some(turn) = self.take_turn()
         {
-            // It has the baton, and no longer needs it.
+            // The tenant has the baton, and no longer needs it.
             let held = turn.held(self.now);
             self.tenants.update(turn.tenant, |tenant| tenant.used += held);
             self.receive(turn.tenant, out);

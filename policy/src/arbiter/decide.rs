@@ -1,4 +1,4 @@
-//! What follows from how things stand.
+//! The decisions that follow from the present state.
 
 use super::rules::patience;
 use super::tenant::Role;
@@ -43,8 +43,8 @@ impl Arbiter {
         }
     }
 
-    /// Tells the holder about those who wait, if that is news: patience that changed by less than half or
-    /// double is not. After the gate was opened it is said again in any case.
+    /// Tells the holder about the tenants that wait, if there is news: patience that changed by less than half or
+    /// double is none. The holder is told again in any case after its gate was opened.
     pub(super) fn contend(&mut self, patience: Option<Micros>, out: &mut Vec<Decision>) {
         let Some(turn) = &mut self.turn else { return };
         turn.contended &= patience.is_some();

@@ -1,4 +1,4 @@
-//! What each event changes.
+//! The changes that each event makes.
 
 use baton_contract::scheduling::Scheduling;
 
@@ -26,7 +26,7 @@ impl Arbiter {
         self.corunners.review(id);
     }
 
-    /// One that others wait for is watched, and its time counts.
+    /// Sets whether the holder rests. A holder for which others wait never rests: it is watched, and its time counts.
     pub(super) fn set_resting(&mut self, id: TenantId, rests: bool) {
         let is_waited_for = self.patience_told(id).is_some();
         if let Some(turn) = self.turn.as_mut().filter(|turn| turn.tenant == id && turn.stage == Stage::Running) {
@@ -46,20 +46,20 @@ impl Arbiter {
     }
 
     pub(super) fn demand(&mut self, id: TenantId) {
-        // While it runs its gate is open: nothing can be waiting there.
+        // Its gate is open while it runs: no call can wait there.
         if !matches!(self.state(id), State::Running | State::Corunning) {
             self.tenants.begin_wait(id);
         }
     }
 
-    /// Nobody has the turn from here on.
+    /// Takes the turn, so that no tenant has one.
     pub(super) fn take_turn(&mut self) -> Option<Turn> {
         let turn = self.turn.take()?;
         self.tenants.update(turn.tenant, |tenant| tenant.role = Role::Parked);
         Some(turn)
     }
 
-    /// The turn is over; when that was decided.
+    /// Ends the turn, and returns the time at which that was decided.
     pub(super) fn end_turn(&mut self) -> Micros {
         let Some(turn) = self.turn.take() else { return self.now };
         let (id, held) = (turn.tenant, turn.held(self.now));
@@ -74,7 +74,7 @@ impl Arbiter {
         }
         let of_itself = turn.stage == Stage::Running;
         if of_itself {
-            // So that nobody waits for ever for those that cost more than they use.
+            // This keeps others from waiting for ever for tenants that cost more than they use.
             self.tenants.serve(id, turn.took.saturating_sub(held));
         }
         let now = self.now;
@@ -130,7 +130,7 @@ impl Arbiter {
         out.push(Decision::Grant(id));
     }
 
-    /// All of its memory is there. If it has been let in already, its quantum begins now.
+    /// Notes that all its memory is resident. If it has been let in already, its quantum begins now.
     pub(super) fn resident(&mut self, id: TenantId, out: &mut Vec<Decision>) {
         match self.state(id) {
             State::Arriving => self.grant(id, out),
@@ -144,7 +144,7 @@ impl Arbiter {
         }
     }
 
-    /// It was let in before all its memory was there, and the rest cannot come.
+    /// Handles a tenant that was let in before all its memory was resident, and whose other memory cannot come.
     pub(super) fn strand(&mut self, id: TenantId, out: &mut Vec<Decision>) {
         let Some(turn) = self.turn.as_mut().filter(|turn| self.now >= turn.not_before) else { return };
         turn.revoke(self.now, false);
@@ -154,7 +154,7 @@ impl Arbiter {
         out.push(Decision::Revoke(id));
     }
 
-    /// It has become more, and has to be brought in anew.
+    /// Revokes the turn of a tenant that has grown, and has to be swapped in anew.
     pub(super) fn call_back(&mut self, id: TenantId, out: &mut Vec<Decision>) {
         let Some(turn) = &mut self.turn else { return };
         turn.revoke(self.now, false);
@@ -169,7 +169,7 @@ impl Arbiter {
 
     pub(super) fn fail(&mut self, id: TenantId) {
         let Some(took) = self.turn.as_ref().map(|turn| self.now.saturating_sub(turn.since)) else { return };
-        // So that the others are not kept from their turns by one that is tried again and again.
+        // This keeps a tenant that is tried again and again from taking the others' turns.
         self.tenants.serve(id, took);
         self.tenants.fail(id, took.saturating_mul(4).min(LONGEST_QUANTUM));
         self.take_turn();

@@ -1,9 +1,9 @@
-//! What a tenant that waits can expect: for whoever asks why it waits. Nothing is decided here.
+//! The prospects of a waiting tenant, for a user who asks why it waits. The code here decides nothing.
 
 use super::turn::Stage;
 use super::{Arbiter, Micros, TenantId};
 
-/// By what it has its turn at the latest.
+/// The rule that gives it a turn at the latest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bound {
     /// The present turn ends, because others have waited for long enough.
@@ -12,21 +12,21 @@ pub enum Bound {
     MaxWait,
 }
 
-/// How a tenant waits.
+/// A waiting tenant's situation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Prospect {
-    /// For how long.
+    /// The time for which it has waited.
     pub waited: Micros,
-    /// Whose turn it is before its own, beside whoever has the baton now.
+    /// The tenant whose turn comes before its own, beside the present holder of the baton.
     pub ahead: Option<TenantId>,
-    /// In how long it has its turn at the latest, if nothing else happens; none if nobody can say.
+    /// The longest time until its turn, if nothing else happens; none if that cannot be told.
     pub latest: Option<(Micros, Bound)>,
     /// It could not arrive when it was its turn.
     pub failed: bool,
 }
 
 impl Arbiter {
-    /// How a tenant waits; none if it does not.
+    /// A tenant's prospects; none if it does not wait.
     pub fn prospect(&self, id: TenantId, now: Micros) -> Option<Prospect> {
         let tenant = self.tenants.get(id)?;
         let wait = tenant.waiting?;
@@ -51,7 +51,7 @@ impl Arbiter {
         })
     }
 
-    /// For how long a tenant has been as it is, if it does not wait: has had the GPU, or nothing to do.
+    /// The time for which a tenant that does not wait has been in its state: has had the GPU, or nothing to do.
     pub fn unchanged_for(&self, id: TenantId, now: Micros) -> Option<Micros> {
         let turn = self.turn.as_ref().filter(|turn| turn.tenant == id).map(|turn| turn.since);
         let since = turn.or_else(|| self.tenants.get(id)?.idle_since)?;

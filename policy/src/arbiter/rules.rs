@@ -1,4 +1,4 @@
-//! The rules: whose turn is next, and when the present one ends. Reads how things stand, changes nothing.
+//! The rules for the next turn and for the end of the present one. The code here reads the state and changes nothing.
 
 use baton_contract::class::Class;
 
@@ -12,11 +12,11 @@ use super::{Arbiter, Micros, Pressure, TenantId};
 pub(super) const SHORTEST_QUANTUM: Micros = 1_000;
 /// No quantum is longer, unless the user wants it: neither dear switches nor fairness make anyone wait longer.
 pub(super) const LONGEST_QUANTUM: Micros = 10_000_000;
-/// While urgent work goes on beside them, those who have waited for too long have so much time each.
+/// The time that each tenant gets that has waited for too long, while urgent work goes on beside it.
 pub const SHARE: Micros = 20_000;
 /// A switch may take this part of the time: one in so many.
 const COSTS_PER_QUANTUM: u64 = 4;
-/// The first pause after a failure, and how long pauses get by doubling.
+/// The first pause after a failure, and the longest that pauses get by doubling.
 const FIRST_PAUSE: Micros = 100_000;
 const LONGEST_PAUSE: Micros = 2_000_000;
 /// Bounds of a contended holder's patience.
@@ -30,24 +30,24 @@ pub fn pause(failures: u32) -> Micros {
     (FIRST_PAUSE << failures.saturating_sub(1).min(16)).min(LONGEST_PAUSE)
 }
 
-/// How long a holder should be idle before it makes way: a quarter of what going to the other and back
-/// costs. The way back moves what the way there moved out.
+/// The time for which a holder should be idle before it makes way: a quarter of the cost of switching to the other tenant and
+/// back. The way back moves the bytes that the way there moved out.
 pub(super) fn patience(cost: Micros) -> Micros {
     (cost / 2).clamp(LEAST_PATIENCE, MOST_PATIENCE)
 }
 
 impl Arbiter {
-    /// Whose turn is next: who has waited for too long, then the first of the best class.
+    /// The tenant whose turn is next: one that has waited for too long, or else the first of the best class.
     pub(super) fn next(&self) -> Option<TenantId> {
         self.first_among(&Class::ALL, Which::Candidates)
     }
 
-    /// Whom the holder is asked to make way for when it is idle: also one that rests.
+    /// The tenant for which the holder should make way when it is idle, possibly a resting one.
     pub(super) fn first_waiter(&self) -> Option<TenantId> {
         self.next().or_else(|| self.first_among(&Class::ALL, Which::Resting))
     }
 
-    /// Who may interrupt this tenant: of a better class, and able to arrive as far as is known.
+    /// The tenant that may interrupt this one: of a better class, and able to arrive as far as is known.
     pub(super) fn better_than(&self, id: TenantId) -> Option<TenantId> {
         self.first_among(self.classes_better_than(id)?, Which::Able)
     }
@@ -67,9 +67,9 @@ impl Arbiter {
         overdue.map(|(_, id)| id).or_else(|| classes.iter().find_map(|class| self.first_of(*class, which)))
     }
 
-    /// Of a class: who has to begin first to meet its target, then who goes on with an interrupted quantum, then all others
-    /// before the one that had the baton last, then the one with the least virtual time, then the one that has waited longest.
-    /// (Who had it last was told to leave for another, even if it has had less time: turns have a longest length.)
+    /// The first tenant of a class: the one that has to begin first to meet its target, then the one that goes on with an interrupted
+    /// quantum. After these, every other goes before the last holder of the baton, then the least virtual time decides, then the longest
+    /// wait. (The last holder was told to leave for another, even if it has had less time: turns have a longest length.)
     pub(super) fn first_of(&self, class: Class, which: Which) -> Option<TenantId> {
         let waiting = self.tenants.waiting();
         if let Some((_, id)) = waiting.first_to_start(class).filter(|_| which != Which::Resting) {
@@ -80,20 +80,20 @@ impl Arbiter {
         interrupted.filter(|id| waits(*id)).or_else(|| waiting.first(class, which, self.last))
     }
 
-    /// Of those that can arrive and may have waited for too long, the one that has waited longest.
+    /// The tenant that has waited longest, of those that can arrive and may have waited for too long.
     fn oldest(&self, classes: &[Class]) -> Option<(Wait, TenantId)> {
         let oldest = self.may_be_overdue(classes).filter_map(|class| self.tenants.waiting().oldest(class));
         oldest.min_by_key(|(wait, _)| wait.since)
     }
 
-    /// Nobody urgent waits for two turns of those that have waited for too long.
+    /// The classes whose waits may count as too long: no urgent tenant waits for two turns of tenants that have waited for too long.
     fn may_be_overdue(&self, classes: &[Class]) -> impl Iterator<Item = Class> {
         let urgent = self.tenants.waiting().oldest(Class::Latency);
         let is_passed_over = urgent.is_some_and(|(wait, _)| wait.number < self.passed_over);
         classes.iter().copied().filter(move |class| *class == Class::Latency || !is_passed_over)
     }
 
-    /// When whoever waits since then has waited for too long; none if nobody ever has.
+    /// The time from which this wait is too long; none if no wait ever is.
     fn over_at(&self, wait: Wait) -> Option<Micros> {
         Some(wait.since.saturating_add(self.max_wait)).filter(|at| *at < Micros::MAX)
     }
@@ -102,24 +102,24 @@ impl Arbiter {
         self.over_at(wait).is_some_and(|at| at <= self.now)
     }
 
-    /// When it will have waited for so long that it gets a turn whatever its class, if nothing happens before.
+    /// The time from which a tenant has waited for so long that it gets a turn whatever its class, if nothing happens before.
     fn overdue_at(&self, id: TenantId) -> Option<Micros> {
         let entry = self.tenants.entry(id).filter(|entry| entry.standing == Standing::Able)?;
         self.may_be_overdue(&[entry.class]).next()?;
         self.over_at(entry.wait)
     }
 
-    /// Whether a tenant has, and can arrive as far as is known.
+    /// True if a tenant has waited for so long, and can arrive as far as is known.
     pub(super) fn is_overdue(&self, id: TenantId) -> bool {
         self.overdue_at(id).is_some_and(|at| at <= self.now)
     }
 
-    /// Whether anybody who waits has waited for too long.
+    /// True if any waiting tenant has waited for too long.
     pub fn is_anybody_overdue(&self) -> bool {
         self.oldest(&Class::ALL).is_some_and(|(wait, _)| self.is_over(wait))
     }
 
-    /// When the next one will have waited for too long.
+    /// The time at which the next tenant will have waited for too long.
     pub(super) fn next_to_be_overdue(&self) -> Option<Micros> {
         let since = (self.now.saturating_add(1)).saturating_sub(self.max_wait);
         let waits = self.may_be_overdue(&Class::ALL);
@@ -127,13 +127,13 @@ impl Arbiter {
         waits.filter_map(|wait| self.over_at(wait)).min()
     }
 
-    /// Whether this turn's time does not count just now.
+    /// True if this turn's time does not count just now.
     pub(super) fn stands_still(&self, turn: &Turn) -> bool {
         let is_urgent = self.tenants.get(turn.tenant).is_some_and(|holder| holder.class() == Class::Latency);
         turn.resting || self.pressure == Pressure::KeptBack && !is_urgent
     }
 
-    /// When a running tenant's turn ends, if it does not end it itself; none if nobody may end it.
+    /// The time at which a running tenant's turn ends, if the tenant does not end it itself; none if no other may end it.
     pub(super) fn end_of(&self, turn: &Turn) -> Option<Micros> {
         let holder = self.tenants.get(turn.tenant)?;
         if holder.suspended || self.is_any_better_than(turn.tenant) && !turn.overdue {
@@ -149,14 +149,14 @@ impl Arbiter {
         Some(end.max(turn.not_before))
     }
 
-    /// When the holder has had its quantum, and as much as the next one of its class.
+    /// The time at which the holder has had its quantum, and as much service as the next tenant of its class.
     fn fair_end(&self, turn: &Turn, holder: &Tenant, resident: Micros) -> Option<Micros> {
         let id = self.next()?;
         let next = self.tenants.get(id)?;
         if next.class() > holder.class() && !self.is_overdue(id) {
             return None;
         }
-        // Of a quantum that goes on, less than a quarter may be left where somebody else is next by now. A turn is worth its switch.
+        // A quantum that goes on may have less than a quarter left, if another tenant is next by now. But a turn is worth its switch.
         let whole = self.quantum_for(next.cost);
         let quantum = whole.saturating_sub(turn.used_before).max(whole / 4);
         let behind = match next.class() == holder.class() {
@@ -169,21 +169,21 @@ impl Arbiter {
         };
         let longest = resident.saturating_add(LONGEST_QUANTUM.max(self.quantum));
         let overdue = self.overdue_at(id);
-        // Catching up keeps nobody waiting for longer than the user allows.
+        // Catching up keeps no tenant waiting for longer than the user allows.
         let level = level.min(overdue.unwrap_or(Micros::MAX));
         let end = resident.saturating_add(quantum).max(level).min(longest);
         let share = overdue.map(|at| at.max(resident.saturating_add(SHARE)));
         Some(share.filter(|_| self.pressure == Pressure::Passing).map_or(end, |share| share.min(end)))
     }
 
-    /// When the first request of the holder's class has to be begun to meet its target, if that is sooner than the holder's
-    /// own had to be.
+    /// The latest start of the first request of the holder's class that can meet its target, if that is sooner than the
+    /// holder's own.
     fn end_for_a_target(&self, turn: &Turn, holder: &Tenant, resident: Micros) -> Option<Micros> {
         let (at, _) = self.tenants.waiting().first_to_start(holder.class())?;
         (at < turn.latest_start).then_some(at.max(resident.saturating_add(SHORTEST_QUANTUM)))
     }
 
-    /// When the one of a worse class that has waited longest will have waited for too long, and the holder has had its quantum.
+    /// The time at which the longest-waiting tenant of a worse class has waited for too long, and the holder has had its quantum.
     fn end_for_the_overdue(&self, holder: &Tenant, resident: Micros) -> Option<Micros> {
         let (wait, id) = self.oldest(&CLASSES[holder.class() as usize + 1..])?;
         let cost = self.tenants.get(id)?.cost;

@@ -7,36 +7,36 @@ use super::Micros;
 use super::rules::pause;
 use super::virtual_time::Virtual;
 
-/// A tenant that was inactive for no longer was away for a moment only.
+/// The longest inactivity that counts as a short absence.
 const SHORT_ABSENCE: Micros = 1_000_000;
-/// A target counts as met within this part of it, one in so many: what is known of costs and service is no more exact.
+/// A target counts as met within this part of it, one in so many: the known costs and service times are no more exact.
 const TOLERANCE: Micros = 10;
 
-/// Since when a call waits. Ordered as they began, also within a microsecond.
+/// The beginning of a call's wait. Waits are ordered by their beginning, also within a microsecond.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Wait {
     pub(super) since: Micros,
-    /// Counts them.
+    /// Counts the waits.
     pub(super) number: u64,
 }
 
-/// When a request has to be begun.
+/// The times by which a request has to be begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Target {
-    /// To be answered in time: what bringing the tenant in takes, and what its turns usually take, before.
+    /// The latest start for an answer in time: the deadline minus the time to swap the tenant in and the usual length of its turns.
     pub(super) latest_start: Micros,
-    /// Then it can no longer be met.
+    /// The time after which the target can no longer be met.
     pub(super) given_up_at: Micros,
 }
 
-/// What a tenant has of the GPU.
+/// A tenant's part in the use of the GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
     /// Nothing: its gate is closed.
     Parked,
     /// The turn.
     Turn,
-    /// It runs beside the one that has the turn.
+    /// It co-runs with the tenant that has the turn.
     Corunner,
 }
 
@@ -46,28 +46,28 @@ pub(super) struct Tenant {
     pub(super) role: Role,
     /// The user keeps it off the GPU.
     pub(super) suspended: bool,
-    /// It never runs beside others.
+    /// It never co-runs.
     pub(super) apart: bool,
-    /// How long it usually has the baton until it is idle.
+    /// The time for which it usually has the baton until it is idle.
     pub(super) service: Micros,
-    /// Since when a call of it waits.
+    /// The wait of its call, if one waits.
     pub(super) waiting: Option<Wait>,
-    /// How far it is: what tenants of a class are compared by.
+    /// Its progress, by which tenants of a class are compared.
     pub(super) virtual_time: Virtual,
-    /// How far behind its class it was when it was last active.
+    /// Its lag behind its class when it was last active.
     pub(super) owed: Virtual,
-    /// How long it has had the baton.
+    /// The time for which it has had the baton.
     pub(super) used: Micros,
-    /// When it last had the GPU; none if it never had.
+    /// The time at which it last had the GPU; none if it never had.
     pub(super) idle_since: Option<Micros>,
     pub(super) cost: Micros,
     pub(super) switches: u64,
-    /// The patience that it was told last; none if it was told that nobody waits.
+    /// The patience that it was told last; none if it was told that no tenant waits.
     pub(super) told: Option<Micros>,
-    /// How often it could not arrive since it last did, and when it may be tried again.
+    /// The number of its failures to arrive since it last did, and the time at which it may be tried again.
     pub(super) failures: u32,
     retry_at: Micros,
-    /// How many tenants had left by then: if more have, it may be tried at once.
+    /// The number of tenants that had left by then: if more have, it may be tried at once.
     departures: u64,
 }
 
@@ -97,18 +97,18 @@ impl Tenant {
         self.scheduling.class
     }
 
-    /// Whether it waits for its turn.
+    /// True if it waits for its turn.
     pub(super) fn waits(&self) -> bool {
         self.waiting.is_some() && !self.suspended && self.role == Role::Parked
     }
 
-    /// Whether it keeps its class's virtual time from going on faster: it has the turn, or waits and can arrive as far as is
+    /// True if it slows its class's virtual time: it has the turn, or waits and can arrive as far as is
     /// known.
     pub(super) fn is_active(&self) -> bool {
         self.role == Role::Turn || self.waits() && self.failures == 0
     }
 
-    /// The target of the request that waits: none, if it has none or it can no longer be met.
+    /// The target of the waiting request; none if there is none, or it can no longer be met.
     pub(super) fn target(&self, now: Micros) -> Option<Target> {
         let (1.., Some(wait)) = (self.scheduling.slo_micros, self.waiting) else { return None };
         let slo = self.scheduling.slo_micros;
@@ -118,7 +118,7 @@ impl Tenant {
         (now <= target.given_up_at).then_some(target)
     }
 
-    /// Whether it was away for a moment only.
+    /// True if its absence was short.
     pub(super) fn was_here(&self, now: Micros) -> bool {
         self.idle_since.is_some_and(|since| now.saturating_sub(since) <= SHORT_ABSENCE)
     }
@@ -127,15 +127,15 @@ impl Tenant {
         self.failures = 0;
     }
 
-    /// It could not arrive, and rests: for this long at least, and the longer the more often that has happened in a row.
-    /// So many tenants have left by now.
+    /// Notes that it could not arrive. It rests for `rest` at least, and longer after each further failure in a row.
+    /// `departures` is the number of tenants that have left by now.
     pub(super) fn failed(&mut self, now: Micros, rest: Micros, departures: u64) {
         self.failures = self.failures.saturating_add(1);
         self.retry_at = now.saturating_add(pause(self.failures).max(rest));
         self.departures = departures;
     }
 
-    /// When it may be tried again, if it could not arrive and nobody has left since.
+    /// The time at which it may be tried again, if it could not arrive and no tenant has left since.
     pub(super) fn retry_at(&self, departures: u64) -> Option<Micros> {
         (self.failures > 0 && self.departures == departures).then_some(self.retry_at)
     }

@@ -1,4 +1,4 @@
-//! All tenants. Whatever changes about one is changed here, so that those that wait and the classes' virtual times follow.
+//! All tenants. Every change of a tenant goes through here, so that the waiting lists and the classes' virtual times follow.
 
 use std::collections::HashMap;
 
@@ -13,21 +13,21 @@ use super::{Micros, TenantId};
 #[derive(Debug)]
 struct Record {
     tenant: Tenant,
-    /// As it waits.
+    /// Its entry among the waiting tenants.
     entry: Option<Entry>,
-    /// As it is active: in this class, with this weight.
+    /// The class and weight with which it is active.
     active: Option<(Class, u32)>,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Tenants {
-    /// How far behind its class one may be that was away for a moment: so much service.
+    /// The service by which a tenant may be behind its class after a short absence.
     credit: Micros,
     now: Micros,
     records: HashMap<TenantId, Record>,
     waiting: Waiting,
     times: [VirtualTime; Class::ALL.len()],
-    /// How many waits have begun, and how many tenants have left.
+    /// The number of waits that have begun, and of tenants that have left.
     waits: u64,
     departures: u64,
 }
@@ -49,7 +49,7 @@ impl Tenants {
         self.records.get(&id).map(|record| &record.tenant)
     }
 
-    /// How it waits, if it does.
+    /// Its entry, if it waits.
     pub(super) fn entry(&self, id: TenantId) -> Option<&Entry> {
         self.records.get(&id)?.entry.as_ref()
     }
@@ -58,12 +58,12 @@ impl Tenants {
         &self.waiting
     }
 
-    /// How many waits have begun: those that begin later have larger numbers.
+    /// The number of waits that have begun: later waits have larger numbers.
     pub(super) fn waits(&self) -> u64 {
         self.waits
     }
 
-    /// The time goes on: what follows from that about those that wait.
+    /// Advances the time, and updates the waiting tenants.
     pub(super) fn advance(&mut self, now: Micros) {
         self.now = now;
         while let Some(id) = self.waiting.outdated(now) {
@@ -80,14 +80,14 @@ impl Tenants {
         if self.records.remove(&id).is_none() {
             return;
         }
-        // That may have been what was in the way of those that could not arrive.
+        // This tenant may have been in the way of those that could not arrive.
         self.departures += 1;
         while let Some(id) = self.waiting.any_resting() {
             self.follow(id);
         }
     }
 
-    /// Changes a tenant, and what follows from that.
+    /// Changes a tenant, and all that follows from the change.
     pub(super) fn update(&mut self, id: TenantId, change: impl FnOnce(&mut Tenant)) {
         if let Some(record) = self.records.get_mut(&id) {
             change(&mut record.tenant);
@@ -103,7 +103,7 @@ impl Tenants {
         }
     }
 
-    /// It is scheduled otherwise from here on. Among others of its kind it starts where they are.
+    /// Changes a tenant's scheduling. In a new class it starts from the class's virtual time.
     pub(super) fn change(&mut self, id: TenantId, scheduling: Scheduling) {
         let Some(record) = self.records.get(&id) else { return };
         let changes_class = record.tenant.class() != scheduling.class;
@@ -119,7 +119,7 @@ impl Tenants {
         });
     }
 
-    /// A call of it waits, if none did.
+    /// Begins the wait of a tenant's call, if none waits.
     pub(super) fn begin_wait(&mut self, id: TenantId) {
         let wait = Wait { since: self.now, number: self.waits };
         self.waits += 1;
@@ -128,20 +128,20 @@ impl Tenants {
         });
     }
 
-    /// Nobody but the user kept it waiting until now.
+    /// Begins its wait anew, because only the user kept it waiting until now.
     pub(super) fn begin_wait_anew(&mut self, id: TenantId) {
         let wait = Wait { since: self.now, number: self.waits };
         self.waits += 1;
         self.update(id, |tenant| tenant.waiting = tenant.waiting.map(|_| wait));
     }
 
-    /// It could not arrive, and rests for so long at least.
+    /// Notes that it could not arrive. It rests for so long at least.
     pub(super) fn fail(&mut self, id: TenantId, rest: Micros) {
         let (now, departures) = (self.now, self.departures);
         self.update(id, |tenant| tenant.failed(now, rest, departures));
     }
 
-    /// The one that has the turn has been served for so long.
+    /// Counts the service of the tenant that has the turn.
     pub(super) fn serve(&mut self, id: TenantId, time: Micros) {
         if let Some(record) = self.records.get_mut(&id)
             && let Some((class, weight)) = record.active
@@ -159,7 +159,7 @@ impl Tenants {
         }
     }
 
-    /// Has what is kept about a tenant follow what it is.
+    /// Updates a tenant's entry and activity after a change.
     fn follow(&mut self, id: TenantId) {
         let Some(record) = self.records.get_mut(&id) else { return };
         let Record { tenant, entry, active } = record;
@@ -191,7 +191,7 @@ impl Tenants {
     }
 }
 
-/// How a tenant waits, if it does.
+/// A tenant's entry, if it waits.
 fn entry_of(id: TenantId, tenant: &Tenant, now: Micros, departures: u64) -> Option<Entry> {
     let wait = tenant.waiting.filter(|_| tenant.waits())?;
     let standing = match tenant.retry_at(departures) {
@@ -204,14 +204,14 @@ fn entry_of(id: TenantId, tenant: &Tenant, now: Micros, departures: u64) -> Opti
     Some(Entry { id, class, standing, virtual_time, wait, target, is_resident })
 }
 
-/// For comparison: all this, looked at one by one.
+/// For comparison: the same answers by a scan.
 #[cfg(debug_assertions)]
 impl Tenants {
     pub(super) fn iter(&self) -> impl Iterator<Item = (TenantId, &Tenant)> {
         self.records.iter().map(|(id, record)| (*id, &record.tenant))
     }
 
-    /// How each of them waits that does.
+    /// The entries of all waiting tenants.
     pub(super) fn entries(&self) -> impl Iterator<Item = Entry> {
         self.iter().filter_map(|(id, tenant)| entry_of(id, tenant, self.now, self.departures))
     }

@@ -25,7 +25,7 @@ fn arbiter(classes: &[Class]) -> Arbiter {
     arbiter
 }
 
-/// The same, and the first one has had the baton since 0.
+/// The same arbiter, whose first tenant has had the baton since 0.
 fn running(classes: &[Class]) -> Arbiter {
     let mut arbiter = arbiter(classes);
     assert_eq!(arbiter.handle(0, A, Demand), [SwapIn(A)]);
@@ -74,7 +74,7 @@ fn the_time_of_one_that_rests_stands_still_while_nobody_waits_for_it() {
     // Its quantum goes on where it was.
     assert_eq!(arbiter.handle(2_000 * MS, B, Demand), [Contend(A, Some(500))]);
     assert!(!arbiter.is_resting(A));
-    // It said so before it knew.
+    // It reported that before it knew that another tenant waits.
     assert_eq!(arbiter.handle(2_000 * MS, A, Rests(true)), []);
     assert!(!arbiter.is_resting(A));
     assert_eq!(arbiter.next_timer(), Some(2_000 * MS + QUANTUM - 60 * MS));
@@ -567,7 +567,7 @@ fn an_urgent_holder_that_others_wait_for_ends_its_request_first() {
     assert_eq!(arbiter.tick(2 * MS), []);
     assert_eq!(arbiter.handle(3 * MS, A, Closed), [SwapIn(B)]);
     assert_eq!(arbiter.handle(4 * MS, B, Resident), [Grant(B)]);
-    // From its next request on it is beside the other.
+    // It co-runs with the other from its next request on.
     assert_eq!(arbiter.handle(5 * MS, A, Demand), [Corun(A, true), Grant(A)]);
 }
 
@@ -623,7 +623,7 @@ fn a_request_with_a_target_is_begun_in_time_to_meet_it() {
     arbiter.handle(0, B, Changed { scheduling: slo(20 * MS) });
     arbiter.set_cost(B, 4 * MS);
     assert_eq!(arbiter.handle(5 * MS, B, Demand), [Contend(A, Some(2 * MS))]);
-    // Due at 25 ms, and bringing it in takes 4.
+    // It is due at 25 ms, and the swap-in takes 4 ms.
     assert_eq!(arbiter.next_timer(), Some(21 * MS));
     assert_eq!(arbiter.tick(21 * MS), [Revoke(A)]);
     assert_eq!(arbiter.handle(22 * MS, A, Preempted), [SwapIn(B)]);
@@ -659,7 +659,7 @@ fn of_two_targets_the_one_with_the_least_slack_goes_first() {
     arbiter.handle(MS, C, Demand);
     assert_eq!(arbiter.next_timer(), Some(6 * MS));
     assert_eq!(arbiter.handle(3 * MS, A, Closed), [SwapIn(C)]);
-    // What has come in the meantime counts.
+    // The memory that has come in the meantime counts.
     let mut arbiter = running(&[Latency, Latency, Latency]);
     arbiter.handle(0, B, Changed { scheduling: slo(20 * MS) });
     arbiter.handle(0, C, Changed { scheduling: slo(30 * MS) });

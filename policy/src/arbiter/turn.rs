@@ -3,7 +3,7 @@
 use super::rules::pause;
 use super::{Micros, TenantId};
 
-/// How far a turn is.
+/// The stage of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     /// Its memory is on the way.
@@ -12,9 +12,9 @@ pub(super) enum Stage {
     Running,
     /// It was told to leave.
     Leaving {
-        /// When.
+        /// The time of that.
         since: Micros,
-        /// Because a better class waits, and not because its quantum is over.
+        /// True if it leaves because a better class waits, and not because its quantum is over.
         for_better: bool,
     },
 }
@@ -23,29 +23,29 @@ pub(super) enum Stage {
 pub(super) struct Turn {
     pub(super) tenant: TenantId,
     pub(super) stage: Stage,
-    /// When it was decided that this turn should begin.
+    /// The time at which this turn was decided.
     pub(super) decided_at: Micros,
-    /// Since when it is arriving; from the grant on, when that was.
+    /// The beginning of its arrival; after the grant, the time of the grant.
     pub(super) since: Micros,
-    /// Since when all its memory is there: then its quantum begins.
+    /// The time since which all its memory is resident. Its quantum begins then.
     pub(super) resident: Option<Micros>,
-    /// How much of its quantum it had before it was interrupted.
+    /// The part of its quantum that it had before it was interrupted.
     pub(super) used_before: Micros,
-    /// It is not told to leave before.
+    /// The earliest time at which it is told to leave.
     pub(super) not_before: Micros,
-    /// It got its turn because it had waited for too long: nobody interrupts that.
+    /// It got its turn because it had waited for too long: no tenant interrupts that.
     pub(super) overdue: bool,
-    /// When its request had to be begun, if it has a target that could be met.
+    /// The latest start of its request, if it has a target that could be met.
     pub(super) latest_start: Micros,
-    /// How long its memory took to come.
+    /// The time that its memory took to come.
     pub(super) took: Micros,
-    /// How much of the time that it has been held has been counted.
+    /// The part of its time with the baton that has been counted.
     pub(super) counted: Micros,
     /// Others have waited all the time.
     pub(super) contended: bool,
-    /// How often it could not be drained.
+    /// The number of times that it could not be drained.
     failures: u32,
-    /// It has nothing to do, and nobody waits for it.
+    /// It has nothing to do, and no tenant waits for it.
     pub(super) resting: bool,
     /// Its gate was just opened, and it was not told yet whether others wait.
     pub(super) opened: bool,
@@ -76,12 +76,12 @@ impl Turn {
         self.stage != Stage::Arriving
     }
 
-    /// How long the baton has been held in this turn.
+    /// The time for which the baton has been held in this turn.
     pub(super) fn held(&self, now: Micros) -> Micros {
         if self.is_held() { now.saturating_sub(self.since) } else { 0 }
     }
 
-    /// How much of that has not been counted yet: it is counted with this.
+    /// Counts the part of that time that has not been counted yet, and returns it.
     pub(super) fn count(&mut self, now: Micros) -> Micros {
         let held = self.held(now);
         let more = held.saturating_sub(self.counted);
@@ -89,7 +89,7 @@ impl Turn {
         more
     }
 
-    /// That time does not count: the holder could do nothing.
+    /// Takes out time that does not count, because the holder could do nothing.
     pub(super) fn stand_still(&mut self, time: Micros) {
         if self.is_held() {
             self.since += time;
@@ -97,7 +97,7 @@ impl Turn {
         }
     }
 
-    /// It is not told to leave before.
+    /// Puts off the time at which it may be told to leave.
     pub(super) fn lasts_until(&mut self, time: Micros) {
         self.not_before = self.not_before.max(time);
     }

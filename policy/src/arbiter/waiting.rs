@@ -1,4 +1,4 @@
-//! Those that wait for their turn, in the orders in which the rules ask for them.
+//! The tenants that wait for their turn, in the orders in which the rules ask for them.
 //!
 //! Each question costs a few steps down a tree, however many wait. Only [`Tenants`](super::tenants::Tenants) enters and removes.
 
@@ -10,18 +10,18 @@ use super::tenant::{Target, Wait};
 use super::virtual_time::Virtual;
 use super::{Micros, TenantId};
 
-/// Whether one that waits may be tried.
+/// The prospects of a try of a waiting tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
     /// It can arrive, as far as is known.
     Able,
-    /// It could not when last tried, and may be tried again.
+    /// It could not arrive when last tried, and may be tried again.
     Retriable,
-    /// It could not, and is not tried before.
+    /// It could not arrive, and is not tried before this time.
     Resting(Micros),
 }
 
-/// One that waits.
+/// A waiting tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) id: TenantId,
@@ -29,9 +29,9 @@ pub(super) struct Entry {
     pub(super) standing: Standing,
     pub(super) virtual_time: Virtual,
     pub(super) wait: Wait,
-    /// Of one that is able.
+    /// Its target, if it is able.
     pub(super) target: Option<Target>,
-    /// All that it has is on the GPU.
+    /// All its memory is on the GPU.
     pub(super) is_resident: bool,
 }
 
@@ -41,17 +41,17 @@ impl Entry {
     }
 }
 
-/// Least is first: the least virtual time, then the longest wait.
+/// The least key is first: the least virtual time, then the longest wait.
 type Key = (Virtual, u64, TenantId);
 
-/// Which of those that wait are asked for.
+/// A choice among the waiting tenants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Which {
-    /// Those that can arrive, as far as is known.
+    /// Tenants that can arrive, as far as is known.
     Able,
-    /// Those that may be tried now.
+    /// Tenants that may be tried now.
     Candidates,
-    /// Those that are not tried before some time.
+    /// Tenants that are not tried before some time.
     Resting,
 }
 
@@ -65,7 +65,7 @@ impl Which {
     }
 }
 
-/// An ordered set that has its first at hand: that is asked for many times as often as it changes.
+/// An ordered set that has its first element at hand: callers ask for it many times as often as it changes.
 #[derive(Debug, PartialEq, Eq)]
 struct Queue<K> {
     set: BTreeSet<K>,
@@ -99,12 +99,12 @@ impl<K: Ord + Copy> Queue<K> {
         self.first
     }
 
-    /// The first for which that holds.
+    /// The first element for which `holds` is true.
     fn first_that(&self, holds: impl Fn(&K) -> bool) -> Option<K> {
         self.first.filter(&holds).or_else(|| self.set.iter().find(|key| holds(key)).copied())
     }
 
-    /// The first that is not less.
+    /// The first element that is not less than `least`.
     fn first_from(&self, least: K) -> Option<K> {
         self.first.filter(|first| *first >= least).or_else(|| self.set.range(least..).next().copied())
     }
@@ -114,17 +114,17 @@ impl<K: Ord + Copy> Queue<K> {
     }
 }
 
-/// Those of one class.
+/// The waiting tenants of one class.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Line {
     able: Queue<Key>,
     retriable: Queue<Key>,
     resting: Queue<Key>,
-    /// Those that are able, by how long they wait.
+    /// Able tenants, the longest wait first.
     ages: Queue<(Wait, TenantId)>,
-    /// Those whose targets can be met, by when they have to begin.
+    /// Tenants whose targets can be met, by their latest start.
     starts: Queue<(Micros, Wait, TenantId)>,
-    /// Those with all that they have on the GPU.
+    /// Tenants with all their memory on the GPU.
     resident: Queue<TenantId>,
 }
 
@@ -138,13 +138,13 @@ impl Line {
     }
 }
 
-/// All that wait.
+/// All waiting tenants.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Waiting {
     lines: [Line; Class::ALL.len()],
-    /// When those that rest may be tried again.
+    /// The times at which resting tenants may be tried again.
     retries: Queue<(Micros, TenantId)>,
-    /// When targets can no longer be met.
+    /// The times from which targets can no longer be met.
     given_up: Queue<(Micros, TenantId)>,
 }
 
@@ -191,7 +191,7 @@ impl Waiting {
         }
     }
 
-    /// Of a class, the one with the least virtual time; any other before this one.
+    /// The tenant of a class with the least virtual time; `last` comes after all others.
     pub(super) fn first(&self, class: Class, which: Which, last: Option<TenantId>) -> Option<TenantId> {
         let line = &self.lines[class as usize];
         let (queue, more) = match which {
@@ -208,39 +208,39 @@ impl Waiting {
         !self.lines[class as usize].able.is_empty()
     }
 
-    /// Of those of a class whose targets can be met, the one that has to begin first, and when.
+    /// The tenant of a class that has to begin first to meet its target, and the latest time for that.
     pub(super) fn first_to_start(&self, class: Class) -> Option<(Micros, TenantId)> {
         self.lines[class as usize].starts.first().map(|(at, _, id)| (at, id))
     }
 
-    /// Of those of a class that are able, the one that has waited longest.
+    /// The able tenant of a class that has waited longest.
     pub(super) fn oldest(&self, class: Class) -> Option<(Wait, TenantId)> {
         self.lines[class as usize].ages.first()
     }
 
-    /// The same, of those that have waited since this time or later.
+    /// The longest wait of a class's able tenants that began at this time or later.
     pub(super) fn oldest_since(&self, class: Class, since: Micros) -> Option<Wait> {
         let from = (Wait { since, number: 0 }, TenantId(0));
         self.lines[class as usize].ages.first_from(from).map(|(wait, _)| wait)
     }
 
-    /// Those of a class with all that they have on the GPU.
+    /// The tenants of a class with all their memory on the GPU.
     pub(super) fn resident(&self, class: Class) -> impl Iterator<Item = TenantId> {
         self.lines[class as usize].resident.iter()
     }
 
-    /// When the first of those that rest may be tried again.
+    /// The time at which the first resting tenant may be tried again.
     pub(super) fn next_retry(&self) -> Option<Micros> {
         self.retries.first().map(|(at, _)| at)
     }
 
-    /// One whose entry is another now than when it was made.
+    /// A tenant whose entry is out of date by now.
     pub(super) fn outdated(&self, now: Micros) -> Option<TenantId> {
         let retry = self.retries.first().filter(|(at, _)| *at <= now);
         retry.or_else(|| self.given_up.first().filter(|(at, _)| *at < now)).map(|(_, id)| id)
     }
 
-    /// One that rests.
+    /// A resting tenant.
     pub(super) fn any_resting(&self) -> Option<TenantId> {
         self.retries.first().map(|(_, id)| id)
     }

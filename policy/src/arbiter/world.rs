@@ -1,5 +1,5 @@
 //! The arbiter in a simulated world: tenants that work, think, drain slowly, hang on, lie and leave, and
-//! memory that comes late or not at all. Everything that must hold is checked at every decision.
+//! memory that comes late or not at all. Every decision is checked against all invariants.
 
 mod allegations;
 mod churn;
@@ -34,29 +34,29 @@ impl Dice {
     }
 }
 
-/// How often things go wrong, in percent.
+/// The frequency of each trouble, in percent.
 #[derive(Clone, Copy, Debug, Default)]
 struct Trouble {
     busy: u64,
     cannot_arrive: u64,
     lies: u64,
     leave: u64,
-    /// The user keeps somebody off the GPU, or lets it go on.
+    /// The user keeps a tenant off the GPU, or lets it go on.
     suspend: u64,
 }
 
-/// How much of an arrival has to be over before the tenant is let in, in percent: 100 for all.
+/// The part of an arrival that has to be over before the tenant is let in, in percent: 100 for all.
 type Pipelining = u64;
 
-/// What a tenant does all day.
+/// A tenant's habit of work.
 #[derive(Clone, Copy, Debug)]
 struct Habit {
     scheduling: Scheduling,
-    /// How much it has to do at a time.
+    /// The amount of work that it has at a time.
     work: Micros,
-    /// How long it thinks before it has something to do again.
+    /// The time for which it thinks before it has work again.
     think: Micros,
-    /// How often.
+    /// The number of times that it does so.
     times: u32,
     cost: Micros,
 }
@@ -66,11 +66,11 @@ struct Worker {
     habit: Habit,
     left_to_do: Micros,
     times: u32,
-    /// Since when the gate is open.
+    /// The time since which the gate is open.
     open: Option<Micros>,
     /// Told to leave.
     closing: bool,
-    /// Counts what makes appointments void.
+    /// A counter whose changes make older appointments void.
     version: u32,
     patience: Option<Micros>,
     /// Commands come in order, and reports too.
@@ -78,16 +78,16 @@ struct Worker {
     last_report: Micros,
     grants: u64,
     done: Micros,
-    /// How many turns of worse classes have begun while it waits.
+    /// The number of turns of worse classes that have begun while it waits.
     passed_over: u32,
 }
 
 enum Then {
     Report(TenantId, u64, Event),
     Command(TenantId, u64, Decision),
-    /// A tenant has something to do again.
+    /// A tenant has work again.
     Wake(TenantId),
-    /// A tenant has done what it had to do.
+    /// A tenant has done its work.
     Done(TenantId, u32),
     /// A tenant has been idle for as long as it was told.
     Bored(TenantId, u32),
@@ -104,13 +104,13 @@ struct World {
     now: Micros,
     dice: Dice,
     trouble: Trouble,
-    /// From here on all goes well.
+    /// The time from which all goes well.
     calm_at: Micros,
     workers: BTreeMap<TenantId, Worker>,
     agenda: BinaryHeap<Reverse<(Micros, u64)>>,
     plans: BTreeMap<u64, Then>,
     next_plan: u64,
-    /// Granted, and not yet known to be closed; the number of the grant, and when.
+    /// The holder whose gate is not yet known to be closed, with the number and the time of the grant.
     granted: Option<(TenantId, u64, Micros)>,
     bringing: Option<(TenantId, u64)>,
     pipelining: Pipelining,
@@ -118,11 +118,11 @@ struct World {
     stranded: bool,
     memory: Memory,
     grants: u64,
-    /// Until when the arbiter may leave the holder alone because it was busy.
+    /// The time until which the arbiter may leave the holder alone because it was busy.
     busy_until: Micros,
-    /// Whose memory never comes.
+    /// Tenants whose memory never comes.
     barred: Vec<TenantId>,
-    /// Who could not arrive when last tried.
+    /// Tenants that could not arrive when last tried.
     failed: Vec<TenantId>,
     steps: u64,
 }
@@ -197,7 +197,7 @@ impl World {
         !self.is_calm() && self.dice.percent(chance)
     }
 
-    /// Somebody is kept off the GPU, or no longer.
+    /// Suspends a tenant, or lets it go on.
     fn suspend(&mut self) {
         let id = TenantId(self.dice.roll(8) as u32);
         if self.workers.contains_key(&id) {
@@ -212,7 +212,7 @@ impl World {
         }
     }
 
-    /// The user lets everybody go on.
+    /// Lets all suspended tenants go on.
     fn unsuspend_all(&mut self) {
         let all: Vec<TenantId> = self.workers.keys().copied().collect();
         all.into_iter().for_each(|id| self.tell(id, Event::Unsuspended));
@@ -274,10 +274,10 @@ impl World {
         }
     }
 
-    /// Something that makes no sense in the tenant's state. (A false `Closed` of the holder is the caller's to
-    /// keep away.)
+    /// Reports an event that makes no sense in the tenant's state. (The caller has to keep away a false `Closed` of
+    /// the holder.)
     fn lie(&mut self) {
-        // What is due by now is decided before, so that nothing else happens at the same time.
+        // All due decisions come first, so that nothing else happens at the same time.
         self.set_costs();
         let decisions = self.arbiter.tick(self.now);
         self.carry_out(decisions);
@@ -299,7 +299,7 @@ impl World {
         }
     }
 
-    /// The server's part: what is reported about an earlier grant is dropped.
+    /// Plays the server's part: it drops reports about an earlier grant.
     fn hear(&mut self, id: TenantId, grant: u64, event: Event) {
         let Some(worker) = self.workers.get(&id) else { return };
         if matches!(event, Event::Closed | Event::DrainTimedOut) && worker.grants != grant {
@@ -365,14 +365,14 @@ impl World {
                 // Mostly a tenant leaves when it has closed its gate; sometimes in any state.
                 if self.trouble.leave > 0 && self.chance(1) {
                     self.leave(id);
-                    // What else was decided was decided before it left.
+                    // The other decisions were made before it left.
                     return;
                 }
             }
         }
     }
 
-    /// Nobody urgent that is able to arrive waits for more than one turn of a worse class.
+    /// Checks that no urgent tenant that is able to arrive waits for more than one turn of a worse class.
     fn count_passed_over(&mut self, granted: TenantId) {
         let (class, failed) = (self.class(granted), self.failed.clone());
         let waiting: Vec<_> = self.waiting().collect();
@@ -387,7 +387,7 @@ impl World {
         }
     }
 
-    /// Whether the turn that is on was given to somebody because it had waited for too long.
+    /// True if the holder got the present turn because it had waited for too long.
     fn is_overdue(&self) -> bool {
         self.arbiter.turn.as_ref().is_some_and(|turn| turn.overdue)
     }

@@ -14,7 +14,7 @@ const RULES: Rules = Rules { burst: MS, slack: 50, max_wait: 2 * SECOND, share: 
 struct Dice(u64);
 
 impl Dice {
-    /// With this mean, as gaps between independent arrivals are.
+    /// A gap with this mean, as between independent arrivals.
     fn gap(&mut self, mean: Micros) -> Micros {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let uniform = (self.0 >> 11) as f64 / (1u64 << 53) as f64;
@@ -22,20 +22,20 @@ impl Dice {
     }
 }
 
-/// What came of it, in microseconds.
+/// The results, in microseconds.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Outcome {
-    /// Nobody urgent at work.
+    /// No urgent tenant was at work.
     free: Micros,
-    /// Of that, the others were not off.
+    /// The part of that in which the others were not off.
     used: Micros,
     /// They went on in spite of urgent work.
     passed: Micros,
     /// The longest time that the others could do nothing.
     longest_wait: Micros,
-    /// Work began on a GPU that others were on.
+    /// The number of times that work began on a GPU that others were on.
     changes: u64,
-    /// Requests came when nobody was at work.
+    /// The number of requests that came when no urgent tenant was at work.
     begun: u64,
     worked: Micros,
     paused: u64,
@@ -100,7 +100,7 @@ proptest! {
         let out = run(rules, seed, length, load, 10 * SECOND);
         prop_assert!(out.longest_wait <= max_wait, "{out:?}");
         if load > 1.5 {
-            // There is hardly a gap: what they get are the shares.
+            // There is hardly a gap, so they get only the shares.
             let due = 10 * SECOND / (max_wait + rules.share) * rules.share;
             prop_assert!(out.passed + out.used + 2 * rules.share >= due, "{due} {out:?}");
         }
@@ -169,19 +169,19 @@ fn a_burst_without_end_lets_the_others_go_on_now_and_then() {
     assert_eq!(bursts.look(5 + 2 * SECOND + 20 * MS, true, false), Verdict { off: true, pressure: Pressure::KeptBack });
 }
 
-/// What some batch tenants get beside an urgent one: [`Arbiter`] and [`Bursts`] as the server has them work together.
+/// Batch tenants beside an urgent one: [`Arbiter`] and [`Bursts`] work together as in the server.
 struct Beside {
     arbiter: Arbiter,
     bursts: Bursts,
     now: Micros,
     pressure: Pressure,
-    /// For each batch tenant: since when it has done nothing, for how long it did nothing at most, how long it did something.
+    /// For each batch tenant: the time since which it has done nothing, its longest time without work, and its time at work.
     tenants: Vec<(Micros, Micros, Micros)>,
     /// Answers that are still to come.
     answers: Vec<(Micros, TenantId, Event)>,
 }
 
-/// How long it takes to take a tenant off the GPU.
+/// The time that it takes to take a tenant off the GPU.
 const PAUSING: Micros = 2 * MS;
 const QUANTUM: Micros = 100 * MS;
 
@@ -221,7 +221,7 @@ impl Beside {
         }
     }
 
-    /// Until then, with somebody urgent at work or not.
+    /// Runs until `end`, with an urgent tenant at work or without.
     fn until(&mut self, end: Micros, at_work: bool) {
         loop {
             self.look(at_work);
@@ -272,7 +272,7 @@ proptest! {
             world.until(world.now + length, true);
             world.until(world.now + gap, false);
         }
-        // Then everybody has a share, and who is last waits for those of the others too. In a gap the holder goes on.
+        // Then every tenant has a share, and the last one waits for those of the others too. In a gap the holder goes on.
         let turns = count as u64 * (SHARE + 2 * PAUSING + COME_BACK);
         let bound = max_wait + turns + gap;
         for (_, longest, had) in &world.tenants {

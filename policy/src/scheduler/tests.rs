@@ -1,4 +1,4 @@
-//! Units: some by hand, and any sequence of what members say and are told.
+//! Units: some by hand, and any sequence of members' reports and orders to them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +19,7 @@ fn three() -> Scheduler {
     scheduler
 }
 
-/// What of it is no talk about contention.
+/// All decisions that are not about contention.
 fn deeds(decisions: Vec<Decision>) -> Vec<Decision> {
     decisions.into_iter().filter(|decision| !matches!(decision, Decision::Contend(..))).collect()
 }
@@ -145,14 +145,14 @@ struct World {
     scheduler: Scheduler,
     now: Micros,
     alive: BTreeSet<TenantId>,
-    /// Whose gates are open.
+    /// Tenants whose gates are open.
     open: BTreeSet<TenantId>,
-    /// Who was told to leave, and has not answered.
+    /// Tenants that were told to leave, and have not answered.
     owes: BTreeSet<TenantId>,
-    /// Who waits at a closed gate, or was preempted.
+    /// Tenants that wait at a closed gate, or were preempted.
     wants: BTreeSet<TenantId>,
     corun: BTreeSet<TenantId>,
-    /// Whom the user has suspended, and not resumed since.
+    /// Tenants that the user has suspended, and not resumed since.
     suspended: BTreeSet<TenantId>,
     /// A unit that has the GPU, and some of whose memory is on the way.
     completes: Option<TenantId>,
@@ -162,7 +162,7 @@ impl World {
     fn see(&mut self, decisions: Vec<Decision>) {
         for decision in decisions {
             match decision {
-                // One that could not leave has to be completed.
+                // A unit that could not leave has to be completed.
                 Decision::SwapIn(unit) if self.scheduler.state(unit) == State::Running => self.completes = Some(unit),
                 Decision::SwapIn(unit) => {
                     self.completes = None;
@@ -271,7 +271,7 @@ impl World {
         }
     }
 
-    /// All answer, and nobody comes or goes: everybody gets what it wants.
+    /// Lets all tenants answer, while none comes or goes: each gets the GPU if it wants it.
     fn end_well(&mut self) {
         self.scheduler.set_together(false);
         let all: Vec<TenantId> = self.alive.iter().copied().collect();

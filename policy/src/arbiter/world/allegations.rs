@@ -1,6 +1,6 @@
-//! Whatever is said about tenants, in any order, at any time: what must hold holds.
+//! The invariants hold for all reports about tenants, in any order, at any time.
 //!
-//! In debug builds the arbiter itself compares its indices with what follows from looking at every tenant, after each event.
+//! In debug builds the arbiter itself compares its indices with a scan of every tenant, after each event.
 
 use std::collections::BTreeSet;
 
@@ -8,14 +8,14 @@ use super::*;
 
 const TENANTS: u64 = 12;
 
-/// Somebody who says anything about anybody, and sees what comes of it.
+/// A caller that reports anything about any tenant, and sees the results.
 struct Liar {
     arbiter: Arbiter,
     dice: Dice,
     now: Micros,
     known: BTreeSet<TenantId>,
     holder: Option<TenantId>,
-    /// Whose gates are open beside the holder's, or not yet known to be closed.
+    /// Tenants, other than the holder, whose gates are open or not yet known to be closed.
     beside: BTreeSet<TenantId>,
 }
 
@@ -37,7 +37,7 @@ impl Liar {
         }
     }
 
-    /// What the state lets expect, mostly; else anything.
+    /// Picks an event: mostly one that suits the state, else any.
     fn event(&mut self, id: TenantId) -> Event {
         let scheduling = self.scheduling();
         if !self.known.contains(&id) && self.dice.percent(80) {
@@ -71,7 +71,7 @@ impl Liar {
         }
     }
 
-    /// One thing is said, and one timer may come.
+    /// Reports one event, and may let one timer come.
     fn step(&mut self) {
         self.now += [0, 10, MS, 30 * MS, 3 * SECOND][self.dice.roll(5) as usize];
         let id = TenantId(self.dice.roll(TENANTS) as u32);
@@ -90,7 +90,7 @@ impl Liar {
             }
             _ => {}
         }
-        // Time that stands still puts off the end of a turn, but nobody's beginning.
+        // Time that stands still puts off the end of a turn, but not the beginning of any.
         assert!(self.holder.is_some() || !was_due || is_due(self), "a timer that had come is forgotten");
         let event = self.event(id);
         self.tell(id, event);
@@ -146,7 +146,7 @@ impl Liar {
         }
     }
 
-    /// From here on all goes well: everybody who waits gets its turn, and ends it.
+    /// Lets all go well from now on: every waiting tenant gets its turn, and ends it.
     fn end_well(&mut self) {
         self.arbiter.set_together(false);
         self.arbiter.set_pressure(self.now, Pressure::Free);

@@ -1,4 +1,4 @@
-//! Programs that come, work for a moment and leave, again and again, beside others that stay.
+//! Programs that come, work briefly and leave, again and again, beside others that stay.
 
 use super::*;
 
@@ -6,7 +6,7 @@ const QUANTUM: Micros = 100 * MS;
 /// The longest that a tenant of this world takes to drain.
 const DRAIN: Micros = 5 * MS;
 
-/// When the next short program comes.
+/// The rule by which the next short program comes.
 #[derive(Clone, Copy)]
 enum Arrivals {
     /// So many are there at a time: another comes as soon as one leaves.
@@ -15,7 +15,7 @@ enum Arrivals {
     Every(Micros),
 }
 
-/// What those that stay had.
+/// The results of the programs that stay.
 #[derive(Debug)]
 struct Seen {
     /// Each one's GPU time.
@@ -26,7 +26,7 @@ struct Seen {
     most: u32,
     weight: u32,
     served: u32,
-    /// What has happened: messages, timers and changes in a tenant's work.
+    /// The number of messages, timers and changes in a tenant's work.
     steps: u64,
 }
 
@@ -36,7 +36,7 @@ fn stays(weight: u32, cost: Micros) -> Habit {
     Habit { scheduling, work: 3_600 * SECOND, think: 0, times: u32::MAX, cost }
 }
 
-/// One that works once, and leaves.
+/// A program that works once, and leaves.
 fn comes_and_goes(weight: u32, work: Micros, cost: Micros) -> Habit {
     Habit { work, times: 1, ..stays(weight, cost) }
 }
@@ -83,7 +83,7 @@ fn churn(seed: u64, old: &[Habit], short: Habit, arrivals: Arrivals, until: Micr
     seen
 }
 
-/// What the arbiter's documentation promises: how long a tenant of this weight waits at most.
+/// The longest wait of a tenant of this weight, as the arbiter's documentation promises it.
 fn bound(seen: &Seen, weight: u32, least_weight: u32, cost: Micros) -> Micros {
     let turn = QUANTUM.max(4 * cost) + DRAIN;
     let sum = f64::from(seen.weight);
@@ -141,7 +141,7 @@ fn ten_that_come_and_go_each_second_make_nobody_wait_for_long() {
 
 #[test]
 fn who_leaves_and_comes_back_gains_nothing_by_it() {
-    // The fourth is another one each time, and leaves as soon as it has had about a turn.
+    // The fourth is a new program each time, and leaves as soon as it has had about a turn.
     for (seed, work) in [(1, 20 * MS), (2, 90 * MS), (3, 110 * MS), (4, 210 * MS)] {
         let old = [stays(1, 0), stays(1, 0), stays(1, 0)];
         let seen = churn(seed, &old, comes_and_goes(1, work, 0), Arrivals::AtATime(1), 40 * SECOND);
@@ -151,8 +151,8 @@ fn who_leaves_and_comes_back_gains_nothing_by_it() {
     }
 }
 
-/// A world of its own for each seed: how many stay, with which weights and costs, and who comes how often. Returns how much
-/// has happened in it.
+/// Checks a world of its own for each seed: the seed sets the number, weights and costs of the programs that stay, and the rate of
+/// those that come. Returns the number of steps.
 fn check_a_world(seed: u64) -> u64 {
     let mut dice = Dice(seed);
     let weight = |dice: &mut Dice| if dice.percent(50) { 1 } else { 1 + dice.roll(8) as u32 };
@@ -172,7 +172,7 @@ fn check_a_world(seed: u64) -> u64 {
         let bound = bound(&seen, *weight, least, cost);
         assert!(*waited <= bound, "{seed}: {weights:?} {short:?}: {seen:?}, but {bound} was promised");
     }
-    // Those that stay have shares in proportion to their weights, but for a turn or two, whoever comes and goes.
+    // Programs that stay have shares in proportion to their weights, within a turn or two, however many others come and go.
     for (had, weight) in seen.had.iter().zip(&weights) {
         for (other, others_weight) in seen.had.iter().zip(&weights) {
             let (one, two) = (had / u64::from(*weight), other / u64::from(*others_weight));

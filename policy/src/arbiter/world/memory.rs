@@ -1,4 +1,4 @@
-//! The memory of the simulated world, measured in the time that it takes to bring it in. It has just room
+//! The memory of the simulated world, measured in the time that it takes to swap it in. It has just enough room
 //! for the largest tenant.
 
 use std::collections::BTreeMap;
@@ -8,9 +8,9 @@ use super::super::{Micros, TenantId};
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     room: Micros,
-    /// What is there of each tenant.
+    /// The resident memory of each tenant.
     there: BTreeMap<TenantId, Micros>,
-    /// What is on the way, since when, and how much it is when it has come.
+    /// The tenant whose memory is on the way, the time since which it is, and the amount that comes.
     coming: Option<(TenantId, Micros, Micros)>,
 }
 
@@ -29,13 +29,13 @@ impl Memory {
         size - self.there[&id]
     }
 
-    /// From now on this tenant's memory comes in, and that of others goes if there is no room.
+    /// Begins to swap in this tenant's memory, and evicts that of others if there is no room.
     pub(super) fn bring(&mut self, now: Micros, id: TenantId, size: Micros) {
         self.stop(now);
         self.coming = Some((id, now, self.missing(id, size)));
     }
 
-    /// What has come so far stays.
+    /// Stops the swap-in. The memory that has come so far stays.
     pub(super) fn stop(&mut self, now: Micros) {
         let Some((id, since, missing)) = self.coming.take() else { return };
         *self.there.entry(id).or_default() += (now - since).min(missing);

@@ -1,4 +1,4 @@
-//! What holds in every world.
+//! Properties that hold in every world.
 
 use proptest::prelude::*;
 
@@ -33,18 +33,18 @@ fn trouble() -> impl Strategy<Value = Trouble> {
         .prop_map(|(busy, cannot_arrive, lies, leave, suspend)| Trouble { busy, cannot_arrive, lies, leave, suspend })
 }
 
-/// As `baton serve` has it if nothing else is said.
+/// The default of `baton serve`.
 const DEFAULT_QUANTUM: Micros = 100 * MS;
 
-/// A tenant that always has something to do.
+/// A tenant that always has work.
 fn greedy(class: Class, cost: Micros) -> Habit {
     Habit { scheduling: class.into(), work: 3_600 * SECOND, think: 0, times: u32::MAX, cost }
 }
 
-/// How often [`longest_without`] looks.
+/// The interval at which [`longest_without`] samples.
 const LOOK: Micros = 50 * MS;
 
-/// For how long in a minute any of these had nothing.
+/// The longest time in a minute for which any of these had nothing.
 fn longest_without(world: &mut World, tenants: impl Iterator<Item = u32>) -> Micros {
     let mut last: Vec<_> = tenants.map(|id| (TenantId(id), 0, 0)).collect();
     let mut longest = 0;
@@ -61,7 +61,7 @@ fn longest_without(world: &mut World, tenants: impl Iterator<Item = u32>) -> Mic
     longest
 }
 
-/// With unequal costs and turns in the order of waiting, one falls behind: when it catches up, others wait no longer for that.
+/// With unequal costs and turns in the order of waiting, one tenant falls behind. Others wait no longer while it catches up.
 #[test]
 fn catching_up_keeps_nobody_waiting_beyond_what_the_user_allows() {
     let mut habits = [5 * MS, 39 * MS, 37 * MS].map(|cost| greedy(Class::Latency, cost)).to_vec();
@@ -157,13 +157,13 @@ proptest! {
         others in prop::collection::vec((prop::sample::select(vec![Class::Latency, Class::Normal]), 0..50_000u64), 1..4),
         batch in prop::collection::vec(0..50_000u64, 1..3),
     ) {
-        // The others never give way of themselves.
+        // The others never give way by themselves.
         let mut habits: Vec<_> = others.iter().map(|(class, cost)| greedy(*class, *cost)).collect();
         habits.extend(batch.iter().map(|cost| greedy(Class::Batch, *cost)));
         let mut world = World::new(seed, DEFAULT_QUANTUM, Trouble::default(), 0, &habits);
         world.set_max_wait(max_wait);
         let first = others.len() as u32 + 1;
-        // Everybody that has waited for too long gets its turn, each after a quantum of somebody else.
+        // Every tenant that has waited for too long gets its turn, each after a quantum of another tenant.
         let turn = DEFAULT_QUANTUM + 5 * 50 * MS;
         let bound = max_wait + 2 * habits.len() as Micros * turn;
         let longest = longest_without(&mut world, (first..).take(batch.len()));
@@ -284,8 +284,8 @@ fn one_that_can_never_arrive_does_not_keep_a_worse_class_from_its_work() {
     }
 }
 
-/// A quantum that was interrupted while one with much memory was next goes on when one with none is, whose quantum is shorter: it is not
-/// over as soon as its memory has come.
+/// A quantum is interrupted while a tenant with much memory is next, and goes on when a tenant without memory is next, whose quantum is
+/// shorter. It does not end as soon as its memory has come.
 #[test]
 fn a_quantum_that_goes_on_is_worth_its_switch() {
     let habit = |class: Class, work, think, times, cost| Habit { scheduling: class.into(), work, think, times, cost };

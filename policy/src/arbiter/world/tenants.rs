@@ -1,4 +1,4 @@
-//! What the tenants of the simulated world do.
+//! The behaviour of the tenants of the simulated world.
 
 use super::*;
 
@@ -31,7 +31,7 @@ impl World {
         self.be_idle(id);
     }
 
-    /// It has nothing to do, and looks whether it should make way.
+    /// Handles a tenant that has nothing to do, and checks whether it should make way.
     pub(super) fn be_idle(&mut self, id: TenantId) {
         let Some(worker) = self.workers.get_mut(&id) else { return };
         worker.version += 1;
