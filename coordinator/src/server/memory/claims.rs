@@ -110,13 +110,13 @@ impl Claims {
         Self { queue: VecDeque::new(), leases, shown: None }
     }
 
-    /// What all tenants have, and what they have asked for.
+    /// Bytes that all tenants have, and that they have asked for.
     pub(super) fn wanted_bytes(&self, ground: &Ground<'_>) -> u64 {
         ground.tenants.totals().bytes + self.queue.iter().map(Claim::bytes).sum::<u64>()
     }
 
-    /// One that is told to leave the GPU cannot as long as it waits for memory, and others may wait for its: it is to ask again
-    /// when it has the GPU to itself.
+    /// Drops the claims of a tenant that is told to leave the GPU. It cannot leave while it waits for memory, and others may wait
+    /// for its memory: it asks again when it has the GPU to itself.
     pub(super) fn turn_away(&mut self, ground: &mut Ground<'_>, id: TenantId) {
         let is_its = |claim: &Claim| match claim {
             Claim::Allocate(allocation) => allocation.tenant == id,
@@ -129,7 +129,7 @@ impl Claims {
         ground.tenants.answer(id, &Answer::TryAgain, &[]);
     }
 
-    /// A tenant's connection has ended: it gets nothing any more.
+    /// Drops the claims of a tenant whose connection has ended.
     pub(super) fn drop_claims(&mut self, ground: &mut Ground<'_>, residency: &mut Residency, id: TenantId) {
         let mut kept = VecDeque::new();
         for claim in std::mem::take(&mut self.queue) {
@@ -156,7 +156,7 @@ impl Claims {
         })
     }
 
-    /// Whether a tenant has asked for memory and waits for it.
+    /// True if a tenant has asked for memory and waits for it.
     pub(super) fn is_asked_by(&self, id: TenantId) -> bool {
         self.claimed_by(id).is_some()
     }

@@ -14,7 +14,7 @@ use baton_books::sharing::{Attachment, Place};
 use baton_policy::arbiter::TenantId;
 
 impl Ground<'_> {
-    /// A tenant asks for the frames behind extents that it has mapped.
+    /// Sends a tenant the frames behind extents that it has mapped.
     pub(super) fn give_frames(&mut self, id: TenantId, extents: Vec<ExtentId>) -> Result<(), String> {
         let frames = self.frames_of(id, &extents)?;
         self.answer_with(id, &Answer::Frames { extents }, &frames);

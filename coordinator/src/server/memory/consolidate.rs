@@ -20,7 +20,7 @@ use baton_books::extents::Extent;
 use baton_policy::arbiter::TenantId;
 
 impl Ground<'_> {
-    /// A tenant wants to have a row of its extents in a piece of its own.
+    /// Starts to consolidate a row of a tenant's extents into one piece of its own.
     pub(super) fn consolidate(
         &mut self,
         id: TenantId,
@@ -127,7 +127,7 @@ impl Ground<'_> {
         }
     }
 
-    /// A tenant's work goes on: what is to become one piece cannot.
+    /// Gives up consolidating because the tenant's work goes on.
     pub(super) fn give_up_consolidating(&mut self, id: TenantId) {
         let Some(tenant) = self.tenants.get(id) else { return };
         let wanted = tenant.memory.consolidations.iter().filter(|one| matches!(one.stage, Stage::Wanted(_)));

@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_millis(250);
 const AT_ONCE: usize = 16;
 
 impl Ground<'_> {
-    /// A tenant was told something for which it has not got the frames.
+    /// Notes that the frames for a batch did not reach the tenant.
     pub(super) fn undelivered(&mut self, id: TenantId, batch: u32) -> Result<(), String> {
         let Some(tenant) = self.tenants.get_mut(id) else { return Ok(()) };
         match tenant.memory.take_batch(batch) {
@@ -73,7 +73,7 @@ impl Ground<'_> {
         tenant.memory.delivered(!of_others.lost.is_empty(), of_others.are_under_way);
     }
 
-    /// Sends frames again whose time has come.
+    /// Sends frames again that are due for another try.
     pub(super) fn deliver_again(&mut self, id: TenantId) {
         let Some(tenant) = self.tenants.get_mut(id) else { return };
         if tenant.memory.is_redelivery_due() {

@@ -106,7 +106,7 @@ impl Departed {
         }
     }
 
-    /// The preemptor has closed the control device of a tenant whose process has ended.
+    /// Notes that the preemptor has closed the control device of a tenant whose process has ended.
     pub(super) fn let_go(&mut self, id: TenantId) {
         let now = Instant::now();
         for quarantine in self.quarantine.iter_mut().filter(|one| one.remains.held_by_us == Some(id)) {

@@ -27,7 +27,7 @@ impl Host {
         Ok(Self { pool: Pool::new(bytes, slabs.slab), slabs, files: Vec::new(), prepared, given_up: 0 })
     }
 
-    /// The books.
+    /// The arena's books.
     pub(super) fn pool(&self) -> &Pool {
         &self.pool
     }

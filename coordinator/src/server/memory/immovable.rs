@@ -17,7 +17,7 @@ use baton_books::sharing::Place;
 use baton_policy::arbiter::TenantId;
 
 impl Claims {
-    /// A tenant is about to let others reach these extents, of its own or of another's.
+    /// Makes extents immovable, of this tenant or of another one, because the tenant is about to let others reach them.
     pub(super) fn make_immovable(&mut self, ground: &mut Ground<'_>, id: TenantId, extents: &[ExtentId]) {
         if !ground.tenants.get(id).is_some_and(|tenant| tenant.connection.is_open()) {
             return;

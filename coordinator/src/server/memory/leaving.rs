@@ -1,7 +1,7 @@
 //! Memory that leaves: extent by extent, until its frame is free.
 //!
-//! An eviction's copy and its unmapping run at the same time; the frame is free when both are done. What has not
-//! changed since it came in is not copied ([`super::scan`]).
+//! An eviction's copy and its unmapping run at the same time; the frame is free when both are done. Memory that has not changed
+//! since it came in is not copied ([`super::scan`]).
 
 use std::sync::atomic::Ordering::SeqCst;
 

@@ -18,7 +18,7 @@ impl Claims {
         Shown { capacity, immovable: ground.immovable_bytes(), grantable }
     }
 
-    /// Lets tenants know how much each may have, if that has changed.
+    /// Tells each tenant how much it may have, if that has changed.
     pub(super) fn show_offers(&mut self, ground: &mut Ground<'_>) {
         let shown = self.shown(ground);
         if self.shown.replace(shown) != Some(shown) {
@@ -26,7 +26,7 @@ impl Claims {
         }
     }
 
-    /// Lets one know.
+    /// Tells one tenant how much it may have.
     pub(super) fn show_offer(&self, ground: &Ground<'_>, id: TenantId) {
         let Some(tenant) = ground.tenants.get(id) else { return };
         let Shown { capacity, immovable, .. } = self.shown(ground);
@@ -41,7 +41,7 @@ impl Claims {
         tenant.connection.page.could_have_bytes.store(could_have, Relaxed);
     }
 
-    /// What is shown to one that has just come, of this guest's if it is one's.
+    /// The offer shown to a tenant that has just come, for this guest if it is a guest's.
     pub(super) fn first_offer(&self, ground: &Ground<'_>, guest: Option<u32>) -> (u64, u64) {
         let total = ground.store.offered().saturating_sub(ground.immovable_bytes());
         (

@@ -73,8 +73,8 @@ impl Residency {
         self.bring_some(ground, id, spare, From::Ready);
     }
 
-    /// Brings a tenant's memory in that is off the GPU, because a user wants so, as far as the headroom stays free and nobody has to
-    /// go. To be asked for until it says that no more comes.
+    /// Prefetches, at a user's request, the memory of a tenant that is off the GPU. The headroom stays free, and no other tenant is
+    /// evicted. The caller repeats the call until no more memory comes.
     pub(super) fn fetch(&mut self, ground: &mut Ground<'_>, is_claimed: bool, id: TenantId) -> Fetched {
         if is_claimed || ground.store.transfer.is_copying() {
             // Whoever needs memory now comes first.
@@ -189,7 +189,7 @@ impl Residency {
                 continue;
             }
             if count == AT_ONCE {
-                // There is more to do, after whatever else there is.
+                // More work follows, after all other pending work.
                 self.waker.wake();
                 break;
             }

@@ -65,22 +65,23 @@ impl Residency {
         Self { waker, swap_in: None, ahead: None }
     }
 
-    /// A unit is to be brought in. Only one is at a time: for another, the first goes back to waiting.
+    /// Starts to swap a unit in. Only one unit is swapped in at a time: if another one is asked for, the first goes back to
+    /// waiting.
     pub(super) fn swap_in(&mut self, unit: TenantId) {
         self.swap_in = Some(SwapIn::new(unit));
     }
 
-    /// The unit that memory comes in for.
+    /// The unit that is being swapped in.
     pub(super) fn swapping_in(&self) -> Option<TenantId> {
         self.swap_in.as_ref().map(|swap_in| swap_in.unit)
     }
 
-    /// Whether memory comes in for a tenant.
+    /// True if memory is coming in for a tenant.
     pub(super) fn brings_in(&self, ground: &Ground<'_>, id: TenantId) -> bool {
         self.swapping_in().is_some_and(|unit| ground.arbiter.are_united(unit, id))
     }
 
-    /// That is over, or given up.
+    /// Ends a swap-in that is complete or given up.
     pub(super) fn end_swap_in(&mut self, ground: &mut Ground<'_>, id: TenantId) {
         self.swap_in.take_if(|swap_in| ground.arbiter.are_united(swap_in.unit, id));
     }

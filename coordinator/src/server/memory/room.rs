@@ -46,7 +46,7 @@ impl Ground<'_> {
         self.immovable_bytes() + self.tenants.iter().map(movable).max().unwrap_or(0)
     }
 
-    /// What is shown to one that comes later, or never.
+    /// The offer shown to a tenant that comes later, if it ever does.
     pub(super) fn offer_of_later(&self, guest: Option<u32>) -> u64 {
         self.store.offered().min(self.quota_of(guest))
     }
@@ -91,7 +91,7 @@ impl Store {
         self.most().saturating_sub(tenants.totals().used()).saturating_sub(kept)
     }
 
-    /// What the programs of this guest can have at most together, in bytes.
+    /// The most that the programs of this guest can have together, in bytes.
     pub(super) fn most_of(&self, guest: Option<u32>) -> u64 {
         let all = self.frames.arena().capacity() + self.host.pool().bytes();
         guest.map_or(all, |_| self.rules.quotas.memory().min(all - all / OWN_PART))
@@ -105,7 +105,7 @@ impl Store {
         own.min((all - all / OWN_PART).saturating_sub(tenants.memory_of_guests().used()))
     }
 
-    /// Why one that needs so much would wait for ever, if it would.
+    /// The reason why a newcomer with this need would wait for ever, if it would.
     pub(super) fn never_has(&self, tenants: &Tenants, need: Need) -> Option<String> {
         let (arena, pool) = (self.frames.arena().configured(), self.host.pool().bytes());
         let limit = match need.run.guest {

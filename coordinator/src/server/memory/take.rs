@@ -26,7 +26,7 @@ use baton_books::extents::Extent;
 use baton_policy::arbiter::TenantId;
 
 impl Residency {
-    /// A tenant that is off the GPU does not answer: from now on its memory leaves without being unmapped there.
+    /// Takes the memory of an unresponsive tenant that is off the GPU: from now on it leaves without being unmapped there.
     pub(super) fn take(&mut self, ground: &mut Ground<'_>, id: TenantId) {
         let Some(tenant) = ground.tenants.get_mut(id) else { return };
         tenant.connection.page.taken.fetch_max(PAUSED, SeqCst);
@@ -39,8 +39,8 @@ impl Residency {
         self.leave_behind(ground, id, &told);
     }
 
-    /// A tenant answers again, and can change mappings, or is let in: it unmaps what it was left with, but for what is on its way back
-    /// there.
+    /// Ends the taking of a tenant that answers again and can change mappings, or that is let in. The tenant unmaps the memory it
+    /// was left with, except for memory on its way back there.
     pub(super) fn untake(&mut self, ground: &mut Ground<'_>, id: TenantId) {
         let Some(tenant) = ground.tenants.get_mut(id).filter(|tenant| tenant.memory.is_taken()) else { return };
         tenant.memory.untake();
