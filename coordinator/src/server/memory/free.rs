@@ -55,7 +55,7 @@ impl Residency {
                 ground.is_whole_again(id);
             }
             if matches!(freed.state(), ExtentState::Leaving { .. }) {
-                // It was taken, and is still being copied.
+                // The extent was taken, and is still being copied.
                 ground.store.departed.add_orphan((id, *extent), freed);
                 continue;
             }

@@ -1,4 +1,4 @@
-//! What each tenant is shown of the memory that it could have.
+//! The offers: each tenant is shown how much memory it could have.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -6,11 +6,11 @@ use super::claims::{Claims, Shown};
 use super::ground::Ground;
 use baton_policy::arbiter::TenantId;
 
-/// What tenants see of what there is for all of them, is shown in so many steps, so that not every allocation is told to all.
+/// Number of steps in which tenants are shown the common memory, so that not every allocation is reported to all.
 const STEPS: u64 = 256;
 
 impl Claims {
-    /// What all tenants see of the ledger now.
+    /// The values of the ledger that all tenants see now.
     fn shown(&self, ground: &Ground<'_>) -> Shown {
         let step = (ground.store.frames.arena().configured() / STEPS).max(1);
         let (capacity, grantable) =
@@ -30,7 +30,7 @@ impl Claims {
     pub(super) fn show_offer(&self, ground: &Ground<'_>, id: TenantId) {
         let Some(tenant) = ground.tenants.get(id) else { return };
         let Shown { capacity, immovable, .. } = self.shown(ground);
-        // What it has beside the arena is its own too, whether the arena is smaller for it or not.
+        // Its memory beside the arena is its own too, even if the arena is not smaller for it.
         let own = capacity.saturating_add(self.leases.account(id).leased).min(ground.store.frames.arena().configured());
         let others = (immovable - tenant.extents().counts().immovable).saturating_add(ground.store.rules.headroom);
         let others = others.saturating_add(ground.bytes_beside(id));
