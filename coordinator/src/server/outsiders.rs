@@ -26,7 +26,7 @@ const OUTDATED: Duration = Duration::from_secs(60);
 /// One of them.
 #[derive(Clone, Debug)]
 pub(super) struct Outsider {
-    /// As tools are told of it.
+    /// The kind of the event in the form that tools get.
     pub(super) shown: shown::Outsider,
     holder: Holder,
     identity: Option<Identity>,

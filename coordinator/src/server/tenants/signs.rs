@@ -17,7 +17,7 @@ impl Heartbeat {
         Self { beats: 0, since: Instant::now() }
     }
 
-    /// Whether it has stood still for too long.
+    /// True if it has stood still for too long.
     pub(in crate::server) fn is_overdue(&mut self, beats: u32) -> bool {
         self.is_overdue_by(beats, HEARTBEAT)
     }

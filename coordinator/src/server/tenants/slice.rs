@@ -45,7 +45,7 @@ impl Slice {
         self.shares = at_work && self.shares || is_long && others;
     }
 
-    /// What it is to be set to, if that is something else than before.
+    /// The slice to set, if it differs from the last one.
     pub(in crate::server) fn set(&mut self, class: Class, urgent: bool) -> Option<u64> {
         let wanted = self.wanted(class, urgent);
         (self.asked.replace(wanted) != Some(wanted)).then_some(wanted)
@@ -60,7 +60,7 @@ impl Slice {
         is_last
     }
 
-    /// What it is to be for this class, with somebody urgent there or not.
+    /// The slice for this class, with or without another urgent tenant.
     fn wanted(&self, class: Class, urgent: bool) -> u64 {
         match class {
             Class::Latency if !self.shares => URGENT_SLICE,

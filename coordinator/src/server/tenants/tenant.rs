@@ -30,11 +30,11 @@ pub(in crate::server) struct Scheduled {
     pub(in crate::server) left_out: Option<Instant>,
     /// True if the system reported its process as stopped, when that was decided.
     pub(in crate::server) was_stopped: bool,
-    /// How often it has had a turn where it was since it last answered, and when it may have another one.
+    /// The number of turns in place since it last answered, and the time from which it may have another one.
     pub(in crate::server) in_place: (u32, Option<Instant>),
-    /// What is done if it does not answer, and holds up others.
+    /// The treatment if it is unresponsive and holds up others.
     pub(in crate::server) stuck: Stuck,
-    /// What the arbiter counted for it until its connection ended: switches, and microseconds of GPU time.
+    /// The arbiter's counts for it until its connection ended: switches, and microseconds of GPU time.
     pub(in crate::server) counted: (u64, u64),
 }
 
@@ -48,7 +48,7 @@ pub(in crate::server) struct Tenant {
     /// What of it can be taken off the GPU, and how far that is.
     pub(in crate::server) preemption: Preemption,
     pub(in crate::server) turn: Turn,
-    /// What it has said that it needs.
+    /// The memory that it has said it needs.
     pub(in crate::server) need: Option<Need>,
 }
 
@@ -59,7 +59,7 @@ const MOST_DOUBLINGS: u32 = 3;
 
 /// For how long a guest may show no sign of life that owes an answer, cannot be paused, and is waited for.
 const LONGEST_SILENCE: Duration = Duration::from_secs(1);
-/// How often it is looked at then. Where looks come later, the time in between does not all count: the machine is slow.
+/// Interval between the checks then. If checks come later, not all the time in between counts: the machine is slow.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// The treatment of an unresponsive tenant.
