@@ -30,10 +30,10 @@ const LOOK: Duration = Duration::from_millis(4);
 /// The activity pages, and what follows from who is at work.
 #[derive(Debug)]
 pub(super) struct Corun {
-    /// Whether the user allows it.
+    /// True if the user allows it.
     is_allowed: bool,
     activity: Activity,
-    /// Who was at work when it was last looked.
+    /// The tenants at work at the last check.
     seen: BTreeSet<TenantId>,
     /// A tenant's sign was cleared, and `look_at_activity` has yet to act upon that.
     cleared: bool,
@@ -95,12 +95,12 @@ impl Corun {
         std::mem::take(&mut self.cleared)
     }
 
-    /// Whether a tenant says that it is at work.
+    /// True if a tenant reports that it is at work.
     pub(super) fn is_at_work(&self, id: TenantId) -> bool {
         self.activity.is_at_work(id)
     }
 
-    /// Whether anybody does.
+    /// True if any tenant reports that it is at work.
     pub(super) fn is_anybody_at_work(&self) -> bool {
         self.activity.is_any_at_work()
     }
@@ -110,7 +110,7 @@ impl Corun {
         self.activity.at_work()
     }
 
-    /// Who is at work, and who was when this was asked last and is not any more. Each domain is told of the others.
+    /// The tenants at work, and those that were at the last call and no longer are. Each domain is told of the others.
     pub(super) fn changes(&mut self) -> Vec<(TenantId, bool)> {
         self.activity.tell();
         let now = self.activity.at_work().collect();
@@ -143,12 +143,12 @@ impl Corun {
         }
     }
 
-    /// Whether tenants may run together, if they fit.
+    /// True if tenants may co-run, if they fit.
     pub(super) fn is_allowed_now(&self) -> bool {
         self.is_allowed && self.together_again().is_none()
     }
 
-    /// Whether tenants may run together at some time.
+    /// True if tenants may co-run at some time.
     pub(super) fn is_allowed(&self) -> bool {
         self.is_allowed
     }
@@ -163,7 +163,7 @@ impl Corun {
         self.apart_until.filter(|until| *until > Instant::now())
     }
 
-    /// Whether those beside somebody at work are to be off the GPU now. `usual` is how long the requests of those at work usually
+    /// True if those beside a tenant at work are to be off the GPU now. `usual` is how long the requests of those at work usually
     /// take, if that is known.
     pub(super) fn judge(
         &mut self,
@@ -176,7 +176,7 @@ impl Corun {
         self.bursts.look(now, together && self.is_anybody_at_work(), is_anybody_overdue)
     }
 
-    /// Whether the others go on in spite of those at work.
+    /// Lets the others go on in spite of those at work, or makes them wait again.
     pub(super) fn let_pass(&mut self, pass: bool) {
         self.activity.let_pass(pass);
     }

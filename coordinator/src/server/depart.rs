@@ -77,7 +77,7 @@ impl Server {
         self.memory().depart(id, extents, remains);
     }
 
-    /// Who cannot go on if the coordinator ends now, because memory of theirs is on the host, and who can.
+    /// The tenants that cannot go on if the coordinator ends now, because some of their memory is on the host; and those that can.
     pub(super) fn if_ended_now(&self) -> (Vec<&str>, Vec<&str>) {
         let living = self.card.tenants.iter().map(|(_, tenant)| tenant).filter(|tenant| tenant.connection.is_open());
         let (stay, go): (Vec<_>, Vec<_>) = living.partition(|tenant| tenant.extents().counts().missing > 0);
@@ -87,7 +87,7 @@ impl Server {
         (names(stay), names(go))
     }
 
-    /// What becomes of the tenants when the coordinator ends now; none if there are none.
+    /// The consequences for the tenants if the coordinator ends now; none if there are no tenants.
     pub fn left_behind(&self) -> Option<String> {
         let (stay, go) = self.if_ended_now();
         match (go.is_empty(), stay.is_empty()) {

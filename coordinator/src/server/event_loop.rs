@@ -1,4 +1,5 @@
-//! What the server waits for: descriptors, by epoll, so that a wait costs the same with three of them and with three thousand.
+//! The event loop: the server waits for descriptors by epoll, so that a wait costs the same with three of them and with three
+//! thousand.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -64,7 +65,7 @@ impl Source {
     }
 }
 
-/// What a descriptor is watched for.
+/// The events that a descriptor is watched for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Interest {
     /// Something can be read.

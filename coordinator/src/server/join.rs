@@ -71,7 +71,7 @@ impl Server {
         }
     }
 
-    /// What a newcomer lacks, for now.
+    /// The obstacle that keeps a newcomer out, for now.
     pub(super) fn lacks(&self, newcomer: &Newcomer) -> Lacks {
         let guest = newcomer.peer.guest();
         if self.front.lobby.kept_out(guest).is_some() || !is_room_for(&self.card.tenants, &self.options, guest) {
@@ -83,7 +83,7 @@ impl Server {
         }
     }
 
-    /// Who may come in first of those who wait.
+    /// The place of the waiting newcomer that may come in first.
     fn first_newcomer(&self) -> Option<usize> {
         if self.card.tenants.len() >= self.options.tuning.max_tenants {
             return None;
@@ -248,7 +248,7 @@ impl Server {
     }
 }
 
-/// Whether one more can be a tenant: of this guest, or of the coordinator's user or root.
+/// True if there is room for one more tenant: of this guest, or of the coordinator's user or root.
 fn is_room_for(tenants: &Tenants, options: &Options, guest: Option<u32>) -> bool {
     let most = options.tuning.max_tenants;
     let has_part_left = |guest: u32| {
@@ -258,7 +258,7 @@ fn is_room_for(tenants: &Tenants, options: &Options, guest: Option<u32>) -> bool
     tenants.len() < most && guest.is_none_or(has_part_left)
 }
 
-/// What somebody is told for whom the system has no room now. It is to come again.
+/// The refusal for a peer for which the system has no room now. The peer is to come again.
 fn busy(error: &io::Error) -> Option<Refused> {
     let is_full = matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM));
     is_full.then(|| (Refusal::Busy, FULL.to_owned()))

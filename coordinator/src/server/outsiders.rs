@@ -20,7 +20,7 @@ use crate::device::wake::Waker;
 /// So many programs under Baton are remembered, those that live first.
 const MOST_ROOTS: usize = 1024;
 
-/// What was seen so long ago says nothing any more: the driver answers in milliseconds, and is asked again and again.
+/// Age at which an observation no longer counts: the driver answers in milliseconds, and is asked again and again.
 const OUTDATED: Duration = Duration::from_secs(60);
 
 /// One of them.
@@ -39,7 +39,7 @@ impl fmt::Display for Outsider {
     }
 }
 
-/// What is known of them.
+/// The known outsiders.
 #[derive(Debug)]
 pub(super) struct Outsiders {
     lookout: Lookout,
@@ -47,7 +47,7 @@ pub(super) struct Outsiders {
     seen: Option<Seen>,
     /// Programs of `baton run`, and tenants.
     roots: Vec<Identity>,
-    /// Whether there were some that cannot be seen from here.
+    /// True if there were some that cannot be seen from here.
     has_unseen_roots: bool,
     /// Tenants that have ended since it was looked.
     left: Vec<(i32, Instant)>,
@@ -163,7 +163,7 @@ impl Outsiders {
     }
 
     fn descends(&self, kin: &Kin) -> Option<bool> {
-        // Who began a group may have ended; its number is nobody else's as long as there is the group.
+        // The process that began a group may have ended; no other process gets its number while the group exists.
         let began =
             |root: &Identity| kin.groups.contains(&root.pid) && Identity::of(root.pid).is_none_or(|now| now == *root);
         let descends = self.roots.iter().any(|root| kin.line.contains(root) || began(root));

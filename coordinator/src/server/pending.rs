@@ -1,4 +1,4 @@
-//! What users have asked for that takes a while: memory that is to leave, or to come back.
+//! Users' requests that take a while: memory that is to leave, or to come back.
 
 use std::time::Instant;
 
@@ -16,7 +16,7 @@ pub(super) struct Pending {
 /// One who waits until a tenant has been evicted.
 pub(super) struct Eviction {
     pub(super) tenant: TenantId,
-    /// Who waits for it; none: it is done also if nobody does.
+    /// The peer that waits for it. The request is carried out even if there is none.
     pub(super) peer: Option<Peer>,
     /// The tenant's last grant when that was asked for: with another one, it is in use again.
     pub(super) grant: u64,
@@ -53,7 +53,7 @@ impl Pending {
         asked.filter_map(|eviction| tenants.get(eviction.tenant)?.turn.left_alone()).min()
     }
 
-    /// Whether a tenant was asked to drain for an eviction.
+    /// True if a tenant was asked to drain for an eviction.
     pub(super) fn has_drain(&self, id: TenantId) -> bool {
         self.evictions.iter().any(|eviction| eviction.tenant == id && eviction.stage == Stage::Draining)
     }

@@ -53,7 +53,7 @@ impl Server {
         Some(message.map(|message| (message, descriptors.pop())))
     }
 
-    /// What a message means whose descriptors had no place in our own table.
+    /// The meaning of a message whose descriptors had no place in the coordinator's own table.
     fn without_descriptors(&self, id: TenantId, message: FromTenant) -> FromTenant {
         match message {
             FromTenant::Preemption(PreemptionReport::Channels { begun, .. }) => {

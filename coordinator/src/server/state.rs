@@ -71,7 +71,7 @@ pub(super) struct Front {
 pub(super) struct Card {
     pub(super) tenants: Tenants,
     pub(super) arbiter: Scheduler,
-    /// What the arbiter has yet to hear.
+    /// Events that the arbiter has yet to hear.
     pub(super) untold: VecDeque<(TenantId, Event)>,
     pub(super) turns: Turns,
     pub(super) memory: Memory,

@@ -19,7 +19,7 @@ use baton_policy::scheduler::Scheduler;
 /// How long the work of a tenant may take to end for which nobody waits but itself, or whoever wants it evicted.
 const LONGEST_DRAIN: Duration = Duration::from_secs(1);
 
-/// Who was at work lately, and what follows from that for whoever has the GPU.
+/// The tenants at work lately, and the consequences for the holder of the GPU.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     lately: Lately,
@@ -113,7 +113,7 @@ impl Access<'_> {
         self.tenants.tell(id, &TurnCommand::Revoke { grant, limit_micros });
     }
 
-    /// Whether this is a tenant's present turn, or its last one. If it says so, it has held the baton until now.
+    /// True if this is a tenant's present turn, or its last one. Then the tenant has held the baton until now.
     pub(super) fn held_until_now(&mut self, id: TenantId, grant: u64) -> bool {
         let Some(tenant) = self.tenants.in_turn(id, grant) else { return false };
         tenant.turn.runs_until_now();
@@ -174,7 +174,7 @@ impl Access<'_> {
         }
     }
 
-    /// What a tenant has used first since its gate was opened.
+    /// Handles the report of the extents that a tenant has used first since its gate was opened.
     pub(super) fn used(&mut self, id: TenantId, grant: u64, extents: Vec<(ExtentId, u32)>) {
         let Some(tenant) = self.tenants.in_turn(id, grant) else { return };
         // Its own extents, each once at most: a list that grows without end is none of ours.

@@ -135,7 +135,7 @@ impl Server {
         longest.filter(|_| is_waited_for)
     }
 
-    /// Whether it is one's turn, or its turn is to end, and another user's program waits for the next one.
+    /// True if it is this tenant's turn, or its turn is to end, and another user's program waits for the next one.
     fn keeps_the_turn_from_others(&self, id: TenantId) -> bool {
         let guest = |id: TenantId| self.card.tenants.get(id).and_then(|tenant| tenant.connection.control.guest());
         let has_it = self.card.arbiter.is_to_leave(id) || self.card.arbiter.state(id) == State::Arriving;
@@ -143,8 +143,8 @@ impl Server {
         has_it && self.card.tenants.iter().any(|(other, _)| waits(other))
     }
 
-    /// Whether somebody waits for memory that this one has and does not give up. Programs that wait try again and again, so what they
-    /// have asked for at this moment says nothing. What can be taken of it goes to them before that.
+    /// True if a tenant waits for memory that this one has and does not give up. Waiting programs try again and again, so their
+    /// requests at this moment tell nothing. Memory that can be taken from this one goes to them before that.
     fn is_waited_for(&self, id: TenantId) -> bool {
         self.card.tenants.iter().any(|(other, tenant)| {
             let has_failed = || self.card.arbiter.prospect(other, self.now()).is_some_and(|prospect| prospect.failed);

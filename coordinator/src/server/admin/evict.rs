@@ -11,7 +11,7 @@ use baton_policy::arbiter::State;
 /// So many requests to evict a tenant wait at most: each is a connection.
 const MOST: usize = 256;
 
-/// What is next for one of them.
+/// The next step for one of them.
 enum Next {
     /// It goes on when something has happened.
     Wait(Stage),

@@ -49,7 +49,7 @@ impl Server {
             arriving: matches!(turn, Turn::Arriving | Turn::Running) && tenant.extents().counts().missing > 0,
             preempted: tenant.preemption.is_under_way() || has_gate_open && is_descheduled,
             waiting: matches!(turn, Turn::Waiting | Turn::Arriving),
-            // What cannot move is always there.
+            // Immovable memory is always there.
             evicted: counts.bytes > counts.immovable && counts.here() == counts.immovable,
         };
         let states = [

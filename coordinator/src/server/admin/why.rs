@@ -1,4 +1,4 @@
-//! What each tenant waits for, as data: who knows is asked, and the first of what applies is said.
+//! The obstacles that tenants wait for, as data: each module is asked for its own, and the first that applies is reported.
 
 use std::time::{Duration, Instant};
 
@@ -77,7 +77,7 @@ impl Server {
         WaitsFor { reason, since_ms: since.map(|since| ms(since.elapsed())), whom, ..WaitsFor::default() }
     }
 
-    /// What is in the way of memory that a tenant waits for.
+    /// The obstacle to the memory that a tenant waits for.
     fn memory_for(&self, id: TenantId, since_ms: Option<f64>) -> Option<WaitsFor> {
         let bytes_per_second = self.card.costs.speed();
         let (reason, whom, bytes) = match self.card.memory.obstacle(id, &self.card.tenants)? {

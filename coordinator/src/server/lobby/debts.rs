@@ -1,4 +1,4 @@
-//! What users owe in time: for programs that have kept others waiting, for connections that came faster than they may.
+//! Users' debts in time: for programs that have kept others waiting, for connections that came faster than they may.
 //!
 //! One number for each user who owes anything.
 

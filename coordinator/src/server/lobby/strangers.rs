@@ -43,7 +43,7 @@ const GUEST_PART: usize = 8;
 const EACH: Duration = Duration::from_millis(5);
 const MOST_AT_ONCE: u32 = 256;
 
-/// What is expected of a stranger.
+/// The stage of a stranger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
     /// It has yet to send its first message.
@@ -242,7 +242,7 @@ impl Strangers {
         self.keep(peer, Stage::Silent);
     }
 
-    /// Whether a user has come more often lately than it may.
+    /// True if a user has come more often lately than it may.
     fn comes_too_fast(&mut self, user: u32) -> bool {
         let is_ahead = self.ahead.of(Some(user)) > Some(MOST_AT_ONCE * EACH);
         if !is_ahead {
@@ -302,7 +302,7 @@ fn spare() -> Option<File> {
     File::open("/dev/null").ok()
 }
 
-/// What somebody is told for whom there is no room.
+/// The message to a peer for which there is no room.
 pub(in crate::server) const FULL: &str =
     "the coordinator has as many connections as it can have; try again, or start it with a higher `ulimit -n`";
 

@@ -40,7 +40,7 @@ use self::parts::Next;
 pub(super) use self::parts::{Access, PreemptEvent, Preemptions};
 
 impl Access<'_> {
-    /// What a tenant reports about that.
+    /// Handles a tenant's reports about that.
     pub(super) fn heard(
         &mut self,
         id: TenantId,
@@ -102,7 +102,7 @@ impl Access<'_> {
     /// The gate is closed; work may be queued.
     fn gate_closed(&mut self, id: TenantId, grant: u64) {
         let Some(tenant) = self.tenants.in_turn(id, grant) else { return };
-        // What it makes from now on it pauses by itself.
+        // The tenant pauses by itself the channels that it makes from now on.
         let _ = tenant.connection.page.taken.compare_exchange(PAUSED, 0, SeqCst, SeqCst);
         if tenant.preemption.gate_closed() {
             return self.start_pausing(id);
@@ -140,7 +140,7 @@ impl Access<'_> {
 
     /// Has a tenant that is on its way taken off the GPU, with all that is not yet.
     fn start_pausing(&mut self, id: TenantId) {
-        // Who is cut off goes on without us, as far as it can.
+        // A disconnected tenant goes on without the coordinator, as far as it can.
         let Some(tenant) = self.tenants.get_mut(id).filter(|tenant| tenant.connection.is_open()) else { return };
         if tenant.preemption.is_gate_open() {
             tenant.connection.page.taken.fetch_max(PAUSED, SeqCst);
@@ -266,7 +266,7 @@ impl Access<'_> {
         }
     }
 
-    /// What was paused goes on, whatever the tenant does.
+    /// Resumes the paused target, whatever the tenant does.
     fn resume_rest(&mut self, id: TenantId, paused: Option<PreemptTarget>) {
         if let Some(paused) = paused {
             self.preemptions.preemptor.submit(id, PreemptCommand::Resume, paused);
@@ -310,7 +310,8 @@ impl Access<'_> {
     }
 }
 
-/// What of a tenant that has ended is held here: its control device, and by that all that it had on the GPU.
+/// True if the coordinator holds the control device of a tenant that has ended, and with it everything that the tenant had on the
+/// GPU.
 pub(super) fn is_held(preemption: &Preemption) -> bool {
     matches!(preemption.target(), Some(PreemptTarget::ResourceManager(..)))
 }

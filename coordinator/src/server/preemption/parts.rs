@@ -11,7 +11,7 @@ use crate::server::tenants::table::Tenants;
 use baton_policy::arbiter::TenantId;
 use baton_policy::scheduler::Scheduler;
 
-/// What somebody else has to act upon.
+/// An event of preemption that another module has to act upon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::server) enum PreemptEvent {
     /// A tenant that was to leave is off the GPU; `drained` if there was nothing to pause.
@@ -39,9 +39,9 @@ pub(in crate::server) struct Preemptions {
     pub(super) preemptor: Preemptor,
     reports: Receiver<Preempted>,
     events: VecDeque<PreemptEvent>,
-    /// Whether the user allows it.
+    /// True if the user allows it.
     pub(super) is_allowed: bool,
-    /// Whether somebody of class latency was connected when time slices were last set.
+    /// True if a tenant of class latency was connected when time slices were last set.
     pub(super) is_urgent: bool,
 }
 
@@ -54,7 +54,7 @@ pub(in crate::server) struct Access<'a> {
     pub(in crate::server) recorder: &'a mut Recorder,
 }
 
-/// What is to be done next with a tenant.
+/// The next step with a tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     Nothing,
@@ -71,12 +71,12 @@ impl Preemptions {
         Ok(Self { preemptor, reports, events: VecDeque::new(), is_allowed, is_urgent: false })
     }
 
-    /// What has happened, one after the other.
+    /// Takes the oldest event that has not been handled yet.
     pub(in crate::server) fn next_event(&mut self) -> Option<PreemptEvent> {
         self.events.pop_front()
     }
 
-    /// What the preemptor has done, or could not, one after the other.
+    /// Takes the preemptor's oldest report, of success or failure.
     pub(in crate::server) fn next_report(&mut self) -> Option<Preempted> {
         self.reports.try_recv().ok()
     }

@@ -1,4 +1,4 @@
-//! Whether a paused tenant's pager can change mappings: the first call that it makes after a pause is watched.
+//! The probe of a paused tenant: the first call that its pager makes after a pause is watched, to learn if it can change mappings.
 //!
 //! The driver may need for it what a thread of the program holds that waits, inside the driver, for work that is paused
 //! now. So the first call is for memory that nobody uses ([`PreemptionCommand::Probe`]). If it does not come back, the tenant is

@@ -45,7 +45,7 @@ pub(in crate::server) struct Tenant {
     pub(in crate::server) connection: Connection,
     pub(in crate::server) scheduling: Scheduled,
     pub(in crate::server) memory: Holdings,
-    /// What of it can be taken off the GPU, and how far that is.
+    /// The part of it that can be taken off the GPU, and the progress of that.
     pub(in crate::server) preemption: Preemption,
     pub(in crate::server) turn: Turn,
     /// The memory that it has said it needs.
