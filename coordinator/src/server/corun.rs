@@ -1,12 +1,12 @@
 //! Tenants that fit together run together: those of class latency at any time, the others in the gaps.
 //!
 //! Three things keep what is urgent from noticing the others. The others' compute work has a tiny **time slice** on the GPU
-//! ([`super::preemption`]), which is set once. Their new launches wait while somebody urgent is at work, as the **activity page** says:
-//! the tenants see to that among themselves, and the coordinator has no part in a request. And few of them are in flight
+//! ([`super::preemption`]), which is set once. Their new launches wait while an urgent tenant is at work, as the **activity page**
+//! says: the tenants see to that among themselves, and the coordinator has no part in a request. And few of them are in flight
 //! (*LimitInFlight*).
 //!
-//! All this only while nobody's memory has to go for another's. As soon as it has to, those that run beside others leave, and
-//! all take turns.
+//! All this holds only while no tenant's memory has to leave for another's. As soon as some has to, co-runners leave, and all take
+//! turns.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -39,7 +39,7 @@ pub(super) struct Corun {
     cleared: bool,
     /// Before this time all take turns.
     apart_until: Option<Instant>,
-    /// When it was last looked for programs that were stopped, or nobody was at work.
+    /// The time of the last check for stopped programs, or when no tenant was at work.
     looked: Option<Instant>,
     bursts: Bursts,
 }
@@ -119,10 +119,10 @@ impl Corun {
         self.seen.iter().map(|id| (*id, true)).chain(ended).collect()
     }
 
-    /// Nobody waits for a program that was stopped while it was at work, nor for what a page says of nobody. When one that was
-    /// stopped goes on, it says so anew.
+    /// No tenant waits for a program that was stopped while it was at work, nor for a page's report that comes from no tenant. When
+    /// one that was stopped goes on, it says so anew.
     pub(super) fn clear_stopped(&mut self, tenants: &mut Tenants) {
-        // Not while they come and go: whoever is at work for so long may be stopped.
+        // Not while they come and go: a program that is at work for this long may be stopped.
         let is_new = self.looked.is_some_and(|at| at.elapsed() < LOOK);
         let is_anything_said = self.activity.is_anything_said();
         if is_new && is_anything_said {
@@ -153,7 +153,7 @@ impl Corun {
         self.is_allowed
     }
 
-    /// Somebody's memory has to go: all take turns for a while.
+    /// Has all tenants take turns for a while, because some tenant's memory has to leave.
     pub(super) fn part(&mut self) {
         self.apart_until = Some(Instant::now() + APART);
     }

@@ -32,8 +32,8 @@ impl Server {
             return;
         }
         let now = self.clock.start.elapsed().as_micros() as u64;
-        // Whoever is paused may resume itself without us. And whoever lives and has all its memory opens its gate as soon as it
-        // sees that it is alone.
+        // A paused program may resume itself without the coordinator. And a program that lives and has all its memory opens its
+        // gate as soon as it sees that it is alone.
         let goes_on = lives && tenant.extents().counts().missing == 0;
         let may_run = tenant.turn.is_overdue() || tenant.preemption.is_under_way() || !is_off || goes_on;
         tenant.connection.end(may_run);

@@ -134,7 +134,7 @@ impl EventLoop {
             if !sources.is_empty() {
                 return Ok(sources);
             }
-            // Whoever is to ask may have no other processor.
+            // The program that is to ask may have no other processor.
             std::thread::yield_now();
         }
         self.wait(timeout.map(|timeout| timeout.saturating_sub(start.elapsed())))

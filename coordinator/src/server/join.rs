@@ -120,7 +120,7 @@ impl Server {
         }
     }
 
-    /// With nobody here there is as much memory as there can be.
+    /// Without tenants there is as much memory as there can be.
     fn refuse_those_in_vain(&mut self) {
         let never_has = |newcomer: &Newcomer| self.card.memory.never_has(&self.card.tenants, newcomer.need?);
         let refused = |(at, (newcomer, _))| Some((at, never_has(newcomer)?));
@@ -132,7 +132,7 @@ impl Server {
         }
     }
 
-    /// From here on nobody is let in, also none of those who wait for that.
+    /// From here on no program is let in, not even one that already waits.
     pub(super) fn send_newcomers_away(&mut self) {
         self.front.lobby.close();
         while let (Some(mut newcomer), Some(closed)) =
@@ -144,7 +144,7 @@ impl Server {
 
     /// A program is about to come for whom this one asks: what it will find.
     pub(super) fn answer_expect(&mut self, mut peer: Peer) {
-        // Whoever comes again finds nobody then, and starts another coordinator.
+        // A program that comes again then finds no coordinator, and starts another one.
         if let Some(closed) = self.front.lobby.closed(Refusal::Busy) {
             return refuse(&mut peer, closed);
         }

@@ -1,8 +1,8 @@
 //! Processes on the GPU that are no tenants, and those among them that a program under Baton has started.
 //!
-//! A program that loses its environment on the way (`ssh`, `sudo`, `env -i`) runs beside Baton, which nobody would notice: its memory is
-//! only missing. Who has started whom the system says. It no longer does when a program has put itself in the background and left
-//! its group, so such a one counts as anybody's.
+//! A program that loses its environment on the way (`ssh`, `sudo`, `env -i`) runs beside Baton, unnoticed: its memory is only
+//! missing. Who has started whom the system says. It no longer does when a program has put itself in the background and left its
+//! group, so such a one counts as anybody's.
 
 use std::collections::BTreeSet;
 use std::fmt;

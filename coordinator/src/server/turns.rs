@@ -16,7 +16,7 @@ use baton_policy::arbiter::{Micros, State, TenantId};
 use baton_policy::in_flight::{Holder, InFlight, Lately};
 use baton_policy::scheduler::Scheduler;
 
-/// How long the work of a tenant may take to end for which nobody waits but itself, or whoever wants it evicted.
+/// The time that a tenant's work may take to end if only the tenant itself waits for that, or the user that wants it evicted.
 const LONGEST_DRAIN: Duration = Duration::from_secs(1);
 
 /// The tenants at work lately, and the consequences for the holder of the GPU.
@@ -37,7 +37,7 @@ pub(super) struct Access<'a> {
 }
 
 impl Turns {
-    /// Somebody of this class is at work, or wants to be.
+    /// Notes that a tenant of this class is at work, or wants to be.
     pub(super) fn at_work(&mut self, class: Class, usual: Option<Micros>, now: Micros) {
         self.lately.at_work(class, usual, now);
     }
@@ -106,7 +106,8 @@ impl Access<'_> {
         self.tenants.tell(id, &command);
     }
 
-    /// Asks a tenant that nobody else waits for to leave the GPU all the same: its turn goes on if its work does not end in time.
+    /// Asks a tenant that no other tenant waits for to leave the GPU all the same: its turn goes on if its work does not end in
+    /// time.
     pub(super) fn ask_to_leave(&mut self, id: TenantId) {
         let Some(tenant) = self.tenants.get(id) else { return };
         let (grant, limit_micros) = (tenant.turn.number(), LONGEST_DRAIN.as_micros() as u64);
@@ -193,13 +194,14 @@ impl Access<'_> {
 
     /// Has the recorder know for how long a tenant has had the GPU now.
     pub(super) fn count(&mut self, id: TenantId, now: Micros) {
-        // The arbiter knows nobody whose connection has ended.
+        // The arbiter knows no tenant whose connection has ended.
         if self.tenants.get(id).is_some_and(|tenant| tenant.connection.is_open()) {
             self.recorder.worked(id, Duration::from_micros(self.arbiter.gpu_time(id, now)));
         }
     }
 
-    /// Writes down which requests of a tenant have ended. It says so on its page, and nobody waits for that to be read.
+    /// Records the requests of a tenant that have ended. The tenant reports them on its page, and no process waits for that to be
+    /// read.
     pub(super) fn read_requests(&mut self, id: TenantId) {
         let Some(tenant) = self.tenants.unindexed(id) else { return };
         if tenant.class() == Class::Latency {

@@ -14,7 +14,7 @@ use super::tenants::memory::Notice;
 use super::tenants::tenant::Tenant;
 use baton_policy::arbiter::{Event, State, TenantId};
 
-/// How often it is looked whether anybody waits for one that could be killed.
+/// Interval between checks that a tenant waits for one that could be killed.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// How often those are looked at that have the GPU while others wait.
 const LOOK: Duration = Duration::from_millis(50);
@@ -27,7 +27,7 @@ impl Server {
         self.card.arbiter.contended().map(|_| self.clock.looked_at_holders + LOOK)
     }
 
-    /// While others wait, nobody has the GPU who does not answer.
+    /// Ensures that no unresponsive tenant has the GPU while others wait.
     pub(super) fn look_at_holders(&mut self) {
         if self.next_look_at_holders().is_none_or(|at| Instant::now() < at) {
             return;
@@ -129,7 +129,7 @@ impl Server {
         if mute.is_some() || !is_due {
             return mute;
         }
-        // A moment ago nobody waited, or it was still to have its time.
+        // A moment ago no tenant waited, or it was still to have its time.
         let before = tenant.scheduling.stuck.next_look.replace(now + LOOK_AGAIN);
         let longest = if before.is_some() { Some(LOOK_AGAIN) } else { tenant.scheduling.stuck.killed_after };
         longest.filter(|_| is_waited_for)
@@ -193,7 +193,7 @@ impl Server {
         }
     }
 
-    /// Nobody wants it to be off the GPU any more, as far as whoever says so is concerned.
+    /// Ends one request to keep it off the GPU, as far as the caller is concerned.
     pub(super) fn resume(&mut self, id: TenantId) {
         let is_out = |id: &TenantId| {
             let scheduling = self.card.tenants.get(*id).map(|tenant| &tenant.scheduling);

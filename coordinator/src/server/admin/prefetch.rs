@@ -15,7 +15,7 @@ use baton_policy::arbiter::State;
 const MOST: usize = 256;
 
 impl Server {
-    /// Brings a tenant's memory to the GPU, as far as nobody has to make way for it.
+    /// Brings a tenant's memory to the GPU, as far as no other tenant has to make way for it.
     pub(in crate::server) fn prefetch_on_request(&mut self, mut peer: Peer, name: &str) {
         match self.called(name, &peer) {
             Ok(_) if self.pending.prefetches.len() >= MOST => {
@@ -24,7 +24,7 @@ impl Server {
             Ok(id) => {
                 let missing = self.card.tenants.get(id).map_or(0, |tenant| tenant.extents().counts().away);
                 if let Some(tenant) = self.card.tenants.get_mut(id) {
-                    // Whoever sent it away wants it back.
+                    // The user that sent it away wants it back.
                     tenant.memory.sent_away = false;
                 }
                 self.pending.prefetches.push(Prefetch { tenant: id, peer, missing });

@@ -35,7 +35,7 @@ impl Server {
         let Some(tenant) = self.card.tenants.get_mut(id) else { return Ok(()) };
         let (before, scheduling) = (tenant.scheduling.wanted, tenant.scheduling.wanted.changed(change));
         scheduling.check()?;
-        // Whoever may have it otherwise may also say that others do.
+        // A user that may have it otherwise may also set this for others.
         if let (_, met) = self.options.quotas.bound(by.guest(), scheduling)
             && let Some(met) = met.first()
         {

@@ -98,7 +98,7 @@ impl Server {
             let counts = tenant.extents().counts();
             let immovable = counts.immovable;
             let beside = self.card.memory.account(id);
-            // The arbiter knows nobody whose connection has ended.
+            // The arbiter knows no tenant whose connection has ended.
             let (switches, gpu_micros) = match tenant.connection.is_open() {
                 true => (self.card.arbiter.switches(id), self.card.arbiter.gpu_time(id, self.now())),
                 false => tenant.scheduling.counted,

@@ -197,7 +197,7 @@ impl Strangers {
                 Err(Errno::AGAIN) => return,
                 Err(error) => {
                     self.say_full(&format!("no connection can be taken in: {error}"));
-                    // Whoever it is learns why. The others wait, and nobody is asked again at once.
+                    // The first peer learns the reason. The others wait, and no peer is asked again at once.
                     self.spare = None;
                     if let Ok(socket) = endpoint.accept() {
                         refuse(Peer::new(socket, THIS_GPU, None), &FULL);
@@ -210,7 +210,7 @@ impl Strangers {
         self.rest(endpoint, REST);
     }
 
-    /// Nobody is taken in for so long.
+    /// Takes in no peer for this time.
     fn rest(&mut self, endpoint: &Endpoint, pause: Duration) {
         self.rests_until = Some(Instant::now() + pause);
         self.events.change(endpoint, Source::Listener, Interest::None);
@@ -306,7 +306,7 @@ fn spare() -> Option<File> {
 pub(in crate::server) const FULL: &str =
     "the coordinator has as many connections as it can have; try again, or start it with a higher `ulimit -n`";
 
-/// Whoever it is comes again by itself.
+/// The peer comes again by itself.
 fn refuse(mut peer: Peer, why: &dyn Display) {
     let _ = peer.send(&Admission::Refused { reason: Refusal::Busy, text: why.to_string() }, &[]);
 }

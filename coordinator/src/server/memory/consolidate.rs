@@ -114,7 +114,8 @@ impl Ground<'_> {
         }
         self.store.frames.begin_reading(&frames);
         // SAFETY: the tenant is off the GPU and stays so until it has heard of the copies' end; frames that are looked at stay as they
-        // are, and the task keeps the piece. What others do to a piece that the tenant has shared already spoils nobody else's memory.
+        // are, and the task keeps the piece. What others do to a piece that the tenant has shared already spoils no other tenant's
+        // memory.
         unsafe { self.store.transfer.consolidate((id, at), pieces, frames, piece) };
     }
 

@@ -20,13 +20,13 @@ pub(in crate::server) enum PreemptEvent {
     Late(TenantId),
     /// It cannot be paused, so its work has to be waited for, if its gate was not closed with nothing queued.
     Impossible { tenant: TenantId, drained: bool },
-    /// One that was paused with nothing queued is on the GPU again. Nobody may have given it a turn.
+    /// A tenant that was paused with no work queued is on the GPU again. It may not have been given a turn.
     Back(TenantId),
     /// One that is let in at any time is on the GPU again: it runs beside others, or with them.
     BackAmongOthers(TenantId),
     /// One is on the GPU again, and runs, with all its memory.
     Running(TenantId),
-    /// Somebody was descheduled or rescheduled, or could not be.
+    /// A tenant was descheduled or rescheduled, or the attempt failed.
     Moved,
     /// Nothing of a tenant that has ended is held here any more.
     LetGo(TenantId),

@@ -23,7 +23,7 @@ pub(super) struct Tap(SyncSender<(u64, Recorded)>);
 
 impl Tap {
     pub(super) fn give(&self, n: u64, event: &Recorded) {
-        // Without room, and where nobody writes any more, it is only kept as long as the coordinator lives.
+        // Without room, and without a writer, it is only kept as long as the coordinator lives.
         let _ = self.0.try_send((n, event.clone()));
     }
 }

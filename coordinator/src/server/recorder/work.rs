@@ -4,7 +4,7 @@
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-/// So often it is written down at most while nobody asks.
+/// The shortest interval at which it is written down while no query comes.
 const STEP: Duration = Duration::from_millis(100);
 
 /// How long one has had the GPU, as far as was seen.

@@ -152,7 +152,7 @@ impl Turn {
         }
     }
 
-    /// True if the answer is overdue now.
+    /// True if the deadline for the end has passed.
     pub(super) fn is_given_up_now(&self) -> bool {
         matches!(self.end, End::Asked(asked) if asked.ends() <= Instant::now())
     }
