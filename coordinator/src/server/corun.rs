@@ -22,9 +22,9 @@ use super::tenants::table::Tenants;
 use baton_policy::arbiter::{Micros, TenantId};
 use baton_policy::bursts::{Bursts, Rules, Verdict};
 
-/// How long all take turns at least when they did not fit together.
+/// The shortest time for which all take turns after they did not fit together.
 const APART: Duration = Duration::from_secs(1);
-/// How often it is looked whether who is at work was stopped: the others wait for it meanwhile.
+/// Interval between checks that a tenant at work was stopped: the others wait for it meanwhile.
 const LOOK: Duration = Duration::from_millis(4);
 
 /// The activity pages, and what follows from who is at work.
@@ -72,7 +72,7 @@ impl Corun {
         self.activity.place(id)
     }
 
-    /// It is of another class from here on: what it said holds no more.
+    /// Changes a tenant's class: its earlier reports no longer hold.
     pub(super) fn change(&mut self, id: TenantId, class: Class) {
         self.cleared = true;
         self.activity.change(id, class);
@@ -105,7 +105,7 @@ impl Corun {
         self.activity.is_any_at_work()
     }
 
-    /// Those who do.
+    /// The tenants that report that they are at work.
     pub(super) fn who_is_at_work(&self) -> impl Iterator<Item = TenantId> {
         self.activity.at_work()
     }
@@ -158,7 +158,7 @@ impl Corun {
         self.apart_until = Some(Instant::now() + APART);
     }
 
-    /// When it is tried again whether all fit together.
+    /// The time of the next check that all fit together.
     fn together_again(&self) -> Option<Instant> {
         self.apart_until.filter(|until| *until > Instant::now())
     }
@@ -181,7 +181,7 @@ impl Corun {
         self.activity.let_pass(pass);
     }
 
-    /// When something is to be done if nothing happens before. `start` is when the arbiter's clock began.
+    /// The time of the next work to do, if no event comes earlier. `start` is the time at which the arbiter's clock began.
     pub(super) fn next_timer(&self, start: Instant) -> Option<Instant> {
         let look = self.activity.is_anything_said().then(|| Instant::now() + LOOK);
         let burst = self.bursts.next_timer().map(|at| start + Duration::from_micros(at));

@@ -29,7 +29,7 @@ fn average(before: &mut Option<f64>, now: f64) {
 }
 
 impl CostModel {
-    /// So many bytes were copied.
+    /// Records the time that copying these bytes took.
     pub(super) fn copied(&mut self, bytes: u64, time: &Range<Instant>) {
         let seconds = (time.end - time.start).as_secs_f64();
         if bytes >= LEAST && seconds > 0.0 {
@@ -37,17 +37,17 @@ impl CostModel {
         }
     }
 
-    /// So many extents were mapped.
+    /// Records the time that mapping these extents took.
     pub(super) fn mapped(&mut self, took: Duration, extents: u64) {
         average(&mut self.map, took.as_secs_f64() / extents.max(1) as f64);
     }
 
-    /// How many bytes are copied in a second, if any were yet.
+    /// Bytes copied in a second, if any were yet.
     pub(super) fn speed(&self) -> Option<u64> {
         self.speed.map(|speed| speed as u64)
     }
 
-    /// How long copying so many bytes takes.
+    /// The time that copying `bytes` bytes takes.
     pub(super) fn copy_time(&self, bytes: u64) -> Duration {
         Duration::from_secs_f64(bytes as f64 / self.speed.unwrap_or(USUAL_SPEED))
     }

@@ -12,12 +12,12 @@ use rustix::io::Errno;
 
 use baton_policy::arbiter::TenantId;
 
-/// So many events are taken at once; the rest stays for the next time, and comes first then.
+/// The most events taken at once; the rest stays for the next time, and comes first then.
 const AT_ONCE: usize = 256;
-/// So many of them are of strangers, each of whom may cost as much as a new tenant does.
+/// The most of them that are strangers', each of which may cost as much as a new tenant.
 const STRANGERS_AT_ONCE: usize = 16;
 
-/// Where something happened.
+/// The source of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Source {
     Waker,
@@ -34,7 +34,7 @@ pub(super) enum Source {
 }
 
 impl Source {
-    /// As epoll keeps it: the kind above, the number below.
+    /// The word that epoll keeps: the kind in the upper half, the number in the lower.
     fn word(self) -> u64 {
         let (kind, number) = match self {
             Self::Waker => (0, 0),
@@ -148,7 +148,7 @@ impl EventLoop {
         match epoll::wait(&self.epoll, spare_capacity(&mut events), timeout.as_ref()) {
             Ok(_) => {
                 let mut sources: Vec<Source> = events.iter().map(|event| Source::of(event.data.u64())).collect();
-                // Those who go make room for those who come.
+                // Tenants that go make room for those that come.
                 sources.sort_by_key(|source| *source == Source::Listener);
                 let mut strangers = 0;
                 sources.retain(|source| {

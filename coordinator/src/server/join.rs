@@ -1,4 +1,4 @@
-//! How a newcomer becomes a tenant.
+//! Joining: the steps by which a newcomer becomes a tenant.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -26,7 +26,7 @@ use super::tenants::tenant::{Stuck, Tenant};
 use baton_books::reservations::Need;
 use baton_policy::arbiter::Event;
 
-/// One tenant of so many is the coordinator's user's or root's.
+/// One tenant in this many is reserved for the coordinator's user or root.
 const OWN_PART: usize = 8;
 
 impl Server {

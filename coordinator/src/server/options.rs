@@ -1,4 +1,4 @@
-//! How the server is to work, and why it could not.
+//! The server's options, and its errors.
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -10,18 +10,18 @@ use super::tenants::guests::Quotas;
 use super::tuning::Tuning;
 use crate::device::gpu::GpuError;
 
-/// How the server is to work.
+/// The server's options.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The most that the arena may take, in bytes.
     pub arena: u64,
-    /// How large the host pool is to be, in bytes.
+    /// The size of the host pool, in bytes.
     pub host_pool: u64,
     /// Settings that can change while it serves.
     pub tuning: Tuning,
-    /// Which driver tenants have to use too.
+    /// The driver that tenants have to use too.
     pub driver: DriverKind,
-    /// How much of the arena is kept free, so that a switch can begin to copy at once, in bytes.
+    /// Bytes of the arena that are kept free, so that a switch can begin to copy at once.
     pub headroom: u64,
     /// The way in which tenants run while their memory comes in, if they do.
     pub pipeline: Pipeline,
@@ -87,7 +87,7 @@ pub enum Isolation {
     Strict,
 }
 
-/// How tenants run while their memory comes in. All but the first are there to be compared with it.
+/// The ways in which tenants run while their memory comes in. All but the first exist for comparison with it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pipeline {
     /// In groups, planned from the order of first use.
@@ -101,7 +101,7 @@ pub enum Pipeline {
     Off,
 }
 
-/// Why the server could not start, or had to end.
+/// The reason why the server could not start, or had to end.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// The GPU or its driver.

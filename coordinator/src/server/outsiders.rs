@@ -17,7 +17,7 @@ use crate::device::holders::Holder;
 use crate::device::lookout::{Identity, Kin, Lookout, Seen, Sighting, lives};
 use crate::device::wake::Waker;
 
-/// So many programs under Baton are remembered, those that live first.
+/// The most programs under Baton that are remembered, living ones first.
 const MOST_ROOTS: usize = 1024;
 
 /// Age at which an observation no longer counts: the driver answers in milliseconds, and is asked again and again.

@@ -24,7 +24,7 @@ use crate::endpoint::Endpoint;
 use baton_policy::arbiter::{Event, TenantId};
 use baton_policy::scheduler::Scheduler;
 
-/// Where a signal handler leaves its word.
+/// The place where a signal handler leaves its request.
 #[derive(Clone, Debug)]
 pub struct Stop {
     pub(super) flag: Arc<AtomicBool>,
@@ -44,7 +44,7 @@ impl Stop {
     }
 }
 
-/// How the server is steered from other threads.
+/// The means by which other threads steer the server.
 pub(super) struct Steering {
     pub(super) stop: Stop,
     pub(super) tuner: Tuner,
@@ -59,7 +59,7 @@ pub(super) struct Clock {
     pub(super) looked_at_holders: Instant,
 }
 
-/// Where programs and users come in.
+/// The entrance of programs and users.
 pub(super) struct Front {
     pub(super) events: Arc<EventLoop>,
     pub(super) lobby: Lobby,

@@ -23,7 +23,7 @@ const LONGEST_DRAIN: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     lately: Lately,
-    /// When it has to be looked again how much the holder keeps in flight.
+    /// The time of the next check of the amount that the holder keeps in flight.
     limit_until: Option<Micros>,
 }
 
@@ -42,7 +42,7 @@ impl Turns {
         self.lately.at_work(class, usual, now);
     }
 
-    /// When it has to be looked again how much the holder keeps in flight, by the arbiter's clock.
+    /// The time of the next check of the amount that the holder keeps in flight, by the arbiter's clock.
     pub(super) fn next_timer(&self) -> Option<Micros> {
         self.limit_until
     }

@@ -16,13 +16,13 @@ use baton_policy::arbiter::{Event, State, TenantId};
 
 /// Interval between checks that a tenant waits for one that could be killed.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
-/// How often those are looked at that have the GPU while others wait.
+/// Interval between checks of the tenants that have the GPU while others wait.
 const LOOK: Duration = Duration::from_millis(50);
 /// For how long such a one may show no sign of life.
 const SILENCE: Duration = Duration::from_millis(400);
 
 impl Server {
-    /// When those who have the GPU are looked at next.
+    /// The time of the next check of the tenants that have the GPU.
     pub(super) fn next_look_at_holders(&self) -> Option<Instant> {
         self.card.arbiter.contended().map(|_| self.clock.looked_at_holders + LOOK)
     }
@@ -36,7 +36,7 @@ impl Server {
         let patience = Duration::from_micros(self.card.arbiter.contended().unwrap_or(0));
         for id in self.card.arbiter.holders() {
             let is_running = self.card.arbiter.state(id) == State::Running;
-            // One that cannot be paused can only be waited for.
+            // A tenant that cannot be paused can only be waited for.
             let can_be = |tenant: &&mut Tenant| is_running && tenant.preemption.works();
             let Some(tenant) = self.card.tenants.unindexed(id).filter(can_be) else { continue };
             if tenant.connection.is_silent(patience + SILENCE) {
@@ -80,8 +80,8 @@ impl Server {
         }
     }
 
-    /// One whose memory was taken has its turns where it was, if it lives and cannot answer: it answers when its work has gone on. Not if
-    /// it was told to unmap something: it could then, and may do so at any time.
+    /// A tenant whose memory was taken has its turns in place, if it lives and cannot answer: it answers when its work has gone on.
+    /// This does not hold if it was told to unmap memory: then it could answer, and may do so at any time.
     fn returns_in_place(&mut self, id: TenantId) -> bool {
         let lives = |tenant: &&mut Tenant| {
             (tenant.lives_on() || tenant.is_in_driver()) && tenant.memory.to_be_unmapped().is_empty()
@@ -96,7 +96,7 @@ impl Server {
         returns
     }
 
-    /// One that does not answer for too long is killed, if others wait and it is to be.
+    /// Kills a tenant that has been unresponsive for too long, if others wait and the user wants it killed.
     pub(super) fn kill_if_stuck(&mut self, id: TenantId) {
         let now = Instant::now();
         let Some(waited) = self.waited_in_vain(id, now) else { return };
@@ -117,7 +117,7 @@ impl Server {
         }
     }
 
-    /// How long others have waited for one whose time is over.
+    /// The time that others have waited for a tenant whose time is over.
     fn waited_in_vain(&mut self, id: TenantId, now: Instant) -> Option<Duration> {
         let tenant = self.card.tenants.get(id)?;
         let is_due = tenant.killed_at().is_some_and(|at| at <= now);
@@ -193,7 +193,7 @@ impl Server {
         }
     }
 
-    /// Ends one request to keep it off the GPU, as far as the caller is concerned.
+    /// Lets a tenant use the GPU again, unless another reason keeps it or its unit off.
     pub(super) fn resume(&mut self, id: TenantId) {
         let is_out = |id: &TenantId| {
             let scheduling = self.card.tenants.get(*id).map(|tenant| &tenant.scheduling);

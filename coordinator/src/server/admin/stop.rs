@@ -6,8 +6,8 @@ use crate::server::state::Server;
 use crate::server::tenants::peer::Peer;
 
 impl Server {
-    /// Ends after the last tenant, or now. Tells the peer before that if the end fails. Until then the asking peer waits, and may
-    /// change its mind.
+    /// Ends after the last tenant, or now. Tells the peer first which programs would fail. Until the end the asking peer waits, and
+    /// may change its mind.
     pub(in crate::server) fn stop_on_request(&mut self, mut peer: Peer, now: bool) {
         let (fails, goes_on) = self.if_ended_now();
         let answer = json!({ "fails": fails, "goes_on": goes_on });

@@ -20,7 +20,7 @@ fn micros_as_ms(micros: u64) -> f64 {
 }
 
 impl Server {
-    /// Why a tenant does not go on, or that it does.
+    /// The reason why a tenant does not go on, or that it does.
     pub(super) fn waits_for(&self, id: TenantId, tenant: &Tenant) -> WaitsFor {
         let since = |since: Option<Instant>| since.map(|since| ms(since.elapsed()));
         let plain = |reason, since_ms| WaitsFor { reason, since_ms, ..WaitsFor::default() };

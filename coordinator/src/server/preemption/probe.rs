@@ -22,7 +22,7 @@ impl Access<'_> {
         }
     }
 
-    /// It has answered.
+    /// Handles the answer of the tenant to its probe.
     pub(super) fn probed(&mut self, id: TenantId, number: u32) -> Next {
         let Some(tenant) = self.tenants.get_mut(id) else { return Next::Nothing };
         tenant.has_answered();
@@ -38,7 +38,7 @@ impl Access<'_> {
 
     /// Resumes one whose call does not come back, and pauses it again if it was resumed in vain.
     pub(super) fn look_at_probe(&mut self, id: TenantId) -> Next {
-        // One whose memory was taken is not resumed for that: others may have it.
+        // A tenant whose memory was taken is not resumed for that: others may have the memory.
         let Some(tenant) = self.tenants.get_mut(id).filter(|tenant| !tenant.memory.is_taken()) else {
             return Next::Nothing;
         };
