@@ -70,7 +70,7 @@ impl Outsiders {
         })
     }
 
-    /// Has it looked again soon.
+    /// Schedules another scan soon.
     pub(super) fn look(&self) {
         self.lookout.look();
     }

@@ -38,7 +38,7 @@ impl Stop {
         self.waker.wake();
     }
 
-    /// Makes the server look around again.
+    /// Wakes the server for another round.
     pub(super) fn wake(&self) {
         self.waker.wake();
     }

@@ -74,7 +74,7 @@ impl Access<'_> {
         self.tenants.tell(id, &TurnCommand::Revoke { grant, limit_micros });
     }
 
-    /// Has those who have the GPU keep as much in flight as they are to, and remembers when that has to be looked at again.
+    /// Sets the amount of work that the tenants on the GPU keep in flight, and remembers the time of the next check.
     pub(super) fn limit_holders(&mut self, now: Micros) {
         self.turns.limit_until = None;
         for id in self.arbiter.holders() {
@@ -121,7 +121,7 @@ impl Access<'_> {
         true
     }
 
-    /// The gate is closed and drained. Says whether that ends the turn.
+    /// Notes that the gate is closed and drained. Returns true if that ends the turn.
     pub(super) fn closed(&mut self, id: TenantId, drain_micros: u64) -> bool {
         let Some(tenant) = self.tenants.get_mut(id) else { return false };
         match tenant.turn.closed() {
@@ -135,7 +135,7 @@ impl Access<'_> {
         false
     }
 
-    /// The work did not end in time. Says whether the turn goes on for that.
+    /// Notes that the work did not end in time. Returns true if the turn goes on because of that.
     pub(super) fn timed_out(&mut self, id: TenantId, grant: u64) -> bool {
         let Some(tenant) = self.tenants.in_turn(id, grant) else { return false };
         match tenant.turn.timed_out() {
@@ -148,8 +148,8 @@ impl Access<'_> {
         }
     }
 
-    /// A tenant that does not answer keeps its memory, but not the baton: the others go on with the rest. Says whether that is so
-    /// from now on.
+    /// Takes the baton from an unresponsive tenant, which keeps its memory: the others go on with the rest. Returns true if that
+    /// holds from now on.
     pub(super) fn give_up_if_silent(&mut self, id: TenantId) -> bool {
         self.give_up_if(id, Turn::give_up_if_overdue)
     }

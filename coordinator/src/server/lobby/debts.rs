@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 pub(super) struct Debts(BTreeMap<u32, Instant>);
 
 impl Debts {
-    /// A user owes so much more. Says how much it is now.
+    /// Adds to a user's debt. Returns the new debt.
     pub(super) fn add(&mut self, user: u32, more: Duration) -> Duration {
         let now = Instant::now();
         if !self.0.contains_key(&user) {
@@ -21,7 +21,7 @@ impl Debts {
         *until - now
     }
 
-    /// How much a guest owes, if it owes anything.
+    /// The debt of a guest, if it has one.
     pub(super) fn of(&self, guest: Option<u32>) -> Option<Duration> {
         let left = self.0.get(&guest?)?.saturating_duration_since(Instant::now());
         (!left.is_zero()).then_some(left)

@@ -24,7 +24,7 @@ impl Ground<'_> {
             && extent.state().frame().is_some_and(|frame| !self.store.frames.arena().is_held(frame))
     }
 
-    /// True if any work under way will free memory for claims: otherwise waiting is useless.
+    /// True if any work under way will change the memory available to claims: otherwise waiting is useless.
     pub(super) fn is_anything_coming(&mut self) -> bool {
         let answering: Vec<TenantId> = self.tenants.index().answering().collect();
         let answers = |tenant: &Tenant| tenant.is_about_to_answer() || tenant.is_about_to_close();

@@ -110,7 +110,7 @@ impl Access<'_> {
         self.probe(id);
     }
 
-    /// The gate is closed and nothing is queued. Says whether that ends the turn now, as without pausing.
+    /// Notes that the gate is closed and no work is queued. Returns true if that ends the turn now, as without pausing.
     pub(super) fn drained(&mut self, id: TenantId) -> bool {
         let Some(tenant) = self.tenants.get_mut(id) else { return false };
         let ends = tenant.preemption.drained();
@@ -160,7 +160,7 @@ impl Access<'_> {
         let Some(tenant) = self.tenants.get_mut(id).filter(can_be) else { return };
         let Some(target) = tenant.preemption.resume() else { return };
         let _ = tenant.connection.page.taken.compare_exchange(PAUSED, 0, SeqCst, SeqCst);
-        // From here on it may write, and what a look under way finds is no longer so.
+        // From here on it may write, and the findings of a scan under way no longer hold.
         tenant.memory.scan = None;
         if let Some(mut extents) = self.tenants.extents(id) {
             extents.may_change();
@@ -168,7 +168,8 @@ impl Access<'_> {
         self.preemptions.preemptor.submit(id, PreemptCommand::Resume, target);
     }
 
-    /// All memory of a tenant is there whose turn it is. Says whether it can be let in, or has to be resumed first.
+    /// Checks a tenant in its turn, all of whose memory is there. Returns true if it can be let in, and false if it has to be
+    /// resumed first.
     pub(super) fn is_on_the_gpu_or_resumed(&mut self, id: TenantId) -> bool {
         let Some(tenant) = self.tenants.get_mut(id) else { return true };
         match tenant.preemption.progress().map(|progress| progress.stage()) {

@@ -437,7 +437,7 @@ impl Preemption {
         }
     }
 
-    /// Checks the probe when its time has come; `is_stuck` tells that the probe's call has not come back.
+    /// Checks the probe when its time has come; `is_stuck` tells that the probe's call is stuck.
     pub(super) fn look(&mut self, is_stuck: bool) -> Looked {
         let now = Instant::now();
         let Some(progress) = &mut self.progress else { return Looked::Nothing };
