@@ -83,7 +83,7 @@ pub enum Isolation {
     /// Between users.
     #[default]
     Users,
-    /// Between all tenants; nothing is taken of one that does not answer.
+    /// Between all tenants; no memory is taken from an unresponsive tenant.
     Strict,
 }
 

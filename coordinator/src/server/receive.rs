@@ -23,7 +23,7 @@ pub(super) enum Socket {
 pub(super) type Told = (FromTenant, Option<OwnedFd>);
 
 impl Server {
-    /// The next thing that a tenant says, or why it makes no sense; none if there is nothing more.
+    /// The next message of a tenant, or the reason why it makes no sense; none if there is none.
     pub(super) fn receive(&mut self, id: TenantId, socket: Socket) -> Option<Result<Told, String>> {
         let tenant = self.card.tenants.get_mut(id).filter(|tenant| tenant.connection.is_open())?;
         let peer = match socket {

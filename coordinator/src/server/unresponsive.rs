@@ -173,7 +173,8 @@ impl Server {
         }
     }
 
-    /// A tenant is off the GPU. It may have said its last word before: it is told nothing more that it would answer.
+    /// Checks a tenant that is off the GPU for an answer. It may have sent its last message before: it gets no more commands that
+    /// it would answer.
     pub(super) fn has_shown_life(&mut self, id: TenantId) {
         let has_answered = |tenant: &Tenant| {
             let since = tenant.scheduling.left_out.filter(|_| !tenant.memory.is_taken());

@@ -8,7 +8,7 @@ use crate::server::tenants::peer::Peer;
 use crate::server::tenants::tenant::Tenant;
 use baton_policy::arbiter::State;
 
-/// So many requests to evict a tenant wait at most: each is a connection.
+/// The most requests to evict a tenant that wait: each is a connection.
 const MOST: usize = 256;
 
 /// The next step for one of them.

@@ -11,7 +11,7 @@ use crate::server::tenants::peer::Peer;
 use crate::server::tenants::tenant::Tenant;
 use baton_policy::arbiter::State;
 
-/// So many requests wait at most: each is a connection.
+/// The most requests that wait: each is a connection.
 const MOST: usize = 256;
 
 impl Server {
@@ -46,7 +46,7 @@ impl Server {
         }
     }
 
-    /// How many bytes have come, or why not all could; none if more come.
+    /// The bytes that have come, or the reason why not all could; none if more are coming.
     fn fetched(&mut self, prefetch: &Prefetch) -> Option<Result<u64, String>> {
         let id = prefetch.tenant;
         let Some(tenant) = self.card.tenants.get(id).filter(|tenant| tenant.connection.is_open()) else {

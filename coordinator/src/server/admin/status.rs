@@ -1,4 +1,4 @@
-//! How things stand: what `baton status` shows.
+//! Status: the data that `baton status` shows.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ impl Server {
         }
     }
 
-    /// How a tenant stands, and the first of that which applies.
+    /// The first standing that applies to a tenant, and the tenant's state.
     fn standing(&self, id: TenantId, tenant: &Tenant) -> (Standing, State) {
         use arbiter::State as Turn;
 
@@ -89,7 +89,7 @@ impl Server {
         }
     }
 
-    /// How things stand now.
+    /// The status now.
     pub(in crate::server) fn status(&self) -> Status {
         let gpu = || Arc::clone(self.card.recorder.gpu());
         let bytes = self.card.memory.arena().bytes();

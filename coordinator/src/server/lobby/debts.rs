@@ -27,7 +27,7 @@ impl Debts {
         (!left.is_zero()).then_some(left)
     }
 
-    /// When the first of these owes nothing more.
+    /// The time at which the first of these guests has no more debt.
     pub(super) fn next_end(&self, guests: impl Iterator<Item = u32>) -> Option<Instant> {
         guests.filter_map(|user| self.0.get(&user).copied()).min()
     }

@@ -39,7 +39,7 @@ const REST: Duration = Duration::from_millis(1);
 const GUESTS_PART: usize = 2;
 const GUEST_PART: usize = 8;
 
-/// A guest's connections are heard as fast as this in the long run, and so many at once.
+/// The rate at which a guest's connections are handled in the long run, and the number handled at once.
 const EACH: Duration = Duration::from_millis(5);
 const MOST_AT_ONCE: u32 = 256;
 
@@ -50,7 +50,7 @@ pub(super) enum Stage {
     Silent,
     /// It has yet to read all of its answer.
     Reading,
-    /// A program comes for it, or it is a program that has asked: nothing more is expected.
+    /// A program comes for it, or it is a program that has asked: no more messages are expected.
     Expected,
     /// It has asked for the coordinator's end, and waits for that.
     Ending,

@@ -120,8 +120,8 @@ impl Access<'_> {
         ends
     }
 
-    /// A tenant's time has come: one that does not close its gate is paused all the same, one that does not answer its probe is let
-    /// go on.
+    /// Handles a tenant whose time has come: a tenant that does not close its gate is paused all the same, and a tenant that does
+    /// not answer its probe is let go on.
     pub(super) fn look_at(&mut self, id: TenantId) {
         if self.tenants.get(id).and_then(Tenant::is_paused_at).is_some_and(|at| at <= Instant::now()) {
             self.start_pausing(id);

@@ -1,4 +1,4 @@
-//! How long things take: counts by duration, to within one part in a hundred.
+//! Histograms of durations: counts by duration, to within one part in a hundred.
 
 use std::time::Duration;
 

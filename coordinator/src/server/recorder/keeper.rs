@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::event::Recorded;
 use crate::records::Book;
 
-/// So many events wait to be written. What comes while there is no room is left out.
+/// The most events that wait to be written. Events that come while there is no room are left out.
 const WAITING: usize = 8 << 10;
 /// For so long events gather before they are written. So the thread wakes a few times a second where much happens, and never where
 /// nothing does.

@@ -437,7 +437,7 @@ mod tests {
         assert_eq!(recorder.times().gap.count, 1);
     }
 
-    /// A tenant that comes, has a turn with memory that moves, and goes: so many events.
+    /// Records the events of a tenant that comes, has a turn with memory that moves, and goes.
     fn lives(recorder: &mut Recorder, id: u32) {
         let (id, now, took) = (TenantId(id), Instant::now(), Duration::from_micros(7));
         let (bytes, time) = (2 << 20, now..now + took);

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 /// The shortest interval at which it is written down while no query comes.
 const STEP: Duration = Duration::from_millis(100);
 
-/// How long one has had the GPU, as far as was seen.
+/// The observed GPU time of a tenant.
 #[derive(Debug)]
 pub(super) struct Work {
     /// All of it.

@@ -6,7 +6,7 @@ use baton_contract::class::Class;
 use baton_contract::scheduling::{Change, Scheduling};
 use baton_report::quota::{Met, Quota};
 
-/// A guest has one of so many tenants, if nothing else is said.
+/// By default, a guest has one tenant in this many.
 const PART: usize = 4;
 
 /// The quotas of each guest. Memory is in bytes.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 /// A pager shows far more often than this that it is alive while its program is at work.
 const HEARTBEAT: Duration = Duration::from_millis(100);
 
-/// How often a pager has shown that, and when that last changed.
+/// The number of times a pager has shown that, and the time of the last change.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::server) struct Heartbeat {
     pub(in crate::server) beats: u32,
