@@ -62,7 +62,7 @@ impl Corun {
         self.bursts.set_rules(rules);
     }
 
-    /// A tenant of this domain comes.
+    /// Adds a tenant of this domain.
     pub(super) fn join(&mut self, id: TenantId, domain: Option<&Domain>, class: Class) -> io::Result<()> {
         self.activity.join(id, domain, class)
     }

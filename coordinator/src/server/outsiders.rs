@@ -89,7 +89,7 @@ impl Outsiders {
         self.roots.push(root);
     }
 
-    /// A tenant has left. What was seen of it before means nothing.
+    /// Notes that a tenant has left. Earlier observations of it no longer count.
     pub(super) fn has_left(&mut self, pid: Option<i32>) {
         self.left.extend(pid.map(|pid| (pid, Instant::now())));
         self.look();
@@ -124,7 +124,7 @@ impl Outsiders {
         }
     }
 
-    /// All of them; or why they are not known.
+    /// All outsiders, or the reason why they are not known.
     pub(super) fn list(&self, tenants: &Tenants) -> Result<Vec<Outsider>, String> {
         let seen = self.seen.as_ref().ok_or("nobody has looked yet")?;
         let all = seen.all.as_ref().map_err(Clone::clone)?;

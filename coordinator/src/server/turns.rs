@@ -154,7 +154,7 @@ impl Access<'_> {
         self.give_up_if(id, Turn::give_up_if_overdue)
     }
 
-    /// The same of one that is to answer and has been silent for long enough.
+    /// Gives up waiting for a tenant that is to answer and has been silent for long enough.
     pub(super) fn give_up(&mut self, id: TenantId) -> bool {
         self.give_up_if(id, Turn::give_up)
     }

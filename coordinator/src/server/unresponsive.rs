@@ -185,7 +185,7 @@ impl Server {
         }
     }
 
-    /// It is left out no longer, unless a user wants that.
+    /// Ends the leaving out of a tenant, unless a user keeps it off the GPU.
     pub(super) fn let_in(&mut self, id: TenantId) {
         if let Some(tenant) = self.card.tenants.get_mut(id)
             && tenant.scheduling.left_out.take().is_some()

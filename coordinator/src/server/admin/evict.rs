@@ -13,9 +13,9 @@ const MOST: usize = 256;
 
 /// The next step for one of them.
 enum Next {
-    /// It goes on when something has happened.
+    /// The eviction goes on at a later event.
     Wait(Stage),
-    /// It is over.
+    /// The eviction is over.
     Over(Result<(), &'static str>),
 }
 

@@ -349,7 +349,7 @@ fn is_for_guests(opening: &Opening) -> bool {
     }
 }
 
-/// It has only this one answer to get, and goes.
+/// Refuses a peer: it gets only this one answer, and goes.
 pub(super) fn refuse(peer: &mut Peer, (reason, text): Refused) {
     // A program that may come again does so, many times a second.
     if reason != Refusal::Busy {

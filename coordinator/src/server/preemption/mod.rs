@@ -63,7 +63,7 @@ impl Access<'_> {
         Ok(())
     }
 
-    /// A tenant says how it can be paused. Whether that works here is found out by trying, once.
+    /// Handles a tenant's report of the way to pause it. One attempt shows if that works here.
     fn channels_told(&mut self, id: TenantId, channels: Channels, control: Option<OwnedFd>) -> Result<(), String> {
         let target = match (channels, control) {
             (Channels::None, _) => None,

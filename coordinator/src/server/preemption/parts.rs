@@ -16,21 +16,21 @@ use baton_policy::scheduler::Scheduler;
 pub(in crate::server) enum PreemptEvent {
     /// A tenant that was to leave is off the GPU; `drained` if there was nothing to pause.
     Off { tenant: TenantId, drained: bool },
-    /// It is off the GPU again, and cannot answer before its work goes on.
+    /// The tenant is off the GPU again, and cannot answer before its work goes on.
     Late(TenantId),
-    /// It cannot be paused, so its work has to be waited for, if its gate was not closed with nothing queued.
+    /// The tenant cannot be paused, so others wait for its work, unless its gate was closed with no work queued.
     Impossible { tenant: TenantId, drained: bool },
     /// A tenant that was paused with no work queued is on the GPU again. It may not have been given a turn.
     Back(TenantId),
-    /// One that is let in at any time is on the GPU again: it runs beside others, or with them.
+    /// A tenant that is let in at any time is on the GPU again: it runs beside others, or with them.
     BackAmongOthers(TenantId),
-    /// One is on the GPU again, and runs, with all its memory.
+    /// A tenant is on the GPU again, and runs, with all its memory.
     Running(TenantId),
     /// A tenant was descheduled or rescheduled, or the attempt failed.
     Moved,
-    /// Nothing of a tenant that has ended is held here any more.
+    /// The coordinator no longer holds anything of a tenant that has ended.
     LetGo(TenantId),
-    /// It can neither be taken off the GPU nor put back on it.
+    /// The tenant can neither be taken off the GPU nor put back on it.
     Lost { tenant: TenantId, why: &'static str },
 }
 
@@ -58,9 +58,9 @@ pub(in crate::server) struct Access<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     Nothing,
-    /// It is to be taken off the GPU, with all that is not yet.
+    /// Take it off the GPU, including every part that is not off yet.
     Pause,
-    /// It is to go on.
+    /// Let it go on.
     Resume,
 }
 
