@@ -2,15 +2,15 @@
 //!
 //! | file | what it does |
 //! |---|---|
-//! | `event_loop` | what is waited for |
-//! | `lobby/` | who comes, and what each wants |
+//! | `event_loop` | the events that the server waits for |
+//! | `lobby/` | newcomers and their first messages |
 //! | `join` | how a newcomer becomes a tenant |
 //! | `tenants/` | a tenant, its process, sockets and shared pages |
-//! | `dispatch` | who is told what: messages, decisions, events |
-//! | `receive` | what tenants say, one message after the other |
-//! | `options` | how it is to work |
-//! | `state` | all that its thread owns |
-//! | `pending` | what users have asked for that takes a while |
+//! | `dispatch` | the paths of messages, decisions and events |
+//! | `receive` | tenants' messages, one after the other |
+//! | `options` | the server's options |
+//! | `state` | everything that its thread owns |
+//! | `pending` | users' requests that take a while |
 //! | `parts` | each owner of state, with what it needs of others |
 //! | `tuning` | settings that users change meanwhile |
 //! | `turns` | turns begin and end |
@@ -20,7 +20,7 @@
 //! | `preemption/` | taking tenants off the GPU in the middle; time slices |
 //! | `depart` | tenants that end, in whatever state |
 //! | `admin/` | what users ask for: how things stand, other settings, memory that is to leave |
-//! | `recorder/` | what happened, for whoever asks |
+//! | `recorder/` | the record of events, for queries |
 //! | `cost_model` | what moving memory costs |
 //!
 //! Everything slow happens elsewhere: copies in the mover's lanes, preparing slabs in their thread, mapping in the tenants. They

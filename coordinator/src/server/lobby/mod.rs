@@ -2,9 +2,9 @@
 //!
 //! | file | what it does |
 //! |---|---|
-//! | `mod` | hears what each wants, and has programs wait while there are too many tenants |
-//! | `debts` | what users owe, in time |
-//! | `strangers` | those whose first message has not come, or whose answer they have yet to read |
+//! | `mod` | reads first messages, and has programs wait while there are too many tenants |
+//! | `debts` | users' debts in time |
+//! | `strangers` | peers whose first message has not come, or that have yet to read their answer |
 
 mod debts;
 mod strangers;

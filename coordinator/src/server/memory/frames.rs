@@ -315,7 +315,7 @@ impl Frames {
             }
             bytes += size;
         }
-        // SAFETY: the books say that these frames are nobody's until the job's end.
+        // SAFETY: the books say that these frames belong to no tenant until the job's end.
         let job = unsafe { self.filler.submit(Lane::Fill, pieces) };
         self.scrubs.insert(job, Scrub { frames, bytes });
         true
