@@ -14,14 +14,14 @@
 //! | `parts` | each owner of state, with what it needs of others |
 //! | `tuning` | settings that users change meanwhile |
 //! | `turns` | turns begin and end |
-//! | `memory/` | memory: allocations, frames, eviction, swapping in, what is done ahead |
-//! | `corun` | tenants that fit together run together |
-//! | `outsiders` | who is on the GPU and is no tenant |
+//! | `memory/` | memory: allocations, frames, eviction, swapping in, work ahead of need |
+//! | `corun` | tenants that fit together co-run |
+//! | `outsiders` | programs on the GPU that are no tenants |
 //! | `preemption/` | taking tenants off the GPU in the middle; time slices |
 //! | `depart` | tenants that end, in whatever state |
-//! | `admin/` | what users ask for: how things stand, other settings, memory that is to leave |
+//! | `admin/` | users' requests: status, other settings, memory that is to leave |
 //! | `recorder/` | the record of events, for queries |
-//! | `cost_model` | what moving memory costs |
+//! | `cost_model` | the cost of moving memory |
 //!
 //! Everything slow happens elsewhere: copies in the mover's lanes, preparing slabs in their thread, mapping in the tenants. They
 //! all report by waking the loop. After every round of events the loop calls `Server::pump`, which starts all work that has become

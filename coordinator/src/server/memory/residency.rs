@@ -1,7 +1,7 @@
 //! Residency: the tenants' memory on the GPU. It covers memory that leaves, memory that arrives, and both ahead of need.
 //!
-//! Each file uses only those before it: `recut`, `leaving`, `evict`, `take`, `compact`, `fit`, `arrive`, `swap_in`, `ahead`, `prefetch`, `free`,
-//! `reports`.
+//! Each file uses only those before it: `recut`, `leaving`, `evict`, `take`, `compact`, `fit`, `arrive`, `swap_in`, `ahead`, `prefetch`,
+//! `free`, `reports`.
 
 use std::collections::{HashMap, VecDeque};
 
