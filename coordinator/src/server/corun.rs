@@ -1,12 +1,12 @@
 //! Tenants that fit together run together: those of class latency at any time, the others in the gaps.
 //!
 //! Three things keep what is urgent from noticing the others. The others' compute work has a tiny **time slice** on the GPU
-//! ([`super::preemption`]), which is set once. Their new launches wait while somebody urgent is at work, as the **activity page** says:
-//! the tenants see to that among themselves, and the coordinator has no part in a request. And few of them are in flight
+//! ([`super::preemption`]), which is set once. Their new launches wait while an urgent tenant is at work, as the **activity page**
+//! says: the tenants see to that among themselves, and the coordinator has no part in a request. And few of them are in flight
 //! (*LimitInFlight*).
 //!
-//! All this only while nobody's memory has to go for another's. As soon as it has to, those that run beside others leave, and
-//! all take turns.
+//! All this holds only while no tenant's memory has to leave for another's. As soon as some has to, co-runners leave, and all take
+//! turns.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -22,24 +22,24 @@ use super::tenants::table::Tenants;
 use baton_policy::arbiter::{Micros, TenantId};
 use baton_policy::bursts::{Bursts, Rules, Verdict};
 
-/// How long all take turns at least when they did not fit together.
+/// The shortest time for which all take turns after they did not fit together.
 const APART: Duration = Duration::from_secs(1);
-/// How often it is looked whether who is at work was stopped: the others wait for it meanwhile.
+/// Interval between checks that a tenant at work was stopped: the others wait for it meanwhile.
 const LOOK: Duration = Duration::from_millis(4);
 
 /// The activity pages, and what follows from who is at work.
 #[derive(Debug)]
 pub(super) struct Corun {
-    /// Whether the user allows it.
+    /// True if the user allows it.
     is_allowed: bool,
     activity: Activity,
-    /// Who was at work when it was last looked.
+    /// The tenants at work at the last check.
     seen: BTreeSet<TenantId>,
     /// A tenant's sign was cleared, and `look_at_activity` has yet to act upon that.
     cleared: bool,
     /// Before this time all take turns.
     apart_until: Option<Instant>,
-    /// When it was last looked for programs that were stopped, or nobody was at work.
+    /// The time of the last check for stopped programs, or when no tenant was at work.
     looked: Option<Instant>,
     bursts: Bursts,
 }
@@ -62,7 +62,7 @@ impl Corun {
         self.bursts.set_rules(rules);
     }
 
-    /// A tenant of this domain comes.
+    /// Adds a tenant of this domain.
     pub(super) fn join(&mut self, id: TenantId, domain: Option<&Domain>, class: Class) -> io::Result<()> {
         self.activity.join(id, domain, class)
     }
@@ -72,7 +72,7 @@ impl Corun {
         self.activity.place(id)
     }
 
-    /// It is of another class from here on: what it said holds no more.
+    /// Changes a tenant's class: its earlier reports no longer hold.
     pub(super) fn change(&mut self, id: TenantId, class: Class) {
         self.cleared = true;
         self.activity.change(id, class);
@@ -95,22 +95,22 @@ impl Corun {
         std::mem::take(&mut self.cleared)
     }
 
-    /// Whether a tenant says that it is at work.
+    /// True if a tenant reports that it is at work.
     pub(super) fn is_at_work(&self, id: TenantId) -> bool {
         self.activity.is_at_work(id)
     }
 
-    /// Whether anybody does.
+    /// True if any tenant reports that it is at work.
     pub(super) fn is_anybody_at_work(&self) -> bool {
         self.activity.is_any_at_work()
     }
 
-    /// Those who do.
+    /// The tenants that report that they are at work.
     pub(super) fn who_is_at_work(&self) -> impl Iterator<Item = TenantId> {
         self.activity.at_work()
     }
 
-    /// Who is at work, and who was when this was asked last and is not any more. Each domain is told of the others.
+    /// The tenants at work, and those that were at the last call and no longer are. Each domain is told of the others.
     pub(super) fn changes(&mut self) -> Vec<(TenantId, bool)> {
         self.activity.tell();
         let now = self.activity.at_work().collect();
@@ -119,10 +119,10 @@ impl Corun {
         self.seen.iter().map(|id| (*id, true)).chain(ended).collect()
     }
 
-    /// Nobody waits for a program that was stopped while it was at work, nor for what a page says of nobody. When one that was
-    /// stopped goes on, it says so anew.
+    /// No tenant waits for a program that was stopped while it was at work, nor for a page's report that comes from no tenant. When
+    /// one that was stopped goes on, it says so anew.
     pub(super) fn clear_stopped(&mut self, tenants: &mut Tenants) {
-        // Not while they come and go: whoever is at work for so long may be stopped.
+        // Not while they come and go: a program that is at work for this long may be stopped.
         let is_new = self.looked.is_some_and(|at| at.elapsed() < LOOK);
         let is_anything_said = self.activity.is_anything_said();
         if is_new && is_anything_said {
@@ -143,27 +143,27 @@ impl Corun {
         }
     }
 
-    /// Whether tenants may run together, if they fit.
+    /// True if tenants may co-run, if they fit.
     pub(super) fn is_allowed_now(&self) -> bool {
         self.is_allowed && self.together_again().is_none()
     }
 
-    /// Whether tenants may run together at some time.
+    /// True if tenants may co-run at some time.
     pub(super) fn is_allowed(&self) -> bool {
         self.is_allowed
     }
 
-    /// Somebody's memory has to go: all take turns for a while.
+    /// Has all tenants take turns for a while, because some tenant's memory has to leave.
     pub(super) fn part(&mut self) {
         self.apart_until = Some(Instant::now() + APART);
     }
 
-    /// When it is tried again whether all fit together.
+    /// The time of the next check that all fit together.
     fn together_again(&self) -> Option<Instant> {
         self.apart_until.filter(|until| *until > Instant::now())
     }
 
-    /// Whether those beside somebody at work are to be off the GPU now. `usual` is how long the requests of those at work usually
+    /// True if those beside a tenant at work are to be off the GPU now. `usual` is how long the requests of those at work usually
     /// take, if that is known.
     pub(super) fn judge(
         &mut self,
@@ -176,12 +176,12 @@ impl Corun {
         self.bursts.look(now, together && self.is_anybody_at_work(), is_anybody_overdue)
     }
 
-    /// Whether the others go on in spite of those at work.
+    /// Lets the others go on in spite of those at work, or makes them wait again.
     pub(super) fn let_pass(&mut self, pass: bool) {
         self.activity.let_pass(pass);
     }
 
-    /// When something is to be done if nothing happens before. `start` is when the arbiter's clock began.
+    /// The time of the next work to do, if no event comes earlier. `start` is the time at which the arbiter's clock began.
     pub(super) fn next_timer(&self, start: Instant) -> Option<Instant> {
         let look = self.activity.is_anything_said().then(|| Instant::now() + LOOK);
         let burst = self.bursts.next_timer().map(|at| start + Duration::from_micros(at));

@@ -1,4 +1,4 @@
-//! What moving memory costs here, as far as it was seen: the arbiter's and the planner's estimates.
+//! The observed cost of moving memory here: the arbiter's and the planner's estimates.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use baton_policy::planner::{Costs, Nanos};
 /// seconds.
 const USUAL_SPEED: f64 = 20e9;
 const USUAL_MAP: f64 = 30e-6;
-/// What a group costs beside its bytes: submitting, reporting, and a message.
+/// The cost of a group beside its bytes: submitting, reporting, and a message.
 const GROUP: Nanos = 60_000;
 /// Copies of fewer bytes say nothing about the speed.
 const LEAST: u64 = 1 << 20;
@@ -19,7 +19,7 @@ const LEAST: u64 = 1 << 20;
 pub(super) struct CostModel {
     /// Bytes per second of the last large copies in either direction.
     speed: Option<f64>,
-    /// What mapping one extent cost lately, in seconds.
+    /// The recent cost of mapping one extent, in seconds.
     map: Option<f64>,
 }
 
@@ -29,7 +29,7 @@ fn average(before: &mut Option<f64>, now: f64) {
 }
 
 impl CostModel {
-    /// So many bytes were copied.
+    /// Records the time that copying these bytes took.
     pub(super) fn copied(&mut self, bytes: u64, time: &Range<Instant>) {
         let seconds = (time.end - time.start).as_secs_f64();
         if bytes >= LEAST && seconds > 0.0 {
@@ -37,22 +37,22 @@ impl CostModel {
         }
     }
 
-    /// So many extents were mapped.
+    /// Records the time that mapping these extents took.
     pub(super) fn mapped(&mut self, took: Duration, extents: u64) {
         average(&mut self.map, took.as_secs_f64() / extents.max(1) as f64);
     }
 
-    /// How many bytes are copied in a second, if any were yet.
+    /// Bytes copied in a second, if any were yet.
     pub(super) fn speed(&self) -> Option<u64> {
         self.speed.map(|speed| speed as u64)
     }
 
-    /// How long copying so many bytes takes.
+    /// The time that copying `bytes` bytes takes.
     pub(super) fn copy_time(&self, bytes: u64) -> Duration {
         Duration::from_secs_f64(bytes as f64 / self.speed.unwrap_or(USUAL_SPEED))
     }
 
-    /// What the planner reckons with.
+    /// The costs that the planner uses.
     pub(super) fn costs(&self) -> Costs {
         Costs {
             bytes_per_second: self.speed.unwrap_or(USUAL_SPEED) as u64,

@@ -32,8 +32,8 @@ impl Server {
             return;
         }
         let now = self.clock.start.elapsed().as_micros() as u64;
-        // Whoever is paused may resume itself without us. And whoever lives and has all its memory opens its gate as soon as it
-        // sees that it is alone.
+        // A paused program may resume itself without the coordinator. And a program that lives and has all its memory opens its
+        // gate as soon as it sees that it is alone.
         let goes_on = lives && tenant.extents().counts().missing == 0;
         let may_run = tenant.turn.is_overdue() || tenant.preemption.is_under_way() || !is_off || goes_on;
         tenant.connection.end(may_run);
@@ -77,7 +77,7 @@ impl Server {
         self.memory().depart(id, extents, remains);
     }
 
-    /// Who cannot go on if the coordinator ends now, because memory of theirs is on the host, and who can.
+    /// The tenants that cannot go on if the coordinator ends now, because some of their memory is on the host; and those that can.
     pub(super) fn if_ended_now(&self) -> (Vec<&str>, Vec<&str>) {
         let living = self.card.tenants.iter().map(|(_, tenant)| tenant).filter(|tenant| tenant.connection.is_open());
         let (stay, go): (Vec<_>, Vec<_>) = living.partition(|tenant| tenant.extents().counts().missing > 0);
@@ -87,7 +87,7 @@ impl Server {
         (names(stay), names(go))
     }
 
-    /// What becomes of the tenants when the coordinator ends now; none if there are none.
+    /// The consequences for the tenants if the coordinator ends now; none if there are no tenants.
     pub fn left_behind(&self) -> Option<String> {
         let (stay, go) = self.if_ended_now();
         match (go.is_empty(), stay.is_empty()) {

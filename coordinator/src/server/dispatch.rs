@@ -1,4 +1,4 @@
-//! Who is told what: each message of a tenant, each decision of the arbiter and each event of the modules goes to whom it concerns.
+//! Dispatch: each message of a tenant, each decision of the arbiter and each event of the modules goes to the module it concerns.
 //!
 //! This is the only file that tells the arbiter anything and carries out what it decides.
 
@@ -20,13 +20,13 @@ use super::tenants::tenant::Tenant;
 use baton_books::reservations::{Need, Run};
 use baton_policy::arbiter::{Decision, Event, Pressure, State, TenantId};
 
-/// So many reports of a tenant are heard in a round: then the others have their turn.
+/// The most reports of a tenant that are read in a round; then the others have their turn.
 const REPORTS: usize = 16;
-/// The same of requests. Whoever waits for each answer never has more.
+/// The most requests of a tenant that are read in a round. A tenant that waits for each answer never has more.
 const REQUESTS: usize = 2;
 
 impl Server {
-    /// What somebody wants that is no tenant.
+    /// Handles a message of a stranger, a peer that is no tenant.
     pub(super) fn hear_stranger(&mut self, at: u32) {
         let Some((peer, opening, descriptor)) = self.front.lobby.hear(at) else { return };
         match opening {
@@ -48,7 +48,7 @@ impl Server {
         self.settle();
     }
 
-    /// What a tenant says, as much of it as one gets in a round. The rest is there in the next one.
+    /// Handles a tenant's messages, up to the limit of a round. The rest follows in the next one.
     pub(super) fn hear(&mut self, id: TenantId, socket: Socket) {
         let most = match socket {
             Socket::Control => REPORTS,
@@ -61,7 +61,7 @@ impl Server {
         }
     }
 
-    /// Hears all reports that a tenant has made by now.
+    /// Handles all reports that a tenant has made by now.
     fn hear_reports(&mut self, id: TenantId) {
         let Some(all) = self.card.tenants.get(id).map(|tenant| tenant.connection.control.heard_by_now()) else {
             return;
@@ -70,7 +70,7 @@ impl Server {
         while !self.card.tenants.get(id).is_none_or(is_heard) && self.hear_next(id, Socket::Control) {}
     }
 
-    /// The next that a tenant says. False if there is nothing more.
+    /// Handles the next message of a tenant. Returns false if there is none.
     fn hear_next(&mut self, id: TenantId, socket: Socket) -> bool {
         let Some(told) = self.receive(id, socket) else { return false };
         self.shows_life(id);
@@ -82,14 +82,14 @@ impl Server {
             self.cut_off(id, &why);
             return false;
         }
-        // It may be off the GPU only now that this was heeded.
+        // The tenant may be off the GPU only now, after this message was handled.
         self.settle();
         self.shows_life(id);
         self.settle();
         true
     }
 
-    /// Each family of reports goes to who handles it.
+    /// Passes each family of reports to its handler.
     fn report(&mut self, id: TenantId, message: FromTenant, descriptor: Option<OwnedFd>) -> Result<(), String> {
         match message {
             FromTenant::Turn(report) => self.hear_of_turn(id, report),
@@ -108,7 +108,7 @@ impl Server {
         Ok(())
     }
 
-    /// What a tenant reports about its mappings.
+    /// Handles a tenant's reports about its mappings.
     fn hear_of_memory(&mut self, id: TenantId, report: MemoryReport, with: Option<OwnedFd>) -> Result<(), String> {
         match report {
             MemoryReport::Done { batch, micros } => self.memory().batch_done(id, batch, Duration::from_micros(micros)),
@@ -139,18 +139,18 @@ impl Server {
             return Err("it sent a request before the last one was answered".to_owned());
         }
         if tenant.memory.is_taken() {
-            // What it has is somebody else's, until it is let in again.
+            // Its memory may be other tenants' until it is let in again.
             tenant.connection.defer(request);
             return Ok(());
         }
         if tenant.preemption.has_begun() {
             match request {
-                // Whoever asks for memory keeps the gate from closing.
+                // A tenant that asks for memory keeps the gate from closing.
                 Request::Allocate { .. } => {
                     self.card.tenants.answer(id, &Answer::TryAgain, &[]);
                     return Ok(());
                 }
-                // So does whoever opens it.
+                // So does a tenant that opens others' memory or events.
                 Request::Attach { .. } | Request::OpenEvent { .. } => {
                     self.card.tenants.answer(id, &Answer::TryAgain, &[]);
                     return Ok(());
@@ -178,7 +178,7 @@ impl Server {
         if depends_on_reports(&request) {
             self.hear_reports(id);
         }
-        // That may have been the last of it.
+        // That may have been the tenant's last message.
         if !self.card.tenants.get(id).is_some_and(|tenant| tenant.connection.is_open()) {
             return Ok(());
         }
@@ -228,8 +228,8 @@ impl Server {
         Ok(())
     }
 
-    /// From here on the two are scheduled as one. Who asks for memory or an event of the other's asks again when all that it has is here
-    /// too.
+    /// Unites two tenants: from here on they are scheduled as one. A tenant that asks for the other's memory or event asks again
+    /// when all its own memory is here too.
     fn unite(&mut self, id: TenantId, other: TenantId) {
         let name = |id: TenantId| self.card.tenants.get(id).map_or("", |tenant| tenant.name.as_str());
         log::info!("{} and {} share memory or events: they take their turns together", name(id), name(other));
@@ -241,7 +241,7 @@ impl Server {
         }
     }
 
-    /// What was asked for while the gate was closed already.
+    /// Serves a request made while the gate was already closed.
     fn serve_deferred(&mut self, id: TenantId) {
         let Some(request) = self.card.tenants.get_mut(id).and_then(|tenant| tenant.connection.take_deferred()) else {
             return;
@@ -251,7 +251,7 @@ impl Server {
         }
     }
 
-    /// What a tenant reports about its turns.
+    /// Handles a tenant's reports about its turns.
     fn hear_of_turn(&mut self, id: TenantId, report: TurnReport) {
         match report {
             TurnReport::Demand => {
@@ -291,7 +291,7 @@ impl Server {
             // That is an answer too.
             self.let_in(id);
             self.pending.could_not_close(id);
-            // Its program asks again for what it has spare memory in the way of.
+            // Its program asks again for the memory that its spare memory blocks.
             if let Some(tenant) = self.card.tenants.get_mut(id) {
                 tenant.memory.end_compaction(true);
             }
@@ -318,17 +318,17 @@ impl Server {
     /// A tenant's turn begins.
     fn grant(&mut self, id: TenantId) {
         let decided = self.clock.start + Duration::from_micros(self.card.arbiter.decided_at());
-        // Who runs beside others, or with them, may still be paused: it is let in when it is resumed.
+        // A tenant that runs beside others, or with them, may still be paused: it is let in when it is resumed.
         if self.card.arbiter.is_let_in_at_any_time(id) && !self.preemptions().is_on_the_gpu_or_resumed(id) {
             return;
         }
-        // What it has is its own again.
+        // Its memory is its own again.
         self.memory().untake(id);
         self.turns().begin(id, decided);
         self.serve_deferred(id);
     }
 
-    /// From here on what any of a unit has may be written by the others, whether its own gate is open yet or not.
+    /// Notes that from here on all members of a unit may write to each other's memory, even if the owner's gate is not open yet.
     fn all_may_write(&mut self, id: TenantId) {
         if self.card.arbiter.is_united(id) {
             self.card.arbiter.members(id).into_iter().for_each(|id| self.memory().may_be_written(id));
@@ -392,7 +392,7 @@ impl Server {
         self.carry_out(decisions);
     }
 
-    /// Whether a tenant waits, and those that it runs with, as memory is taken from idle ones first.
+    /// Notes if a tenant and those it runs with wait, because idle tenants lose memory first.
     fn note_waiting(&mut self, id: TenantId) {
         let is_waiting = self.card.arbiter.state(id) != State::Idle;
         for id in self.card.arbiter.members(id) {
@@ -404,7 +404,7 @@ impl Server {
         }
     }
 
-    /// What a switch to each tenant would cost now, and whether any is needed.
+    /// Tells the arbiter the current cost of a switch to each tenant, and if any switch is needed.
     fn set_costs(&mut self) {
         for id in self.card.tenants.take_changed() {
             let missing = self.card.tenants.get(id).map_or(0, |tenant| tenant.extents().counts().missing);
@@ -415,7 +415,7 @@ impl Server {
         self.card.arbiter.set_together(together);
     }
 
-    /// Acts upon what has happened, until nothing more has.
+    /// Handles events until there are none left.
     pub(super) fn settle(&mut self) {
         loop {
             if let Some((id, event)) = self.card.untold.pop_front() {
@@ -436,7 +436,7 @@ impl Server {
             MemoryEvent::AllHere(unit) => {
                 // Those of a unit are let in one by one, as soon as each is on the GPU again.
                 let is_unit = self.card.arbiter.is_of_a_unit(unit);
-                // What was taken is where it was.
+                // The taken memory is back where it was.
                 for member in self.card.arbiter.members(unit) {
                     self.memory().untake(member);
                 }
@@ -482,15 +482,15 @@ impl Server {
             }
             PreemptEvent::Back(id) => {
                 if self.card.arbiter.state(id) == State::Leaving {
-                    // It is to leave before it was let in, and a call of it waits.
+                    // It is to leave before it was let in, and one of its calls waits.
                     self.tell_arbiter(id, Event::Preempted);
                 }
                 self.has_shown_life(id);
-                // Nobody may give it the GPU before somebody asks for it, and that one waits for this.
+                // The tenant may get the GPU only after a request for it, and that request waits for this.
                 self.serve_deferred(id);
             }
             PreemptEvent::BackAmongOthers(id) => self.grant(id),
-            // At once: it runs already, and nobody may come in between.
+            // At once: it runs already, and no other tenant may come in between.
             PreemptEvent::Running(id) => self.tell_arbiter(id, Event::Resident),
             PreemptEvent::Moved => self.look_at_activity(),
             PreemptEvent::LetGo(id) => self.card.memory.let_go(id),
@@ -498,8 +498,8 @@ impl Server {
         }
     }
 
-    /// Acts upon who is at work beside others: has those descheduled that are to make way, and puts the others back. Whoever is
-    /// descheduled may go on launching.
+    /// Reacts to tenants at work beside others: deschedules those that are to make way, and puts the others back. A descheduled
+    /// tenant may go on launching.
     pub(super) fn look_at_activity(&mut self) {
         let now = self.now();
         let changes = self.card.corun.changes();
@@ -526,13 +526,13 @@ impl Server {
         let on = self.card.tenants.index().descheduled();
         on.into_iter().filter(|id| !off.contains(id)).for_each(|id| self.preemptions().reschedule(id));
         off.iter().for_each(|id| self.preemptions().deschedule(*id));
-        // What they launch while their work is descheduled runs later, and is there when they go on.
+        // Work that they launch while descheduled runs later, and is there when they go on.
         let there = |id: &TenantId| self.card.tenants.get(*id).is_some_and(|tenant| tenant.preemption.is_descheduled());
         let all_descheduled = !off.is_empty() && off.iter().all(there);
         self.card.corun.let_pass(verdict.pressure == Pressure::Passing || all_descheduled);
     }
 
-    /// Whether a tenant is one that runs beside urgent ones, and is not just asked for anything else.
+    /// True if a tenant co-runs with urgent ones, and has no other request pending.
     fn makes_way(&self, id: TenantId) -> bool {
         let Some(tenant) = self.card.tenants.get(id) else { return false };
         let drains = tenant.turn.is_ending() || self.pending.has_drain(id) || tenant.memory.is_compacting();
@@ -544,23 +544,23 @@ impl Server {
             && tenant.connection.is_open()
     }
 
-    /// Whether all tenants can run at the same time.
+    /// True if all tenants can co-run.
     pub(super) fn fit_together(&mut self) -> bool {
-        // Who has no memory yet has nothing on the GPU either.
+        // A tenant without memory has no work on the GPU either.
         self.card.corun.is_allowed_now()
             && self.memory().wanted_bytes() <= self.card.memory.arena().capacity()
             && self.card.tenants.index().can_all_corun()
     }
 
-    /// Somebody's memory has to go after all.
+    /// Parts co-runners, because some tenant's memory has to leave after all.
     fn part(&mut self) {
         self.card.corun.part();
         self.steering.stop.wake();
     }
 }
 
-/// Whether what it asks for may be answered in another way after what it has just said on the other socket: that it has mapped what it
-/// wants immovable or exported, or given back what it wants again.
+/// True if reports that the tenant has just sent on the other socket may change the answer: it may have mapped memory that it wants
+/// immovable or exported, or given back memory that it wants again.
 fn depends_on_reports(request: &Request) -> bool {
     use Request::{Allocate, Context, Export, MakeImmovable, Room, UnmanagedMemory};
     matches!(

@@ -1,4 +1,5 @@
-//! What the server waits for: descriptors, by epoll, so that a wait costs the same with three of them and with three thousand.
+//! The event loop: the server waits for descriptors by epoll, so that a wait costs the same with three of them and with three
+//! thousand.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -11,12 +12,12 @@ use rustix::io::Errno;
 
 use baton_policy::arbiter::TenantId;
 
-/// So many events are taken at once; the rest stays for the next time, and comes first then.
+/// The most events taken at once; the rest stays for the next time, and comes first then.
 const AT_ONCE: usize = 256;
-/// So many of them are of strangers, each of whom may cost as much as a new tenant does.
+/// The most of them that are strangers', each of which may cost as much as a new tenant.
 const STRANGERS_AT_ONCE: usize = 16;
 
-/// Where something happened.
+/// The source of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Source {
     Waker,
@@ -33,7 +34,7 @@ pub(super) enum Source {
 }
 
 impl Source {
-    /// As epoll keeps it: the kind above, the number below.
+    /// The word that epoll keeps: the kind in the upper half, the number in the lower.
     fn word(self) -> u64 {
         let (kind, number) = match self {
             Self::Waker => (0, 0),
@@ -64,7 +65,7 @@ impl Source {
     }
 }
 
-/// What a descriptor is watched for.
+/// The events that a descriptor is watched for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Interest {
     /// Something can be read.
@@ -133,7 +134,7 @@ impl EventLoop {
             if !sources.is_empty() {
                 return Ok(sources);
             }
-            // Whoever is to ask may have no other processor.
+            // The program that is to ask may have no other processor.
             std::thread::yield_now();
         }
         self.wait(timeout.map(|timeout| timeout.saturating_sub(start.elapsed())))
@@ -147,7 +148,7 @@ impl EventLoop {
         match epoll::wait(&self.epoll, spare_capacity(&mut events), timeout.as_ref()) {
             Ok(_) => {
                 let mut sources: Vec<Source> = events.iter().map(|event| Source::of(event.data.u64())).collect();
-                // Those who go make room for those who come.
+                // Tenants that go make room for those that come.
                 sources.sort_by_key(|source| *source == Source::Listener);
                 let mut strangers = 0;
                 sources.retain(|source| {

@@ -33,7 +33,7 @@ fn floor(module: &str) -> usize {
 /// A source file, without its tests.
 struct Source {
     module: String,
-    /// Whether `super` is the server, and not a folder of its.
+    /// True if `super` is the server, and not one of its folders.
     at_top: bool,
     text: String,
 }
@@ -69,7 +69,7 @@ fn names_after<'a>(text: &'a str, before: &'a str) -> impl Iterator<Item = &'a s
         .map(|rest| rest.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or_default())
 }
 
-/// What stands in the methods of the server.
+/// The text of the server's methods.
 fn methods(text: &str) -> String {
     let blocks = text.split("\nimpl Server {\n").skip(1);
     blocks.map(|block| block.split("\n}\n").next().unwrap_or_default()).collect()

@@ -1,4 +1,4 @@
-//! How a newcomer becomes a tenant.
+//! Joining: the steps by which a newcomer becomes a tenant.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -26,7 +26,7 @@ use super::tenants::tenant::{Stuck, Tenant};
 use baton_books::reservations::Need;
 use baton_policy::arbiter::Event;
 
-/// One tenant of so many is the coordinator's user's or root's.
+/// One tenant in this many is reserved for the coordinator's user or root.
 const OWN_PART: usize = 8;
 
 impl Server {
@@ -71,7 +71,7 @@ impl Server {
         }
     }
 
-    /// What a newcomer lacks, for now.
+    /// The obstacle that keeps a newcomer out, for now.
     pub(super) fn lacks(&self, newcomer: &Newcomer) -> Lacks {
         let guest = newcomer.peer.guest();
         if self.front.lobby.kept_out(guest).is_some() || !is_room_for(&self.card.tenants, &self.options, guest) {
@@ -83,7 +83,7 @@ impl Server {
         }
     }
 
-    /// Who may come in first of those who wait.
+    /// The place of the waiting newcomer that may come in first.
     fn first_newcomer(&self) -> Option<usize> {
         if self.card.tenants.len() >= self.options.tuning.max_tenants {
             return None;
@@ -120,7 +120,7 @@ impl Server {
         }
     }
 
-    /// With nobody here there is as much memory as there can be.
+    /// Without tenants there is as much memory as there can be.
     fn refuse_those_in_vain(&mut self) {
         let never_has = |newcomer: &Newcomer| self.card.memory.never_has(&self.card.tenants, newcomer.need?);
         let refused = |(at, (newcomer, _))| Some((at, never_has(newcomer)?));
@@ -132,7 +132,7 @@ impl Server {
         }
     }
 
-    /// From here on nobody is let in, also none of those who wait for that.
+    /// From here on no program is let in, not even one that already waits.
     pub(super) fn send_newcomers_away(&mut self) {
         self.front.lobby.close();
         while let (Some(mut newcomer), Some(closed)) =
@@ -144,7 +144,7 @@ impl Server {
 
     /// A program is about to come for whom this one asks: what it will find.
     pub(super) fn answer_expect(&mut self, mut peer: Peer) {
-        // Whoever comes again finds nobody then, and starts another coordinator.
+        // A program that comes again then finds no coordinator, and starts another one.
         if let Some(closed) = self.front.lobby.closed(Refusal::Busy) {
             return refuse(&mut peer, closed);
         }
@@ -248,7 +248,7 @@ impl Server {
     }
 }
 
-/// Whether one more can be a tenant: of this guest, or of the coordinator's user or root.
+/// True if there is room for one more tenant: of this guest, or of the coordinator's user or root.
 fn is_room_for(tenants: &Tenants, options: &Options, guest: Option<u32>) -> bool {
     let most = options.tuning.max_tenants;
     let has_part_left = |guest: u32| {
@@ -258,7 +258,7 @@ fn is_room_for(tenants: &Tenants, options: &Options, guest: Option<u32>) -> bool
     tenants.len() < most && guest.is_none_or(has_part_left)
 }
 
-/// What somebody is told for whom the system has no room now. It is to come again.
+/// The refusal for a peer for which the system has no room now. The peer is to come again.
 fn busy(error: &io::Error) -> Option<Refused> {
     let is_full = matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM));
     is_full.then(|| (Refusal::Busy, FULL.to_owned()))

@@ -2,30 +2,30 @@
 //!
 //! | file | what it does |
 //! |---|---|
-//! | `event_loop` | what is waited for |
-//! | `lobby/` | who comes, and what each wants |
+//! | `event_loop` | the events that the server waits for |
+//! | `lobby/` | newcomers and their first messages |
 //! | `join` | how a newcomer becomes a tenant |
 //! | `tenants/` | a tenant, its process, sockets and shared pages |
-//! | `dispatch` | who is told what: messages, decisions, events |
-//! | `receive` | what tenants say, one message after the other |
-//! | `options` | how it is to work |
-//! | `state` | all that its thread owns |
-//! | `pending` | what users have asked for that takes a while |
+//! | `dispatch` | the paths of messages, decisions and events |
+//! | `receive` | tenants' messages, one after the other |
+//! | `options` | the server's options |
+//! | `state` | everything that its thread owns |
+//! | `pending` | users' requests that take a while |
 //! | `parts` | each owner of state, with what it needs of others |
 //! | `tuning` | settings that users change meanwhile |
 //! | `turns` | turns begin and end |
-//! | `memory/` | memory: allocations, frames, eviction, swapping in, what is done ahead |
-//! | `corun` | tenants that fit together run together |
-//! | `outsiders` | who is on the GPU and is no tenant |
+//! | `memory/` | memory: allocations, frames, eviction, swapping in, work ahead of need |
+//! | `corun` | tenants that fit together co-run |
+//! | `outsiders` | programs on the GPU that are no tenants |
 //! | `preemption/` | taking tenants off the GPU in the middle; time slices |
 //! | `depart` | tenants that end, in whatever state |
-//! | `admin/` | what users ask for: how things stand, other settings, memory that is to leave |
-//! | `recorder/` | what happened, for whoever asks |
-//! | `cost_model` | what moving memory costs |
+//! | `admin/` | users' requests: status, other settings, memory that is to leave |
+//! | `recorder/` | the record of events, for queries |
+//! | `cost_model` | the cost of moving memory |
 //!
-//! Everything slow happens elsewhere: copies in the mover's lanes, preparing slabs in their thread,
-//! mapping in the tenants. They all report by waking the loop. After every round of events the loop calls
-//! `Server::pump`, which starts whatever has become possible.
+//! Everything slow happens elsewhere: copies in the mover's lanes, preparing slabs in their thread, mapping in the tenants. They
+//! all report by waking the loop. After every round of events the loop calls `Server::pump`, which starts all work that has become
+//! possible.
 
 mod admin;
 mod corun;
@@ -92,10 +92,10 @@ pub use tuning::{Tuner, Tuning};
 /// An urgent tenant has the GPU to itself at first for so long.
 const HASTE: Duration = Duration::from_millis(50);
 
-/// With `until_idle`: how long a server waits for its first tenant.
+/// With `until_idle`: the time a server waits for its first tenant.
 const FIRST_TENANT: Duration = Duration::from_secs(60);
 
-/// How often one that has nothing to do tries to end, when somebody is on the way.
+/// Interval between attempts to end of an idle server, when a newcomer is on the way.
 const CLOSE_AGAIN: Duration = Duration::from_millis(50);
 
 /// A program that grows asks again and again: after a request, the next is listened for so long before the server sleeps.
@@ -106,7 +106,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// When the GPU or the system refuses what every coordinator needs.
+    /// When the GPU or the system refuses a resource that every coordinator needs.
     pub fn new(gpu: Gpu, endpoint: Endpoint, options: Options) -> Result<Self, ServeError> {
         let system = |what: &str, error: std::io::Error| ServeError::System { what: what.to_owned(), error };
         let waker = Waker::new().map_err(|error| system("eventfd", error))?;
@@ -131,7 +131,7 @@ impl Server {
         let corun = Corun::new(options.pause && options.corun, tuning.bursts());
         let (tuner, tunings) = Tuner::new(waker.clone());
         let clock = Clock {
-            // One clock: what has happened and how long it runs are told by the same.
+            // One clock serves for both events and running time.
             start: recorder.start(),
             awake_until: Instant::now(),
             looked_at_holders: Instant::now(),
@@ -155,12 +155,12 @@ impl Server {
         Ok(Self { options, clock, steering, pending, card, front })
     }
 
-    /// By what it can be ended.
+    /// The handle by which it can be ended.
     pub fn stop(&self) -> Stop {
         self.steering.stop.clone()
     }
 
-    /// What the record of this coordinator begins with.
+    /// The head of this coordinator's record.
     pub fn head(&self) -> Head {
         let gpu = self.card.memory.gpu();
         Head {
@@ -174,7 +174,7 @@ impl Server {
         }
     }
 
-    /// Has what happens from now on written to a book. When this is gone, whoever wants to can wait until all is written.
+    /// Writes all events from now on to a book. When the server is gone, its caller can wait until all events are written.
     ///
     /// # Errors
     ///
@@ -183,7 +183,7 @@ impl Server {
         self.card.recorder.keep(book)
     }
 
-    /// By what its settings can be changed, as far as that is possible.
+    /// The handle by which its settings can be changed, as far as that is possible.
     pub fn tuner(&self) -> Tuner {
         self.steering.tuner.clone()
     }
@@ -219,7 +219,7 @@ impl Server {
                 self.serve_source(source);
             }
             if self.card.corun.take_cleared() {
-                // Who was at work is no more, and cannot say so: those that made way for it go on.
+                // A tenant at work may be gone without a report: those that made way for it go on.
                 self.look_at_activity();
             }
             self.pump();
@@ -227,7 +227,7 @@ impl Server {
         Ok(())
     }
 
-    /// Who has its turn has it by the new settings.
+    /// A tenant in its turn has it by the new settings.
     fn tune(&mut self, tuning: Tuning) {
         self.card.arbiter.tune(tuning.quantum(), tuning.max_wait());
         self.card.corun.set_rules(tuning.bursts());
@@ -243,7 +243,7 @@ impl Server {
             && (came || self.clock.start.elapsed() > FIRST_TENANT)
     }
 
-    /// Waits for something to do, and says where.
+    /// Waits for work, and returns its sources.
     fn wait(&mut self) -> std::io::Result<Vec<Source>> {
         let timer = self.next_timer();
         self.card.tenants.watch_those_behind();
@@ -266,7 +266,7 @@ impl Server {
         let holders = self.next_look_at_holders();
         let unsent = self.card.tenants.next_try();
         let evictions = self.pending.next_timer(&self.card.tenants);
-        // Somebody was on the way, or is just looking for a coordinator.
+        // A newcomer was on the way, or is just looking for a coordinator.
         let end = self.has_no_more_to_do().then(|| Instant::now() + CLOSE_AGAIN);
         [
             end,
@@ -339,7 +339,7 @@ impl Server {
         }
     }
 
-    /// Starts whatever has become possible.
+    /// Starts all work that has become possible.
     fn pump(&mut self) {
         loop {
             while let Some(lost) = self.card.tenants.take_lost() {
@@ -365,13 +365,13 @@ impl Server {
         self.memory().show_offers();
     }
 
-    /// Whether somebody urgent has just got the GPU. Looking at memory and overwriting it are kernels, which take turns
-    /// with the tenant's: a request of 8 ms took 22 that way.
+    /// True if an urgent tenant has just got the GPU. Scanning memory and overwriting it are kernels, which take turns with the
+    /// tenant's: a request of 8 ms took 22 that way.
     fn is_in_haste(&self) -> bool {
         self.card.corun.is_anybody_at_work() || self.haste_ends().is_some_and(|end| Instant::now() < end)
     }
 
-    /// Until when nothing is done ahead.
+    /// The time until which no work ahead of need is done.
     fn haste_ends(&self) -> Option<Instant> {
         let holder = self.card.tenants.get(self.card.arbiter.holder()?)?;
         (holder.class() == Class::Latency).then(|| holder.turn.ran() + HASTE)

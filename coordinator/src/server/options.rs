@@ -1,4 +1,4 @@
-//! How the server is to work, and why it could not.
+//! The server's options, and its errors.
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -10,28 +10,28 @@ use super::tenants::guests::Quotas;
 use super::tuning::Tuning;
 use crate::device::gpu::GpuError;
 
-/// How the server is to work.
+/// The server's options.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// What the arena may take, in bytes.
+    /// The most that the arena may take, in bytes.
     pub arena: u64,
-    /// How large the host pool is to be, in bytes.
+    /// The size of the host pool, in bytes.
     pub host_pool: u64,
-    /// What can change while it serves.
+    /// Settings that can change while it serves.
     pub tuning: Tuning,
-    /// Which driver tenants have to use too.
+    /// The driver that tenants have to use too.
     pub driver: DriverKind,
-    /// How much of the arena is kept free, so that a switch can begin to copy at once, in bytes.
+    /// Bytes of the arena that are kept free, so that a switch can begin to copy at once.
     pub headroom: u64,
-    /// Whether, and how, tenants run while their memory comes in.
+    /// The way in which tenants run while their memory comes in, if they do.
     pub pipeline: Pipeline,
-    /// Whether to find out by hashing what has not changed and need not be copied out.
+    /// True to find unchanged memory by hashing, which need not be copied out.
     pub hash: bool,
-    /// Whether memory that was evicted goes back to its frames as they are, if nobody has needed them since.
+    /// True if evicted memory goes back to its frames as they are, if no other tenant has needed them since.
     pub keep: bool,
-    /// Whether to take work off the GPU in the middle, where that is possible, instead of waiting for its end.
+    /// True to take work off the GPU in the middle, where that is possible, instead of waiting for its end.
     pub pause: bool,
-    /// Whether tenants that fit together run together, where they can be paused.
+    /// True if tenants that fit together co-run, where they can be paused.
     pub corun: bool,
     /// A file that gets a line for every switch.
     pub trace: Option<PathBuf>,
@@ -41,16 +41,16 @@ pub struct Options {
     pub guests: Vec<RangeInclusive<u32>>,
     /// Between whom physical memory never changes hands.
     pub isolation: Isolation,
-    /// What becomes of tenants that do not answer, and hold up others all the same.
+    /// The treatment of unresponsive tenants that hold up others all the same.
     pub on_stuck: OnStuck,
-    /// What each of them may have.
+    /// The quotas of each of them.
     pub quotas: Quotas,
-    /// Whether to end when the last tenant has left.
+    /// True to end when the last tenant has left.
     pub until_idle: bool,
 }
 
-/// What becomes of tenants that do not answer, if others wait for what cannot be taken of them: their work where it cannot be paused, memory
-/// that cannot move.
+/// The treatment of unresponsive tenants, if others wait for things that cannot be taken from them: work that cannot be paused,
+/// memory that cannot move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OnStuck {
     /// Without it guests are killed, and for programs of the coordinator's user others wait.
@@ -59,7 +59,7 @@ pub struct OnStuck {
     pub after: Duration,
 }
 
-/// What becomes of such a tenant.
+/// The treatment of such a tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stuck {
     /// Others wait for it.
@@ -83,11 +83,11 @@ pub enum Isolation {
     /// Between users.
     #[default]
     Users,
-    /// Between all tenants; nothing is taken of one that does not answer.
+    /// Between all tenants; no memory is taken from an unresponsive tenant.
     Strict,
 }
 
-/// How tenants run while their memory comes in. All but the first are there to be compared with it.
+/// The ways in which tenants run while their memory comes in. All but the first exist for comparison with it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pipeline {
     /// In groups, planned from the order of first use.
@@ -101,7 +101,7 @@ pub enum Pipeline {
     Off,
 }
 
-/// Why the server could not start, or had to end.
+/// The reason why the server could not start, or had to end.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// The GPU or its driver.
@@ -110,9 +110,9 @@ pub enum ServeError {
     /// The system.
     #[error("{what}: {error}")]
     System {
-        /// What was tried.
+        /// The attempted action.
         what: String,
-        /// What the system said.
+        /// The system's error.
         error: std::io::Error,
     },
 }

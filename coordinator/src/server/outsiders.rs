@@ -1,8 +1,8 @@
 //! Processes on the GPU that are no tenants, and those among them that a program under Baton has started.
 //!
-//! A program that loses its environment on the way (`ssh`, `sudo`, `env -i`) runs beside Baton, which nobody would notice: its memory is
-//! only missing. Who has started whom the system says. It no longer does when a program has put itself in the background and left
-//! its group, so such a one counts as anybody's.
+//! A program that loses its environment on the way (`ssh`, `sudo`, `env -i`) runs beside Baton, unnoticed: its memory is only
+//! missing. Who has started whom the system says. It no longer does when a program has put itself in the background and left its
+//! group, so such a one counts as anybody's.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -17,16 +17,16 @@ use crate::device::holders::Holder;
 use crate::device::lookout::{Identity, Kin, Lookout, Seen, Sighting, lives};
 use crate::device::wake::Waker;
 
-/// So many programs under Baton are remembered, those that live first.
+/// The most programs under Baton that are remembered, living ones first.
 const MOST_ROOTS: usize = 1024;
 
-/// What was seen so long ago says nothing any more: the driver answers in milliseconds, and is asked again and again.
+/// Age at which an observation no longer counts: the driver answers in milliseconds, and is asked again and again.
 const OUTDATED: Duration = Duration::from_secs(60);
 
 /// One of them.
 #[derive(Clone, Debug)]
 pub(super) struct Outsider {
-    /// As tools are told of it.
+    /// The kind of the event in the form that tools get.
     pub(super) shown: shown::Outsider,
     holder: Holder,
     identity: Option<Identity>,
@@ -39,7 +39,7 @@ impl fmt::Display for Outsider {
     }
 }
 
-/// What is known of them.
+/// The known outsiders.
 #[derive(Debug)]
 pub(super) struct Outsiders {
     lookout: Lookout,
@@ -47,7 +47,7 @@ pub(super) struct Outsiders {
     seen: Option<Seen>,
     /// Programs of `baton run`, and tenants.
     roots: Vec<Identity>,
-    /// Whether there were some that cannot be seen from here.
+    /// True if there were some that cannot be seen from here.
     has_unseen_roots: bool,
     /// Tenants that have ended since it was looked.
     left: Vec<(i32, Instant)>,
@@ -70,7 +70,7 @@ impl Outsiders {
         })
     }
 
-    /// Has it looked again soon.
+    /// Schedules another scan soon.
     pub(super) fn look(&self) {
         self.lookout.look();
     }
@@ -89,7 +89,7 @@ impl Outsiders {
         self.roots.push(root);
     }
 
-    /// A tenant has left. What was seen of it before means nothing.
+    /// Notes that a tenant has left. Earlier observations of it no longer count.
     pub(super) fn has_left(&mut self, pid: Option<i32>) {
         self.left.extend(pid.map(|pid| (pid, Instant::now())));
         self.look();
@@ -124,7 +124,7 @@ impl Outsiders {
         }
     }
 
-    /// All of them; or why they are not known.
+    /// All outsiders, or the reason why they are not known.
     pub(super) fn list(&self, tenants: &Tenants) -> Result<Vec<Outsider>, String> {
         let seen = self.seen.as_ref().ok_or("nobody has looked yet")?;
         let all = seen.all.as_ref().map_err(Clone::clone)?;
@@ -163,7 +163,7 @@ impl Outsiders {
     }
 
     fn descends(&self, kin: &Kin) -> Option<bool> {
-        // Who began a group may have ended; its number is nobody else's as long as there is the group.
+        // The process that began a group may have ended; no other process gets its number while the group exists.
         let began =
             |root: &Identity| kin.groups.contains(&root.pid) && Identity::of(root.pid).is_none_or(|now| now == *root);
         let descends = self.roots.iter().any(|root| kin.line.contains(root) || began(root));

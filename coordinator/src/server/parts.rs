@@ -36,8 +36,8 @@ impl Server {
         }
     }
 
-    /// Whom somebody calls so who asks for something to be done about it. A guest may ask that for its user's own programs, as far as no
-    /// others go with them, and learns nothing of others.
+    /// The tenant with this name, for a peer that asks for something to be done about it. A guest may ask that for its user's own
+    /// programs, as far as no others go with them, and learns nothing of others.
     pub(super) fn called(&self, name: &str, by: &Peer) -> Result<TenantId, String> {
         let found = self.card.tenants.iter().find(|(_, tenant)| tenant.name == name && tenant.connection.is_open());
         let found = found.map(|(id, _)| id);
@@ -62,7 +62,7 @@ impl Server {
         found.ok_or_else(|| format!("there is no program called {}; `baton status` lists them", name.escape_default()))
     }
 
-    /// A tenant that nobody else waits for is to leave the GPU all the same, with all that it runs with.
+    /// A tenant that no other tenant waits for is to leave the GPU all the same, with all that it runs with.
     pub(super) fn ask_to_leave(&mut self, id: TenantId) {
         if self.card.arbiter.is_united(id) {
             self.will_tell(id, Event::Grown);

@@ -1,4 +1,4 @@
-//! What users have asked for that takes a while: memory that is to leave, or to come back.
+//! Users' requests that take a while: memory that is to leave, or to come back.
 
 use std::time::Instant;
 
@@ -6,24 +6,24 @@ use super::tenants::peer::Peer;
 use super::tenants::table::Tenants;
 use baton_policy::arbiter::TenantId;
 
-/// Those who wait until a tenant has been evicted, and until a tenant's memory has come.
+/// Peers that wait until a tenant has been evicted, or until a tenant's memory has come.
 #[derive(Default)]
 pub(super) struct Pending {
     pub(super) evictions: Vec<Eviction>,
     pub(super) prefetches: Vec<Prefetch>,
 }
 
-/// One who waits until a tenant has been evicted.
+/// A peer that waits until a tenant has been evicted.
 pub(super) struct Eviction {
     pub(super) tenant: TenantId,
-    /// Who waits for it; none: it is done also if nobody does.
+    /// The peer that waits for it. The request is carried out even if there is none.
     pub(super) peer: Option<Peer>,
     /// The tenant's last grant when that was asked for: with another one, it is in use again.
     pub(super) grant: u64,
     pub(super) stage: Stage,
 }
 
-/// How far an eviction is.
+/// The stage of an eviction.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
     /// The tenant has not been asked for anything yet, or could not do it.
@@ -32,11 +32,11 @@ pub(super) enum Stage {
     Draining,
 }
 
-/// One who waits until a tenant's memory has come.
+/// A peer that waits until a tenant's memory has come.
 pub(super) struct Prefetch {
     pub(super) tenant: TenantId,
     pub(super) peer: Peer,
-    /// How much was on the host when that was asked for.
+    /// Bytes on the host at the time of the request.
     pub(super) missing: u64,
 }
 
@@ -47,13 +47,13 @@ impl Pending {
         its.for_each(|eviction| eviction.stage = Stage::Asked);
     }
 
-    /// When an eviction goes on by itself.
+    /// The time at which an eviction goes on by itself.
     pub(super) fn next_timer(&self, tenants: &Tenants) -> Option<Instant> {
         let asked = self.evictions.iter().filter(|eviction| eviction.stage == Stage::Asked);
         asked.filter_map(|eviction| tenants.get(eviction.tenant)?.turn.left_alone()).min()
     }
 
-    /// Whether a tenant was asked to drain for an eviction.
+    /// True if a tenant was asked to drain for an eviction.
     pub(super) fn has_drain(&self, id: TenantId) -> bool {
         self.evictions.iter().any(|eviction| eviction.tenant == id && eviction.stage == Stage::Draining)
     }

@@ -23,7 +23,7 @@ pub(super) enum Socket {
 pub(super) type Told = (FromTenant, Option<OwnedFd>);
 
 impl Server {
-    /// The next thing that a tenant says, or why it makes no sense; none if there is nothing more.
+    /// The next message of a tenant, or the reason why it makes no sense; none if there is none.
     pub(super) fn receive(&mut self, id: TenantId, socket: Socket) -> Option<Result<Told, String>> {
         let tenant = self.card.tenants.get_mut(id).filter(|tenant| tenant.connection.is_open())?;
         let peer = match socket {
@@ -53,7 +53,7 @@ impl Server {
         Some(message.map(|message| (message, descriptors.pop())))
     }
 
-    /// What a message means whose descriptors had no place in our own table.
+    /// The meaning of a message whose descriptors had no place in the coordinator's own table.
     fn without_descriptors(&self, id: TenantId, message: FromTenant) -> FromTenant {
         match message {
             FromTenant::Preemption(PreemptionReport::Channels { begun, .. }) => {

@@ -24,7 +24,7 @@ use crate::endpoint::Endpoint;
 use baton_policy::arbiter::{Event, TenantId};
 use baton_policy::scheduler::Scheduler;
 
-/// Where a signal handler leaves its word.
+/// The place where a signal handler leaves its request.
 #[derive(Clone, Debug)]
 pub struct Stop {
     pub(super) flag: Arc<AtomicBool>,
@@ -38,13 +38,13 @@ impl Stop {
         self.waker.wake();
     }
 
-    /// Makes the server look around again.
+    /// Wakes the server for another round.
     pub(super) fn wake(&self) {
         self.waker.wake();
     }
 }
 
-/// How the server is steered from other threads.
+/// The means by which other threads steer the server.
 pub(super) struct Steering {
     pub(super) stop: Stop,
     pub(super) tuner: Tuner,
@@ -59,7 +59,7 @@ pub(super) struct Clock {
     pub(super) looked_at_holders: Instant,
 }
 
-/// Where programs and users come in.
+/// The entrance of programs and users.
 pub(super) struct Front {
     pub(super) events: Arc<EventLoop>,
     pub(super) lobby: Lobby,
@@ -71,7 +71,7 @@ pub(super) struct Front {
 pub(super) struct Card {
     pub(super) tenants: Tenants,
     pub(super) arbiter: Scheduler,
-    /// What the arbiter has yet to hear.
+    /// Events that the arbiter has yet to hear.
     pub(super) untold: VecDeque<(TenantId, Event)>,
     pub(super) turns: Turns,
     pub(super) memory: Memory,

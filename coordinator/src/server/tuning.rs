@@ -11,13 +11,13 @@ use baton_policy::bursts::Rules;
 /// Such settings.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tuning {
-    /// How long a tenant has the baton at least before an equal gets it.
+    /// The shortest time for which a tenant has the baton before an equal gets it.
     pub quantum: Duration,
-    /// How long a tenant waits at most while others of better classes use the GPU.
+    /// The longest time for which a tenant waits while others of better classes use the GPU.
     pub max_wait: Duration,
-    /// How long urgent tenants are at work before those beside them are taken off the GPU.
+    /// The time for which urgent tenants are at work before those beside them are taken off the GPU.
     pub burst: Duration,
-    /// How much slower urgent tenants may be for those beside them: 0.05 is 5 %.
+    /// The slowdown that urgent tenants may suffer from those beside them: 0.05 is 5 %.
     pub latency_slack: f64,
     /// As many tenants as there may be at once; who comes then waits. Those who are there already stay.
     pub max_tenants: usize,

@@ -16,14 +16,14 @@ use baton_policy::arbiter::{Micros, State, TenantId};
 use baton_policy::in_flight::{Holder, InFlight, Lately};
 use baton_policy::scheduler::Scheduler;
 
-/// How long the work of a tenant may take to end for which nobody waits but itself, or whoever wants it evicted.
+/// The time that a tenant's work may take to end if only the tenant itself waits for that, or the user that wants it evicted.
 const LONGEST_DRAIN: Duration = Duration::from_secs(1);
 
-/// Who was at work lately, and what follows from that for whoever has the GPU.
+/// The tenants at work lately, and the consequences for the holder of the GPU.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
     lately: Lately,
-    /// When it has to be looked again how much the holder keeps in flight.
+    /// The time of the next check of the amount that the holder keeps in flight.
     limit_until: Option<Micros>,
 }
 
@@ -37,12 +37,12 @@ pub(super) struct Access<'a> {
 }
 
 impl Turns {
-    /// Somebody of this class is at work, or wants to be.
+    /// Notes that a tenant of this class is at work, or wants to be.
     pub(super) fn at_work(&mut self, class: Class, usual: Option<Micros>, now: Micros) {
         self.lately.at_work(class, usual, now);
     }
 
-    /// When it has to be looked again how much the holder keeps in flight, by the arbiter's clock.
+    /// The time of the next check of the amount that the holder keeps in flight, by the arbiter's clock.
     pub(super) fn next_timer(&self) -> Option<Micros> {
         self.limit_until
     }
@@ -74,7 +74,7 @@ impl Access<'_> {
         self.tenants.tell(id, &TurnCommand::Revoke { grant, limit_micros });
     }
 
-    /// Has those who have the GPU keep as much in flight as they are to, and remembers when that has to be looked at again.
+    /// Sets the amount of work that the tenants on the GPU keep in flight, and remembers the time of the next check.
     pub(super) fn limit_holders(&mut self, now: Micros) {
         self.turns.limit_until = None;
         for id in self.arbiter.holders() {
@@ -106,21 +106,22 @@ impl Access<'_> {
         self.tenants.tell(id, &command);
     }
 
-    /// Asks a tenant that nobody else waits for to leave the GPU all the same: its turn goes on if its work does not end in time.
+    /// Asks a tenant that no other tenant waits for to leave the GPU all the same: its turn goes on if its work does not end in
+    /// time.
     pub(super) fn ask_to_leave(&mut self, id: TenantId) {
         let Some(tenant) = self.tenants.get(id) else { return };
         let (grant, limit_micros) = (tenant.turn.number(), LONGEST_DRAIN.as_micros() as u64);
         self.tenants.tell(id, &TurnCommand::Revoke { grant, limit_micros });
     }
 
-    /// Whether this is a tenant's present turn, or its last one. If it says so, it has held the baton until now.
+    /// True if this is a tenant's present turn, or its last one. Then the tenant has held the baton until now.
     pub(super) fn held_until_now(&mut self, id: TenantId, grant: u64) -> bool {
         let Some(tenant) = self.tenants.in_turn(id, grant) else { return false };
         tenant.turn.runs_until_now();
         true
     }
 
-    /// The gate is closed and drained. Says whether that ends the turn.
+    /// Notes that the gate is closed and drained. Returns true if that ends the turn.
     pub(super) fn closed(&mut self, id: TenantId, drain_micros: u64) -> bool {
         let Some(tenant) = self.tenants.get_mut(id) else { return false };
         match tenant.turn.closed() {
@@ -134,7 +135,7 @@ impl Access<'_> {
         false
     }
 
-    /// The work did not end in time. Says whether the turn goes on for that.
+    /// Notes that the work did not end in time. Returns true if the turn goes on because of that.
     pub(super) fn timed_out(&mut self, id: TenantId, grant: u64) -> bool {
         let Some(tenant) = self.tenants.in_turn(id, grant) else { return false };
         match tenant.turn.timed_out() {
@@ -147,13 +148,13 @@ impl Access<'_> {
         }
     }
 
-    /// A tenant that does not answer keeps its memory, but not the baton: the others go on with the rest. Says whether that is so
-    /// from now on.
+    /// Takes the baton from an unresponsive tenant, which keeps its memory: the others go on with the rest. Returns true if that
+    /// holds from now on.
     pub(super) fn give_up_if_silent(&mut self, id: TenantId) -> bool {
         self.give_up_if(id, Turn::give_up_if_overdue)
     }
 
-    /// The same of one that is to answer and has been silent for long enough.
+    /// Gives up waiting for a tenant that is to answer and has been silent for long enough.
     pub(super) fn give_up(&mut self, id: TenantId) -> bool {
         self.give_up_if(id, Turn::give_up)
     }
@@ -174,7 +175,7 @@ impl Access<'_> {
         }
     }
 
-    /// What a tenant has used first since its gate was opened.
+    /// Handles the report of the extents that a tenant has used first since its gate was opened.
     pub(super) fn used(&mut self, id: TenantId, grant: u64, extents: Vec<(ExtentId, u32)>) {
         let Some(tenant) = self.tenants.in_turn(id, grant) else { return };
         // Its own extents, each once at most: a list that grows without end is none of ours.
@@ -193,13 +194,14 @@ impl Access<'_> {
 
     /// Has the recorder know for how long a tenant has had the GPU now.
     pub(super) fn count(&mut self, id: TenantId, now: Micros) {
-        // The arbiter knows nobody whose connection has ended.
+        // The arbiter knows no tenant whose connection has ended.
         if self.tenants.get(id).is_some_and(|tenant| tenant.connection.is_open()) {
             self.recorder.worked(id, Duration::from_micros(self.arbiter.gpu_time(id, now)));
         }
     }
 
-    /// Writes down which requests of a tenant have ended. It says so on its page, and nobody waits for that to be read.
+    /// Records the requests of a tenant that have ended. The tenant reports them on its page, and no process waits for that to be
+    /// read.
     pub(super) fn read_requests(&mut self, id: TenantId) {
         let Some(tenant) = self.tenants.unindexed(id) else { return };
         if tenant.class() == Class::Latency {

@@ -14,20 +14,20 @@ use super::tenants::memory::Notice;
 use super::tenants::tenant::Tenant;
 use baton_policy::arbiter::{Event, State, TenantId};
 
-/// How often it is looked whether anybody waits for one that could be killed.
+/// Interval between checks that a tenant waits for one that could be killed.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
-/// How often those are looked at that have the GPU while others wait.
+/// Interval between checks of the tenants that have the GPU while others wait.
 const LOOK: Duration = Duration::from_millis(50);
 /// For how long such a one may show no sign of life.
 const SILENCE: Duration = Duration::from_millis(400);
 
 impl Server {
-    /// When those who have the GPU are looked at next.
+    /// The time of the next check of the tenants that have the GPU.
     pub(super) fn next_look_at_holders(&self) -> Option<Instant> {
         self.card.arbiter.contended().map(|_| self.clock.looked_at_holders + LOOK)
     }
 
-    /// While others wait, nobody has the GPU who does not answer.
+    /// Ensures that no unresponsive tenant has the GPU while others wait.
     pub(super) fn look_at_holders(&mut self) {
         if self.next_look_at_holders().is_none_or(|at| Instant::now() < at) {
             return;
@@ -36,7 +36,7 @@ impl Server {
         let patience = Duration::from_micros(self.card.arbiter.contended().unwrap_or(0));
         for id in self.card.arbiter.holders() {
             let is_running = self.card.arbiter.state(id) == State::Running;
-            // One that cannot be paused can only be waited for.
+            // A tenant that cannot be paused can only be waited for.
             let can_be = |tenant: &&mut Tenant| is_running && tenant.preemption.works();
             let Some(tenant) = self.card.tenants.unindexed(id).filter(can_be) else { continue };
             if tenant.connection.is_silent(patience + SILENCE) {
@@ -80,8 +80,8 @@ impl Server {
         }
     }
 
-    /// One whose memory was taken has its turns where it was, if it lives and cannot answer: it answers when its work has gone on. Not if
-    /// it was told to unmap something: it could then, and may do so at any time.
+    /// A tenant whose memory was taken has its turns in place, if it lives and cannot answer: it answers when its work has gone on.
+    /// This does not hold if it was told to unmap memory: then it could answer, and may do so at any time.
     fn returns_in_place(&mut self, id: TenantId) -> bool {
         let lives = |tenant: &&mut Tenant| {
             (tenant.lives_on() || tenant.is_in_driver()) && tenant.memory.to_be_unmapped().is_empty()
@@ -96,7 +96,7 @@ impl Server {
         returns
     }
 
-    /// One that does not answer for too long is killed, if others wait and it is to be.
+    /// Kills a tenant that has been unresponsive for too long, if others wait and the user wants it killed.
     pub(super) fn kill_if_stuck(&mut self, id: TenantId) {
         let now = Instant::now();
         let Some(waited) = self.waited_in_vain(id, now) else { return };
@@ -117,7 +117,7 @@ impl Server {
         }
     }
 
-    /// How long others have waited for one whose time is over.
+    /// The time that others have waited for a tenant whose time is over.
     fn waited_in_vain(&mut self, id: TenantId, now: Instant) -> Option<Duration> {
         let tenant = self.card.tenants.get(id)?;
         let is_due = tenant.killed_at().is_some_and(|at| at <= now);
@@ -129,13 +129,13 @@ impl Server {
         if mute.is_some() || !is_due {
             return mute;
         }
-        // A moment ago nobody waited, or it was still to have its time.
+        // A moment ago no tenant waited, or it was still to have its time.
         let before = tenant.scheduling.stuck.next_look.replace(now + LOOK_AGAIN);
         let longest = if before.is_some() { Some(LOOK_AGAIN) } else { tenant.scheduling.stuck.killed_after };
         longest.filter(|_| is_waited_for)
     }
 
-    /// Whether it is one's turn, or its turn is to end, and another user's program waits for the next one.
+    /// True if it is this tenant's turn, or its turn is to end, and another user's program waits for the next one.
     fn keeps_the_turn_from_others(&self, id: TenantId) -> bool {
         let guest = |id: TenantId| self.card.tenants.get(id).and_then(|tenant| tenant.connection.control.guest());
         let has_it = self.card.arbiter.is_to_leave(id) || self.card.arbiter.state(id) == State::Arriving;
@@ -143,8 +143,8 @@ impl Server {
         has_it && self.card.tenants.iter().any(|(other, _)| waits(other))
     }
 
-    /// Whether somebody waits for memory that this one has and does not give up. Programs that wait try again and again, so what they
-    /// have asked for at this moment says nothing. What can be taken of it goes to them before that.
+    /// True if a tenant waits for memory that this one has and does not give up. Waiting programs try again and again, so their
+    /// requests at this moment tell nothing. Memory that can be taken from this one goes to them before that.
     fn is_waited_for(&self, id: TenantId) -> bool {
         self.card.tenants.iter().any(|(other, tenant)| {
             let has_failed = || self.card.arbiter.prospect(other, self.now()).is_some_and(|prospect| prospect.failed);
@@ -173,7 +173,8 @@ impl Server {
         }
     }
 
-    /// A tenant is off the GPU. It may have said its last word before: it is told nothing more that it would answer.
+    /// Checks a tenant that is off the GPU for an answer. It may have sent its last message before: it gets no more commands that
+    /// it would answer.
     pub(super) fn has_shown_life(&mut self, id: TenantId) {
         let has_answered = |tenant: &Tenant| {
             let since = tenant.scheduling.left_out.filter(|_| !tenant.memory.is_taken());
@@ -184,7 +185,7 @@ impl Server {
         }
     }
 
-    /// It is left out no longer, unless a user wants that.
+    /// Ends the leaving out of a tenant, unless a user keeps it off the GPU.
     pub(super) fn let_in(&mut self, id: TenantId) {
         if let Some(tenant) = self.card.tenants.get_mut(id)
             && tenant.scheduling.left_out.take().is_some()
@@ -193,7 +194,7 @@ impl Server {
         }
     }
 
-    /// Nobody wants it to be off the GPU any more, as far as whoever says so is concerned.
+    /// Lets a tenant use the GPU again, unless another reason keeps it or its unit off.
     pub(super) fn resume(&mut self, id: TenantId) {
         let is_out = |id: &TenantId| {
             let scheduling = self.card.tenants.get(*id).map(|tenant| &tenant.scheduling);

@@ -1,4 +1,4 @@
-//! What has happened: what traces, live views and logs are made of.
+//! Events: the source of traces, live views and logs.
 
 use crate::server::state::Server;
 use crate::server::tenants::peer::Peer;

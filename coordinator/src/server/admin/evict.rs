@@ -8,14 +8,14 @@ use crate::server::tenants::peer::Peer;
 use crate::server::tenants::tenant::Tenant;
 use baton_policy::arbiter::State;
 
-/// So many requests to evict a tenant wait at most: each is a connection.
+/// The most requests to evict a tenant that wait: each is a connection.
 const MOST: usize = 256;
 
-/// What is next for one of them.
+/// The next step for one of them.
 enum Next {
-    /// It goes on when something has happened.
+    /// The eviction goes on at a later event.
     Wait(Stage),
-    /// It is over.
+    /// The eviction is over.
     Over(Result<(), &'static str>),
 }
 
@@ -37,7 +37,7 @@ impl Server {
         }
     }
 
-    /// The same, for whoever does not wait.
+    /// The same, for a peer that does not wait.
     pub(in crate::server) fn send_away_on_request(&mut self, mut peer: Peer, name: &str) {
         let tenant = self.called(name, &peer);
         if let Ok(tenant) = tenant {
@@ -52,7 +52,7 @@ impl Server {
     pub(in crate::server) fn serve_evictions(&mut self) {
         for eviction in std::mem::take(&mut self.pending.evictions) {
             if eviction.peer.as_ref().is_some_and(|peer| !peer.is_open()) {
-                // Nobody waits for it any more.
+                // No peer waits for it any more.
                 continue;
             }
             match self.next_of(&eviction) {
@@ -77,17 +77,17 @@ impl Server {
             return HAS_LEFT;
         }
         if !tenant.is_movable() || tenant.memory.is_late() {
-            // Nobody knows what it still does: its memory stays as it is.
+            // Its remaining work is unknown: its memory stays as it is.
             return Next::Over(Err("the program does not answer"));
         }
         let left_alone = tenant.turn.left_alone().is_some();
         let comes_in = self.memory().brings_in(id);
         if state == State::Arriving || state == State::Running && comes_in {
-            // Also if it was let in before all is there: whoever asks again and again would keep it waiting for ever.
+            // This holds even if it was let in before all its memory is there: repeated requests would keep it waiting for ever.
             return IN_USE;
         }
         if !state.is_off_the_gpu() {
-            // Nobody else may want the GPU, so that it has kept the baton.
+            // Perhaps no other tenant wants the GPU, so that it has kept the baton.
             if stage == Stage::Asked && state != State::Leaving && !left_alone {
                 self.ask_to_leave(id);
                 return Next::Wait(Stage::Draining);

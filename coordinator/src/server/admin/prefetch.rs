@@ -11,11 +11,11 @@ use crate::server::tenants::peer::Peer;
 use crate::server::tenants::tenant::Tenant;
 use baton_policy::arbiter::State;
 
-/// So many requests wait at most: each is a connection.
+/// The most requests that wait: each is a connection.
 const MOST: usize = 256;
 
 impl Server {
-    /// Brings a tenant's memory to the GPU, as far as nobody has to make way for it.
+    /// Brings a tenant's memory to the GPU, as far as no other tenant has to make way for it.
     pub(in crate::server) fn prefetch_on_request(&mut self, mut peer: Peer, name: &str) {
         match self.called(name, &peer) {
             Ok(_) if self.pending.prefetches.len() >= MOST => {
@@ -24,7 +24,7 @@ impl Server {
             Ok(id) => {
                 let missing = self.card.tenants.get(id).map_or(0, |tenant| tenant.extents().counts().away);
                 if let Some(tenant) = self.card.tenants.get_mut(id) {
-                    // Whoever sent it away wants it back.
+                    // The user that sent it away wants it back.
                     tenant.memory.sent_away = false;
                 }
                 self.pending.prefetches.push(Prefetch { tenant: id, peer, missing });
@@ -46,7 +46,7 @@ impl Server {
         }
     }
 
-    /// How many bytes have come, or why not all could; none if more come.
+    /// The bytes that have come, or the reason why not all could; none if more are coming.
     fn fetched(&mut self, prefetch: &Prefetch) -> Option<Result<u64, String>> {
         let id = prefetch.tenant;
         let Some(tenant) = self.card.tenants.get(id).filter(|tenant| tenant.connection.is_open()) else {

@@ -1,4 +1,4 @@
-//! What users change about tenants while they run.
+//! Settings of tenants that users change while they run.
 
 use std::time::Instant;
 
@@ -19,7 +19,7 @@ pub(in crate::server) fn say(peer: &mut Peer, done: Result<(), String>) {
         Err(error) => json!({ "error": error }),
     };
     let piece = answer.to_string().into_bytes();
-    // Who does not wait for the answer does not get it.
+    // A peer that does not wait for the answer does not get it.
     let _ = peer.send(&Admission::Text { piece, more: false }, &[]);
 }
 
@@ -35,7 +35,7 @@ impl Server {
         let Some(tenant) = self.card.tenants.get_mut(id) else { return Ok(()) };
         let (before, scheduling) = (tenant.scheduling.wanted, tenant.scheduling.wanted.changed(change));
         scheduling.check()?;
-        // Whoever may have it otherwise may also say that others do.
+        // A user that may have it otherwise may also set this for others.
         if let (_, met) = self.options.quotas.bound(by.guest(), scheduling)
             && let Some(met) = met.first()
         {

@@ -1,4 +1,4 @@
-//! How things stand: what `baton status` shows.
+//! Status: the data that `baton status` shows.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ impl Server {
         }
     }
 
-    /// How a tenant stands, and the first of that which applies.
+    /// The first standing that applies to a tenant, and the tenant's state.
     fn standing(&self, id: TenantId, tenant: &Tenant) -> (Standing, State) {
         use arbiter::State as Turn;
 
@@ -49,7 +49,7 @@ impl Server {
             arriving: matches!(turn, Turn::Arriving | Turn::Running) && tenant.extents().counts().missing > 0,
             preempted: tenant.preemption.is_under_way() || has_gate_open && is_descheduled,
             waiting: matches!(turn, Turn::Waiting | Turn::Arriving),
-            // What cannot move is always there.
+            // Immovable memory is always there.
             evicted: counts.bytes > counts.immovable && counts.here() == counts.immovable,
         };
         let states = [
@@ -89,7 +89,7 @@ impl Server {
         }
     }
 
-    /// How things stand now.
+    /// The status now.
     pub(in crate::server) fn status(&self) -> Status {
         let gpu = || Arc::clone(self.card.recorder.gpu());
         let bytes = self.card.memory.arena().bytes();
@@ -98,7 +98,7 @@ impl Server {
             let counts = tenant.extents().counts();
             let immovable = counts.immovable;
             let beside = self.card.memory.account(id);
-            // The arbiter knows nobody whose connection has ended.
+            // The arbiter knows no tenant whose connection has ended.
             let (switches, gpu_micros) = match tenant.connection.is_open() {
                 true => (self.card.arbiter.switches(id), self.card.arbiter.gpu_time(id, self.now())),
                 false => tenant.scheduling.counted,

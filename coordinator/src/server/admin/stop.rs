@@ -6,7 +6,8 @@ use crate::server::state::Server;
 use crate::server::tenants::peer::Peer;
 
 impl Server {
-    /// Ends after the last tenant, or now. Says before whom that fails. Until then whoever asks waits, and may think better of it.
+    /// Ends after the last tenant, or now. Tells the peer first which programs would fail. Until the end the asking peer waits, and
+    /// may change its mind.
     pub(in crate::server) fn stop_on_request(&mut self, mut peer: Peer, now: bool) {
         let (fails, goes_on) = self.if_ended_now();
         let answer = json!({ "fails": fails, "goes_on": goes_on });
@@ -21,7 +22,7 @@ impl Server {
         }
     }
 
-    /// Ends after the last tenant, whoever waits for that; or lets tenants come again.
+    /// Ends after the last tenant, even if no peer waits for that; or lets tenants come again.
     pub(in crate::server) fn close_on_request(&mut self, mut peer: Peer, closed: bool) {
         if closed {
             let (fails, goes_on) = self.if_ended_now();
@@ -41,7 +42,7 @@ impl Server {
         }
     }
 
-    /// Ends if that was asked for and nobody is here any more.
+    /// Ends if that was requested and no tenant is left.
     pub(in crate::server) fn end_if_asked(&mut self) {
         if self.front.lobby.is_closed() && self.card.tenants.is_empty() {
             self.steering.stop.stop();

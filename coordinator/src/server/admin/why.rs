@@ -1,4 +1,4 @@
-//! What each tenant waits for, as data: who knows is asked, and the first of what applies is said.
+//! The obstacles that tenants wait for, as data: each module is asked for its own, and the first that applies is reported.
 
 use std::time::{Duration, Instant};
 
@@ -20,7 +20,7 @@ fn micros_as_ms(micros: u64) -> f64 {
 }
 
 impl Server {
-    /// Why a tenant does not go on, or that it does.
+    /// The reason why a tenant does not go on, or that it does.
     pub(super) fn waits_for(&self, id: TenantId, tenant: &Tenant) -> WaitsFor {
         let since = |since: Option<Instant>| since.map(|since| ms(since.elapsed()));
         let plain = |reason, since_ms| WaitsFor { reason, since_ms, ..WaitsFor::default() };
@@ -77,7 +77,7 @@ impl Server {
         WaitsFor { reason, since_ms: since.map(|since| ms(since.elapsed())), whom, ..WaitsFor::default() }
     }
 
-    /// What is in the way of memory that a tenant waits for.
+    /// The obstacle to the memory that a tenant waits for.
     fn memory_for(&self, id: TenantId, since_ms: Option<f64>) -> Option<WaitsFor> {
         let bytes_per_second = self.card.costs.speed();
         let (reason, whom, bytes) = match self.card.memory.obstacle(id, &self.card.tenants)? {

@@ -1,4 +1,4 @@
-//! What users owe in time: for programs that have kept others waiting, for connections that came faster than they may.
+//! Users' debts in time: for programs that have kept others waiting, for connections that came faster than they may.
 //!
 //! One number for each user who owes anything.
 
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 pub(super) struct Debts(BTreeMap<u32, Instant>);
 
 impl Debts {
-    /// A user owes so much more. Says how much it is now.
+    /// Adds to a user's debt. Returns the new debt.
     pub(super) fn add(&mut self, user: u32, more: Duration) -> Duration {
         let now = Instant::now();
         if !self.0.contains_key(&user) {
@@ -21,13 +21,13 @@ impl Debts {
         *until - now
     }
 
-    /// How much a guest owes, if it owes anything.
+    /// The debt of a guest, if it has one.
     pub(super) fn of(&self, guest: Option<u32>) -> Option<Duration> {
         let left = self.0.get(&guest?)?.saturating_duration_since(Instant::now());
         (!left.is_zero()).then_some(left)
     }
 
-    /// When the first of these owes nothing more.
+    /// The time at which the first of these guests has no more debt.
     pub(super) fn next_end(&self, guests: impl Iterator<Item = u32>) -> Option<Instant> {
         guests.filter_map(|user| self.0.get(&user).copied()).min()
     }

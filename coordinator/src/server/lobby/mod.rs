@@ -1,10 +1,10 @@
-//! Those who have connected and are no tenants yet, or never will be.
+//! The lobby: peers that have connected and are no tenants yet, or never will be.
 //!
 //! | file | what it does |
 //! |---|---|
-//! | `mod` | hears what each wants, and has programs wait while there are too many tenants |
-//! | `debts` | what users owe, in time |
-//! | `strangers` | those whose first message has not come, or whose answer they have yet to read |
+//! | `mod` | reads first messages, and has programs wait while there are too many tenants |
+//! | `debts` | users' debts in time |
+//! | `strangers` | peers whose first message has not come, or that have yet to read their answer |
 
 mod debts;
 mod strangers;
@@ -29,48 +29,48 @@ use debts::Debts;
 pub(super) use strangers::FULL;
 use strangers::{Stage, Strangers};
 
-/// Who has greeted and waits until there is room for one more tenant.
+/// A program that has greeted and waits until there is room for one more tenant.
 #[derive(Debug)]
 pub(super) struct Newcomer {
     pub(super) peer: Peer,
     pub(super) name: String,
     pub(super) process: Process,
-    /// As far as it may be.
+    /// The scheduling that its quotas allow.
     pub(super) scheduling: Scheduling,
-    /// What kept it from more.
+    /// The quotas that it has met.
     pub(super) met: Vec<Met>,
-    /// What it needs.
+    /// The memory that it needs.
     pub(super) need: Option<Need>,
 }
 
-/// What one that waits lacks now.
+/// The obstacle of a waiting newcomer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lacks {
-    /// Nothing: it can come in.
+    /// No obstacle: it can come in.
     Nothing,
-    /// There are as many programs as may be, or others of its user have a debt.
+    /// The number of programs is at its limit, or others of its user have a debt.
     Place,
-    /// So many bytes of memory, of what it needs.
+    /// This many bytes of the memory that it needs are missing.
     Memory(u64),
 }
 
 impl Lacks {
-    /// How much memory, in bytes.
+    /// The missing memory, in bytes.
     pub(super) fn bytes(self) -> u64 {
         if let Self::Memory(bytes) = self { bytes } else { 0 }
     }
 }
 
-/// So many programs of a guest may wait to become tenants.
+/// The most programs of a guest that may wait to become tenants.
 const MOST_WAITING: usize = 64;
-/// A guest whose program does not answer is kept out for so many times as long as others had to wait. So they have nine tenths of the time,
-/// however often such programs come.
+/// A guest with an unresponsive program is kept out for this many times as long as others had to wait. So the others have nine
+/// tenths of the time, however often such programs come.
 const TIMES: u32 = 9;
 
-/// Why somebody is not let in.
+/// The reason why a program is not let in.
 pub(super) type Refused = (Refusal, String);
 
-/// One that waits.
+/// A waiting newcomer.
 #[derive(Debug)]
 struct Waiting {
     number: u32,
@@ -78,7 +78,7 @@ struct Waiting {
     newcomer: Newcomer,
 }
 
-/// All of them.
+/// All of these peers.
 #[derive(Debug)]
 pub(super) struct Lobby {
     events: Arc<EventLoop>,
@@ -87,9 +87,9 @@ pub(super) struct Lobby {
     /// Users whose programs have kept others waiting.
     kept_out: Debts,
     last: u32,
-    /// Nobody becomes a tenant any more, as long as somebody waits for the end.
+    /// True if no program becomes a tenant any more while any peer waits for the coordinator's end.
     is_closed: bool,
-    /// Also if nobody does.
+    /// True if the lobby stays closed even when no peer waits for the end.
     stays_closed: bool,
 }
 
@@ -110,18 +110,18 @@ impl Lobby {
         self.strangers.is_empty() && self.waiting.is_empty()
     }
 
-    /// When it is to be looked again whether somebody is to be sent away, or can be taken in.
+    /// The time of the next check for strangers to send away or to take in.
     pub(super) fn next_timer(&self) -> Option<Instant> {
         let waiting = self.waiting.iter().filter_map(|waiting| waiting.newcomer.peer.guest());
         self.strangers.next_timer().into_iter().chain(self.kept_out.next_end(waiting)).min()
     }
 
-    /// Sends those away who take too long.
+    /// Sends away strangers that take too long.
     pub(super) fn send_away(&mut self, endpoint: &Endpoint) {
         self.strangers.send_away(endpoint);
     }
 
-    /// Takes everybody in who waits at the socket.
+    /// Takes in all peers that wait at the socket.
     pub(super) fn accept(&mut self, endpoint: &Endpoint) {
         self.strangers.accept(endpoint, self.waiting.len());
     }
@@ -144,8 +144,8 @@ impl Lobby {
         }
     }
 
-    /// With nothing left to do: whether nobody is on the way either, so that the coordinator can end. From then on
-    /// nobody finds it any more.
+    /// Closes the socket of an idle coordinator. Returns true if no newcomer is on the way, so that the coordinator can end. From
+    /// then on no program finds it any more.
     pub(super) fn close_if_unwanted(&mut self, endpoint: &mut Endpoint) -> bool {
         let failed = |error: &dyn std::fmt::Display| {
             log::error!("nobody can join any more: {error}");
@@ -163,17 +163,17 @@ impl Lobby {
         }
     }
 
-    /// One that waits for the end stays connected: it hears of the end by that of its connection.
+    /// Keeps the connection of a peer that waits for the end: its connection ends with the coordinator.
     pub(super) fn awaits_end(&mut self, peer: Peer) {
         self.strangers.keep(peer, Stage::Ending);
     }
 
-    /// One of whom nothing more is expected stays connected.
+    /// Keeps the connection of a peer from which no more messages are expected.
     pub(super) fn stays(&mut self, peer: Peer) {
         self.strangers.keep(peer, Stage::Expected);
     }
 
-    /// One may have yet to read some of its answer.
+    /// Keeps the connection of a peer that may have yet to read some of its answer.
     pub(super) fn reads(&mut self, peer: Peer) {
         if peer.keeps() {
             self.strangers.keep(peer, Stage::Reading);
@@ -201,14 +201,14 @@ impl Lobby {
             log::info!("programs may join again: whoever asked for the end (`baton stop`) has gone");
             self.is_closed = false;
         }
-        // Who is expected has nothing more to say.
+        // An expected peer has no more messages to send.
         if stranger.stage != Stage::Silent {
             return None;
         }
         let is_guest = peer.guest().is_some();
         let mut received = received?;
         let decoded = FromTenant::decode(&received.message);
-        // Who greets has yet to be told the GPU's number.
+        // A greeting peer does not know the GPU's number yet.
         let decoded = decoded.and_then(|(gpu, message)| match gpu {
             GpuNumber::ANY => Ok(message),
             gpu => peer.check(gpu).map(|()| message),
@@ -230,29 +230,29 @@ impl Lobby {
         None
     }
 
-    /// From here on nobody becomes a tenant.
+    /// Closes the lobby: from here on no program becomes a tenant.
     pub(super) fn close(&mut self) {
         self.is_closed = true;
     }
 
-    /// That holds also when whoever asked has gone.
+    /// Keeps the lobby closed even after the peer that asked for it has gone.
     pub(super) fn stays_closed(&mut self) {
         self.stays_closed = true;
     }
 
-    /// Tenants are taken again. Gives those who wait for the end in vain.
+    /// Opens the lobby again. Returns the peers that wait for the end in vain.
     pub(super) fn open(&mut self) -> Vec<Peer> {
         (self.is_closed, self.stays_closed) = (false, false);
         self.strangers.who_await_the_end()
     }
 
-    /// Why nobody becomes a tenant, if that is so.
+    /// The reason why no program becomes a tenant, if the lobby is closed.
     pub(super) fn closed(&self, reason: Refusal) -> Option<Refused> {
         let text = "the coordinator ends when its last program has left, because of `baton stop`";
         self.is_closed.then(|| (reason, text.to_owned()))
     }
 
-    /// Whether the end is asked for, and somebody waits for it.
+    /// True if the end was requested and a peer waits for it.
     pub(super) fn is_closed(&self) -> bool {
         self.is_closed
     }
@@ -265,7 +265,7 @@ impl Lobby {
         );
     }
 
-    /// Why no program of a guest is let in now, if that is so.
+    /// The reason why no program of a guest is let in now, if there is one.
     pub(super) fn kept_out(&self, guest: Option<u32>) -> Option<Refused> {
         let (user, left) = (guest?, self.kept_out.of(guest)?.as_secs_f64());
         let text = format!(
@@ -274,7 +274,7 @@ impl Lobby {
         Some((Refusal::Busy, text))
     }
 
-    /// Why no further program of a guest can wait, if that is so.
+    /// The reason why no further program of a guest can wait, if there is one.
     pub(super) fn full(&self, guest: Option<u32>) -> Option<Refused> {
         let user = guest?;
         let is_its = |waiting: &&Waiting| waiting.newcomer.peer.guest() == guest;
@@ -294,8 +294,8 @@ impl Lobby {
         }
     }
 
-    /// Who may come in first, of those who wait, and is at this place: who has waited for the longest and lacks nothing. Those who need
-    /// memory come in in order. But nobody is held up by one that lacks some for longer than this.
+    /// The place of the waiting newcomer that may come in first: the one that has waited longest and lacks no memory or place.
+    /// Newcomers that need memory come in in order. But one that lacks memory holds up the others for no longer than `most`.
     pub(super) fn first(&self, most: Duration, lacks: impl Fn(&Newcomer) -> Lacks) -> Option<usize> {
         let mut is_held_up = false;
         self.waiting.iter().position(|Waiting { since, newcomer, .. }| match lacks(newcomer) {
@@ -308,20 +308,20 @@ impl Lobby {
         })
     }
 
-    /// When those have waited for so long who need memory.
+    /// The time at which a newcomer that needs memory has waited for `most`.
     pub(super) fn next_held_up(&self, most: Duration) -> Option<Instant> {
         let needing = self.waiting.iter().filter(|waiting| waiting.newcomer.need.is_some());
         needing.map(|waiting| waiting.since + most).filter(|at| *at > Instant::now()).min()
     }
 
-    /// Who waits at this place, and does so no longer.
+    /// Takes the newcomer at this place out of the queue.
     pub(super) fn take(&mut self, at: usize) -> Option<Newcomer> {
         let newcomer = self.waiting.remove(at)?.newcomer;
         self.events.remove(&newcomer.peer);
         Some(newcomer)
     }
 
-    /// One that waits has nothing to say: it has gone.
+    /// Removes a waiting newcomer whose socket shows an event: it has no message to send, so it has gone.
     pub(super) fn hear_newcomer(&mut self, number: u32) {
         let is_it = |waiting: &Waiting| waiting.number == number;
         if let Some(at) = self.waiting.iter().position(is_it)
@@ -333,14 +333,14 @@ impl Lobby {
         }
     }
 
-    /// Those who wait, the next one first, and since when.
+    /// The waiting newcomers, the next one first, each with the time since when it has waited.
     pub(super) fn waiting(&self) -> impl Iterator<Item = (&Newcomer, Instant)> {
         self.waiting.iter().map(|waiting| (&waiting.newcomer, waiting.since))
     }
 }
 
-/// Whether guests may say this: what a program, or `baton run` for it, says that wants to be a tenant, and what concerns a single one.
-/// Whose that may be is asked later.
+/// True if guests may send this: messages of a program that wants to be a tenant, or of `baton run` for it, and messages about a
+/// single tenant. The tenant's owner is checked later.
 fn is_for_guests(opening: &Opening) -> bool {
     match opening {
         Opening::Hello { .. } | Opening::Expect => true,
@@ -349,9 +349,9 @@ fn is_for_guests(opening: &Opening) -> bool {
     }
 }
 
-/// It has only this one answer to get, and goes.
+/// Refuses a peer: it gets only this one answer, and goes.
 pub(super) fn refuse(peer: &mut Peer, (reason, text): Refused) {
-    // Whoever may come again does so, many times a second.
+    // A program that may come again does so, many times a second.
     if reason != Refusal::Busy {
         log::warn!("refused a connection: {text}");
     }

@@ -1,8 +1,9 @@
 //! Those who have connected and are no tenants: tools, programs on their way in, `baton run`'s that wait for theirs.
 //!
-//! None of them keeps the others out. Who says nothing is sent away after a while. When there are as many connections as
-//! there may be, or no descriptor is left, who comes is told to come again, and programs do so by themselves. Guests have a part of
-//! the connections, and each of them a part of that. However fast they come, only so many are taken in before all else has its turn, and only so many of each are heard.
+//! None of them keeps the others out. A silent stranger is sent away after a while. When connections are at their limit, or no
+//! descriptor is left, newcomers are told to come again, and programs do so by themselves. Guests have a part of the connections,
+//! and each of them a part of that. However fast they come, only a limited number is taken in before all other work has its turn,
+//! and only a limited number of each guest's is heard.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Display};
@@ -24,32 +25,32 @@ use crate::server::event_loop::{EventLoop, Interest, Source};
 use crate::server::tenants::guests::OfGuests;
 use crate::server::tenants::peer::Peer;
 
-/// How long somebody may take for the first message, or to read an answer.
+/// The time a stranger may take for the first message, or to read an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// For how long nobody is taken in when no descriptor was left.
+/// The time for which no peer is taken in after no descriptor was left.
 const BACK_OFF: Duration = Duration::from_millis(50);
 
-/// For how long a guest's program may be expected.
+/// The longest time for which a guest's program may be expected.
 const EXPECTANCY: Duration = Duration::from_secs(600);
-/// So many are taken in at once. Then the tenants have their turn, for at least so long.
+/// The most peers taken in at once. Then the tenants have their turn, for at least a minimum time.
 const AT_ONCE: usize = 32;
 const REST: Duration = Duration::from_millis(1);
-/// All guests together have one of so many connections, and each has one of so many.
+/// The divisors for the shares of connections: of all guests together, and of each guest.
 const GUESTS_PART: usize = 2;
 const GUEST_PART: usize = 8;
 
-/// A guest's connections are heard as fast as this in the long run, and so many at once.
+/// The rate at which a guest's connections are handled in the long run, and the number handled at once.
 const EACH: Duration = Duration::from_millis(5);
 const MOST_AT_ONCE: u32 = 256;
 
-/// What is expected of a stranger.
+/// The stage of a stranger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// It has yet to say what it wants.
+    /// It has yet to send its first message.
     Silent,
     /// It has yet to read all of its answer.
     Reading,
-    /// A program comes for it, or it is a program that has asked: nothing more is expected.
+    /// A program comes for it, or it is a program that has asked: no more messages are expected.
     Expected,
     /// It has asked for the coordinator's end, and waits for that.
     Ending,
@@ -63,12 +64,12 @@ pub(super) struct Stranger {
 }
 
 impl Stranger {
-    /// What it is watched for.
+    /// The events that its socket is watched for.
     fn interest(&self) -> Interest {
         if self.stage == Stage::Reading { Interest::Write } else { Interest::Read }
     }
 
-    /// When it is sent away.
+    /// The time at which it is sent away.
     fn ends(&self) -> Option<Instant> {
         let patience = match self.stage {
             Stage::Silent | Stage::Reading => PATIENCE,
@@ -85,25 +86,25 @@ impl AsFd for Stranger {
     }
 }
 
-/// All of them.
+/// All of these peers.
 #[derive(Debug)]
 pub(super) struct Strangers {
     events: Arc<EventLoop>,
     all: BTreeMap<u32, Stranger>,
     last: u32,
-    /// When those of whom something is expected are sent away.
+    /// The times at which strangers are sent away that owe a message or a read.
     ends: BTreeSet<(Instant, u32)>,
-    /// Given up for a moment to tell somebody that no descriptor is left.
+    /// A spare file, given up for a moment to tell a newcomer that no descriptor is left.
     spare: Option<File>,
-    /// Nobody is taken in before.
+    /// No peer is taken in before this time.
     rests_until: Option<Instant>,
-    /// As many as there may be, with those who wait to become tenants.
+    /// The most strangers, including those that wait to become tenants.
     most: usize,
     /// Other users whose programs may be tenants.
     guests: Vec<RangeInclusive<u32>>,
-    /// How many connections they have.
+    /// The number of connections that guests have.
     of_guests: OfGuests,
-    /// How far ahead of their time they have come.
+    /// The time by which guests have come too early.
     ahead: Debts,
     /// The user who was turned away last, and what is said then.
     turned_away: Option<(u32, Vec<u8>)>,
@@ -140,7 +141,7 @@ impl Strangers {
         self.all.get_mut(&number)
     }
 
-    /// It becomes something else, or goes.
+    /// Removes a stranger that becomes something else, or goes.
     pub(super) fn remove(&mut self, number: u32) -> Option<Stranger> {
         let stranger = self.all.remove(&number)?;
         self.events.remove(&stranger);
@@ -170,24 +171,24 @@ impl Strangers {
         self.add(Stranger { peer, stage, since: Instant::now() });
     }
 
-    /// When it is to be looked again whether somebody is to be sent away, or can be taken in.
+    /// The time of the next check for strangers to send away or to take in.
     pub(super) fn next_timer(&self) -> Option<Instant> {
         self.ends.first().map(|(end, _)| *end).into_iter().chain(self.rests_until).min()
     }
 
-    /// Whether anybody waits for the coordinator's end.
+    /// True if any peer waits for the coordinator's end.
     pub(super) fn is_end_awaited(&self) -> bool {
         self.all.values().any(|stranger| stranger.stage == Stage::Ending)
     }
 
-    /// They become something else, or go.
+    /// Removes the strangers that wait for the end: they become something else, or go.
     pub(super) fn who_await_the_end(&mut self) -> Vec<Peer> {
         let ending = self.all.iter().filter(|(_, stranger)| stranger.stage == Stage::Ending);
         let numbers: Vec<u32> = ending.map(|(number, _)| *number).collect();
         numbers.into_iter().filter_map(|number| self.remove(number)).map(|stranger| stranger.peer).collect()
     }
 
-    /// Takes in who waits, beside so many others. If there are many, the rest has to wait for a moment.
+    /// Takes in waiting peers, in addition to `others`. If there are many, the rest has to wait for a moment.
     pub(super) fn accept(&mut self, endpoint: &Endpoint, others: usize) {
         for _ in 0..AT_ONCE {
             match endpoint.accept() {
@@ -196,7 +197,7 @@ impl Strangers {
                 Err(Errno::AGAIN) => return,
                 Err(error) => {
                     self.say_full(&format!("no connection can be taken in: {error}"));
-                    // Whoever it is learns why. The others wait, and nobody is asked again at once.
+                    // The first peer learns the reason. The others wait, and no peer is asked again at once.
                     self.spare = None;
                     if let Ok(socket) = endpoint.accept() {
                         refuse(Peer::new(socket, THIS_GPU, None), &FULL);
@@ -209,7 +210,7 @@ impl Strangers {
         self.rest(endpoint, REST);
     }
 
-    /// Nobody is taken in for so long.
+    /// Takes in no peer for this time.
     fn rest(&mut self, endpoint: &Endpoint, pause: Duration) {
         self.rests_until = Some(Instant::now() + pause);
         self.events.change(endpoint, Source::Listener, Interest::None);
@@ -241,7 +242,7 @@ impl Strangers {
         self.keep(peer, Stage::Silent);
     }
 
-    /// Whether a user has come more often lately than it may.
+    /// True if a user has come more often lately than it may.
     fn comes_too_fast(&mut self, user: u32) -> bool {
         let is_ahead = self.ahead.of(Some(user)) > Some(MOST_AT_ONCE * EACH);
         if !is_ahead {
@@ -268,7 +269,7 @@ impl Strangers {
         }
     }
 
-    /// Sends those away who take too long.
+    /// Sends away strangers that take too long.
     pub(super) fn send_away(&mut self, endpoint: &Endpoint) {
         let now = Instant::now();
         if self.rests_until.take_if(|until| *until <= now).is_some() {
@@ -301,11 +302,11 @@ fn spare() -> Option<File> {
     File::open("/dev/null").ok()
 }
 
-/// What somebody is told for whom there is no room.
+/// The message to a peer for which there is no room.
 pub(in crate::server) const FULL: &str =
     "the coordinator has as many connections as it can have; try again, or start it with a higher `ulimit -n`";
 
-/// Whoever it is comes again by itself.
+/// The peer comes again by itself.
 fn refuse(mut peer: Peer, why: &dyn Display) {
     let _ = peer.send(&Admission::Refused { reason: Refusal::Busy, text: why.to_string() }, &[]);
 }

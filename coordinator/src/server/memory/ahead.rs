@@ -1,9 +1,10 @@
-//! Copies of what a program may have to give away, made while it rests: when another one asks, only what has changed since is copied.
+//! Copies of memory that a program may have to give up, made while it rests. When another one asks, only data that has changed
+//! since is copied.
 //!
-//! The program has its turn and may go on at any moment. So it is looked at and copied in steps of about a millisecond, and a step counts
-//! only if the program has rested all the time ([`TenantPage::rests`](baton_contract::page::TenantPage::rests)): then what was copied is
-//! what was looked at before. What has changed later is found by the look that every eviction begins with ([`super::scan`]), behind a
-//! closed gate.
+//! The program has its turn and may go on at any moment. So its memory is scanned and copied in steps of about a millisecond, and a
+//! step counts only if the program has rested all the time ([`TenantPage::rests`](baton_contract::page::TenantPage::rests)): then
+//! the copy equals the data scanned before. Later changes are found by the scan that begins every eviction ([`super::scan`]),
+//! behind a closed gate.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::SeqCst;
@@ -20,12 +21,13 @@ use baton_books::arena::FrameId;
 use baton_books::extents::{Extent, not_zero};
 use baton_policy::arbiter::TenantId;
 
-/// So much is looked at in a step, and so much copied: each takes a GPU of 80 GB about a millisecond (measured), or one extent more.
+/// Bytes scanned and bytes copied in a step: each takes a GPU of 80 GB about a millisecond (measured). A step may be one extent
+/// larger.
 const LOOK_BYTES: u64 = 1 << 30;
 const COPY_BYTES: u64 = 48 << 20;
 
 impl Residency {
-    /// Takes the next step, if a program rests whose memory others may want.
+    /// Takes the next step, if a resting program has memory that others may want.
     pub(super) fn copy_ahead(&mut self, ground: &mut Ground<'_>, wanted: u64) {
         let is_copying = ground.store.transfer.is_copying_ahead();
         if !ground.store.rules.hash || is_copying || ground.store.scans.is_looking_ahead() {
@@ -33,14 +35,14 @@ impl Residency {
         }
         let resting = ground.arbiter.holder().filter(|id| ground.arbiter.is_resting(*id));
         let rest = resting.and_then(|id| Some((id, self.rest_of(ground, id)?)));
-        // Where all fits, nobody will want any.
+        // If everything fits, no tenant will want any of it.
         let Some((id, rest)) = rest.filter(|_| wanted > ground.store.frames.arena().capacity()) else {
             self.ahead = None;
             return;
         };
         let ahead = self.ahead.take().filter(|ahead| (ahead.tenant, ahead.rest) == (id, rest));
         let mut ahead = ahead.unwrap_or_else(|| {
-            // What is used last goes first.
+            // The memory used last goes first.
             let left = ground.tenants[id].extents().iter().rev().map(|(extent, _)| extent).collect();
             Ahead { tenant: id, rest, left, changed: VecDeque::new() }
         });
@@ -50,20 +52,20 @@ impl Residency {
         self.ahead = Some(ahead);
     }
 
-    /// In which rest a program is, if it is in one.
+    /// The rest that a program is in, if it is in one.
     fn rest_of(&self, ground: &Ground<'_>, id: TenantId) -> Option<Rest> {
         let tenant = ground.tenants.get(id).filter(|tenant| tenant.is_movable() && !tenant.memory.is_taken())?;
         let number = tenant.connection.theirs.rests.load(SeqCst);
         (!number.is_multiple_of(2)).then(|| Rest { grant: tenant.turn.number(), number })
     }
 
-    /// An extent that could leave: in which frame it is.
+    /// The frame of an extent, if the extent could leave.
     fn could_leave(&self, ground: &Ground<'_>, id: TenantId, extent: ExtentId) -> Option<FrameId> {
         let entry = ground.tenants.get(id)?.extents().get(extent).filter(|entry| Extent::is_evictable(entry))?;
         entry.frame_of_contents().filter(|_| ground.is_let_go(id, extent))
     }
 
-    /// Looks at what comes next.
+    /// Scans the next extents.
     fn look_ahead(&mut self, ground: &mut Ground<'_>, ahead: &mut Ahead) {
         let (mut extents, mut pages) = (Vec::new(), Vec::new());
         while (pages.len() as u64) < LOOK_BYTES / PAGE
@@ -84,7 +86,7 @@ impl Residency {
         }
     }
 
-    /// Such a look is over.
+    /// Handles the end of such a scan.
     pub(super) fn looked_ahead(&mut self, ground: &mut Ground<'_>, look: LookAhead, scanned: Scanned) {
         ground.store.frames.end_reading(&frames(&look.extents));
         let Ok(scan) = scanned.result else { return };
@@ -107,7 +109,8 @@ impl Residency {
         self.waker.wake();
     }
 
-    /// Copies some of what has changed, into room of its own: what was there before may have to do. False if there is nothing, or no room.
+    /// Copies some of the changed extents into separate room: the earlier copy may still be needed. Returns false if nothing has
+    /// changed, or there is no room.
     fn copy_changed(&mut self, ground: &mut Ground<'_>, ahead: &mut Ahead) -> bool {
         let (mut group, mut copied) = (Group::default(), Vec::new());
         while group.whole < COPY_BYTES
@@ -118,7 +121,7 @@ impl Residency {
             }
             let Some(memory) = ground.store.frames.memory(frame) else { continue };
             let Some(runs) = ground.store.host.take(memory.bytes) else {
-                // Nobody loses room for this.
+                // No tenant loses room for this.
                 ahead.changed.clear();
                 ahead.left.clear();
                 break;
@@ -139,7 +142,7 @@ impl Residency {
         true
     }
 
-    /// Such a copy has ended, well or not.
+    /// Handles the end of such a copy, successful or not.
     pub(super) fn copied_ahead(
         &mut self,
         ground: &mut Ground<'_>,

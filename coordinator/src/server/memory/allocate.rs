@@ -1,8 +1,8 @@
-//! Allocations: whether a tenant may have so much more, and frames for it.
+//! Allocations: the check that a tenant may have more memory, and the frames for it.
 //!
-//! Whoever needs frames has a **claim**; claims are served in the order they came, and arrivals after them ([`super::swap_in`]). It
-//! first gets free frames, then new ones, then free ones of other sizes are exchanged ([`super::frames`]). When that is not enough,
-//! extents of tenants that are off the GPU are evicted ([`super::evict`]).
+//! A tenant that needs frames has a **claim**; claims are served in the order they came, and arrivals after them
+//! ([`super::swap_in`]). It first gets free frames, then new ones, then free ones of other sizes are exchanged ([`super::frames`]).
+//! When that is not enough, extents of tenants that are off the GPU are evicted ([`super::evict`]).
 
 use std::cmp::Reverse;
 use std::time::Instant;
@@ -25,7 +25,8 @@ use baton_books::sizes::{PerClass, count};
 use baton_policy::arbiter::{State, TenantId};
 
 impl Ground<'_> {
-    /// Somebody who does not answer now, and has memory that others could have: it was stopped, say, and may go on.
+    /// A tenant that is unresponsive now, but may answer again, and has memory that others could use. It was stopped, for example,
+    /// and may go on.
     fn who_may_give_back(&self, except: TenantId) -> Option<TenantId> {
         let has_some = |tenant: &Tenant| tenant.extents().counts().evictable.iter().any(|count| *count > 0);
         let may = |(id, tenant): &(TenantId, &Tenant)| *id != except && tenant.may_answer_again() && has_some(tenant);
@@ -34,7 +35,7 @@ impl Ground<'_> {
 }
 
 impl Claims {
-    /// A tenant asks for so much more at this address. The rest is waiting for frames.
+    /// Handles a tenant's request for `bytes` more at this address. Once accepted, the request only waits for frames.
     pub(super) fn allocate(
         &mut self,
         ground: &mut Ground<'_>,
@@ -57,14 +58,14 @@ impl Claims {
         }
         let mut full = self.what_is_full(ground, id, bytes);
         if full.is_some() && self.is_squeezed(ground) {
-            // Whoever had the arena's memory may have given it back a moment ago.
+            // The holder of the arena's memory may have given it back a moment ago.
             self.unsqueeze_at_need(ground);
             full = self.what_is_full(ground, id, bytes);
         }
         let fits_beside = self.wanted_bytes(ground).saturating_add(bytes) <= ground.store.frames.arena().capacity()
             && ground.arbiter.state(id) == State::Corunning;
         if full.is_none() && ground.arbiter.is_corunner(id) && !fits_beside {
-            // Others would have to go, which run too: it is to ask again when it has the GPU to itself.
+            // Co-runners would have to leave: the tenant asks again when it has the GPU to itself.
             ground.happened(MemoryEvent::CorunnersInTheWay);
             ground.tenants.answer(id, &Answer::TryAgain, &[]);
             return Ok(());
@@ -83,7 +84,7 @@ impl Claims {
         Ok(())
     }
 
-    /// What stands in the way of so much more for a tenant, if anything does.
+    /// The limit that denies a tenant this many more bytes, if any does.
     fn what_is_full(&self, ground: &Ground<'_>, id: TenantId, bytes: u64) -> Option<Full> {
         let own = ground.tenants.get(id).map_or(0, |tenant| tenant.extents().counts().used()).saturating_add(bytes);
         if own > ground.store.offered() {
@@ -104,7 +105,8 @@ impl Claims {
         mut allocation: Allocation,
     ) -> Progress {
         let (id, bytes) = (allocation.tenant, allocation.bytes());
-        // As it is cut; once more, for what has not changed of one that does not answer leaves at once; and then in the sizes at hand.
+        // First with the current cut, then once more, because unchanged memory of an unresponsive tenant leaves at once, and last
+        // in the sizes at hand.
         for is_last in [false, false, true] {
             let lacking = self.find_frames(ground, residency, &mut allocation);
             if allocation.left.is_empty() {
@@ -126,19 +128,20 @@ impl Claims {
             return Progress::Done;
         }
         match ground.who_may_give_back(id) {
-            // It is to ask again, and lets others have their turns meanwhile.
+            // The tenant asks again, and others have their turns meanwhile.
             Some(holder) => self.put_off(ground, id, holder, bytes),
             None => self.deny(ground, id, Full::Held, bytes),
         }
         Progress::Done
     }
 
-    /// Takes what frames there are for an allocation, and makes others leave for the rest. Says how many bytes there will be no frames
-    /// for.
+    /// Takes the frames that exist for an allocation, and makes others leave for the rest. Returns the bytes for which there will
+    /// be no frames.
     fn find_frames(&mut self, ground: &mut Ground<'_>, residency: &mut Residency, allocation: &mut Allocation) -> u64 {
         let Allocation { tenant: id, left, got, as_it_is, .. } = allocation;
         let owner = ground.owner_of(*id);
-        // What is there is taken first. Else it would be given up for what is missing, and made again for want of it, for ever.
+        // Existing frames are taken first. Otherwise they would be given up for missing ones, and made again because they are
+        // missing, for ever.
         left.retain(|class| {
             let part = &mut as_it_is[class.index()];
             let held = if *part > 0 { ground.store.frames.take_held(*class, true, owner) } else { None };
@@ -184,14 +187,14 @@ impl Claims {
             allocation.left.iter().chain(allocation.got.iter().map(|(class, _)| class)).copied().collect();
         std::mem::take(&mut allocation.got).into_iter().for_each(|(_, frame)| ground.store.frames.give_back(frame));
         let found = residency.sizes_at_hand(ground, allocation.tenant, &cut);
-        // Who did not answer may do so by now, and then what it had can be exchanged.
+        // A tenant that was unresponsive may answer by now, and then its frames can be exchanged.
         let is_other = found.is_some() || allocation.as_it_is != PerClass::default();
         let (sizes, as_it_is) = found.unwrap_or((cut, PerClass::default()));
         (allocation.left, allocation.as_it_is) = (sizes.into(), as_it_is);
         is_other
     }
 
-    /// All frames for an allocation are there.
+    /// Lends all frames of a complete allocation to its tenant.
     fn lend(&mut self, ground: &mut Ground<'_>, allocation: Allocation) {
         let Allocation { tenant: id, mut at, mut got, asked, .. } = allocation;
         // The tenant lays them out in this order: large ones first.
@@ -216,7 +219,7 @@ impl Claims {
         ground.answer_with(id, &Answer::Allocated { extents }, &first);
     }
 
-    /// Says no to an allocation.
+    /// Denies an allocation.
     fn deny(&mut self, ground: &mut Ground<'_>, id: TenantId, full: Full, bytes: u64) {
         let kept = ground.tenants.reservations().of_others(ground.tenants.run_of(id));
         let Some(tenant) = ground.tenants.get_mut(id) else { return };
@@ -239,7 +242,7 @@ impl Claims {
         ground.tenants.answer(id, &Answer::Denied { full }, &[]);
     }
 
-    /// An allocation has to wait for memory that a tenant has which does not answer.
+    /// Puts off an allocation that has to wait for memory of an unresponsive tenant.
     fn put_off(&mut self, ground: &mut Ground<'_>, id: TenantId, holder: TenantId, bytes: u64) {
         let holder = ground.tenants.get(holder).map_or(String::new(), |tenant| tenant.name.clone());
         let Some(tenant) = ground.tenants.get_mut(id) else { return };
@@ -249,7 +252,7 @@ impl Claims {
         ground.tenants.answer(id, &Answer::TryAgain, &[]);
     }
 
-    /// Makes a frame for whoever asks for memory next, while all memory that there is fits and some is left. It is overwritten
+    /// Makes a frame for the next tenant that asks for memory, while all memory fits and some is left. The frame is overwritten
     /// when the next scrub begins.
     pub(super) fn make_ready(&mut self, ground: &mut Ground<'_>, residency: &Residency) {
         if ground.tenants.is_empty() {
@@ -263,7 +266,7 @@ impl Claims {
             return;
         }
         if ground.store.frames.make(class) {
-            // There is more to do, after whatever else there is.
+            // More work follows, after all other pending work.
             residency.waker.wake();
         }
     }

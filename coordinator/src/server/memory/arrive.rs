@@ -16,8 +16,8 @@ use baton_books::extents::{Arrived, Extent, Holds};
 use baton_policy::arbiter::TenantId;
 use baton_policy::planner::{Costs, Item, plan};
 
-/// No group is larger than this, if it is not one extent: a copy of this size is as fast as any (measured), and
-/// whoever waits for its first extent waits for no more than 0.3 ms in vain.
+/// The largest group, unless a single extent is larger. A copy of this size is as fast as any (measured), and a call that waits for
+/// its first extent waits in vain for no more than 0.3 ms.
 const MOST_GROUP_BYTES: u64 = 16 << 20;
 
 impl Ground<'_> {
@@ -27,7 +27,7 @@ impl Ground<'_> {
 }
 
 impl Residency {
-    /// Gives an extent that is in the pool a frame. The tenant hears of it by [`Self::tell_reserved`].
+    /// Gives an extent that is in the pool a frame. [`Self::tell_reserved`] tells the tenant.
     pub(super) fn reserve(
         &mut self,
         ground: &mut Ground<'_>,
@@ -46,7 +46,7 @@ impl Residency {
         }
     }
 
-    /// Gives an extent the frame back that it has left last, if nobody else has needed it since: then nothing has to be copied.
+    /// Gives an extent back the frame that it left last, if no other tenant has needed it since. Then no copy is needed.
     pub(super) fn reserve_kept(&mut self, ground: &mut Ground<'_>, id: TenantId, extent: ExtentId) -> bool {
         let entry = ground.tenants.get(id).and_then(|tenant| tenant.extents().get(extent));
         let Some((frame, keepsake)) = entry.and_then(Extent::kept) else { return false };
@@ -98,7 +98,7 @@ impl Residency {
         }
     }
 
-    /// What is missing of a tenant, in the order in which it will be used.
+    /// A tenant's missing extents, in the order in which it will use them.
     pub(super) fn order_of(&self, ground: &Ground<'_>, id: TenantId) -> Vec<(ExtentId, SizeClass)> {
         let Some(tenant) = ground.tenants.get(id) else { return Vec::new() };
         let can_come = |extent: &Extent| extent.state().can_come() && extent.left_behind().is_none();
@@ -108,12 +108,12 @@ impl Residency {
         wanted
     }
 
-    /// The same, in groups.
+    /// A tenant's missing extents, in groups.
     pub(super) fn groups_of(&self, ground: &Ground<'_>, id: TenantId) -> VecDeque<Vec<ExtentId>> {
         self.in_groups(ground, id, &self.order_of(ground, id))
     }
 
-    /// Extents that are to come in this order, in groups.
+    /// Divides extents that are to come in this order into groups.
     pub(super) fn in_groups(
         &self,
         ground: &Ground<'_>,
@@ -143,8 +143,8 @@ impl Residency {
         groups
     }
 
-    /// Where groups end. The plan's are cut finer where they are larger than a copy needs to be for full speed: the
-    /// program's own clock, by which they were planned, knows nothing of what the GPU does meanwhile.
+    /// The ends of the groups. Planned groups are cut finer where they are larger than a copy needs for full speed: they were
+    /// planned by the program's own clock, which knows nothing of the GPU's other work.
     fn ends(&self, ground: &Ground<'_>, items: &[Item]) -> Vec<usize> {
         let costs = ground.costs();
         let mut ends = plan(items, &costs).ends;
@@ -163,7 +163,7 @@ impl Residency {
         ends
     }
 
-    /// Contents have arrived: the tenant may map them.
+    /// Handles extents whose contents have arrived: the tenant may map them.
     pub(super) fn arrived(&mut self, ground: &mut Ground<'_>, id: TenantId, extents: Vec<ExtentId>) {
         let Some(mut own) = ground.tenants.extents(id) else { return };
         let (mut came, mut in_place) = (Vec::new(), Vec::new());

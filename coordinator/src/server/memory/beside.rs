@@ -1,5 +1,5 @@
-//! Memory beside the arena: what does not move, and contexts. Whoever needs some asks before the driver does, and the arena gives
-//! what is missing ([`Ledger`](baton_books::ledger::Ledger)).
+//! Memory beside the arena: memory that does not move, and contexts. A tenant that needs some asks before it calls the driver, and
+//! the arena gives up the missing bytes ([`Ledger`](baton_books::ledger::Ledger)).
 
 use baton_contract::messages::{Answer, Request};
 use baton_report::quota::Quota;
@@ -13,11 +13,11 @@ use baton_books::sizes::at_least;
 use baton_policy::arbiter::TenantId;
 
 impl Claims {
-    /// What the driver says now, and the arena's books.
+    /// The driver's current reading, and the arena's books.
     fn reading(&self, store: &Store) -> Reading {
         let bytes = store.frames.arena().bytes();
         Reading {
-            // Without an answer nothing is to be had.
+            // Without an answer from the driver no memory is available.
             free: store.frames.gpu().free_memory().unwrap_or(0),
             frames: bytes.all(),
             lent: bytes.lent,
@@ -26,32 +26,32 @@ impl Claims {
         }
     }
 
-    /// The first tenant is about to come.
+    /// Resets the ledger before the first tenant comes.
     pub(super) fn nobody_is_here(&mut self, store: &Store) {
         let now = self.reading(store);
         self.leases.ledger.nobody_is_here(&now);
     }
 
-    /// Every line of the ledger, by what the tenants have last said; and what the driver says now.
+    /// Every line of the ledger, according to the tenants' last reports, and the driver's current reading.
     pub(super) fn lines(&self, store: &Store) -> (Lines, Reading) {
         let now = self.reading(store);
         (self.leases.ledger.lines(&now), now)
     }
 
-    /// Whether the arena is smaller than the user wanted.
+    /// True if the arena is smaller than the user wanted.
     pub(super) fn is_squeezed(&self, ground: &Ground<'_>) -> bool {
         ground.store.frames.arena().capacity() < ground.store.frames.arena().configured()
     }
 
-    /// Lets the arena grow back as far as there is memory that is nobody's, less a reserve.
+    /// Lets the arena grow back into memory that belongs to no tenant, less a reserve.
     pub(super) fn unsqueeze(&mut self, ground: &mut Ground<'_>) {
         if self.is_squeezed(ground) {
             self.grow(ground, reserve(self.leases.ledger.total()));
         }
     }
 
-    /// The same for somebody who would be refused otherwise: also into the reserve, and into what others have leased and do not use.
-    /// Should they come to need it, their calls make room again.
+    /// Lets the arena grow back for a tenant that would be refused otherwise: also into the reserve, and into others' unused
+    /// leases. If they need that memory later, their calls make room again.
     pub(super) fn unsqueeze_at_need(&mut self, ground: &mut Ground<'_>) {
         if self.is_squeezed(ground)
             && let Ok(free) = ground.store.frames.gpu().free_memory()
@@ -62,7 +62,7 @@ impl Claims {
         }
     }
 
-    /// Whether so much is nobody's, and the reserve too.
+    /// True if this many bytes, and the reserve, belong to no tenant.
     pub(super) fn is_room_left(&self, ground: &Ground<'_>, bytes: u64) -> bool {
         self.leases.ledger.room(&self.reading(ground.store)) >= bytes + reserve(self.leases.ledger.total())
     }
@@ -72,7 +72,7 @@ impl Claims {
         ground.store.frames.set_capacity(ground.store.frames.arena().capacity().max(could));
     }
 
-    /// A tenant asks for memory beside the arena.
+    /// Queues a tenant's request for memory beside the arena.
     pub(super) fn make_room(&mut self, tenant: TenantId, request: &Request) {
         let need = match *request {
             Request::UnmanagedMemory { least, bytes } => Need::Lease { least, welcome: bytes.max(least) },
@@ -83,14 +83,14 @@ impl Claims {
         self.queue.push_back(Claim::Beside { tenant, need });
     }
 
-    /// What this tenant says that it uses.
+    /// Reads how much unmanaged memory this tenant reports.
     fn hear_of_unmanaged(&mut self, ground: &mut Ground<'_>, id: TenantId) {
         if let Some(tenant) = ground.tenants.get(id) {
             self.leases.ledger.say(id, tenant.connection.theirs.unmanaged());
         }
     }
 
-    /// What each says. With many tenants this takes a while: it is for what happens rarely.
+    /// Reads how much unmanaged memory each tenant reports. This is slow with many tenants, so only rare events use it.
     pub(super) fn hear_of_all_unmanaged(&mut self, ground: &mut Ground<'_>) {
         for (id, tenant) in ground.tenants.iter() {
             self.leases.ledger.say(id, tenant.connection.theirs.unmanaged());
@@ -105,7 +105,7 @@ impl Claims {
         need: Need,
     ) -> Progress {
         self.hear_of_unmanaged(ground, id);
-        // Everybody's memory has to fit the arena, beside what cannot move of the others.
+        // Each tenant's memory has to fit in the arena beside the others' immovable memory.
         let floor = ground.least_capacity();
         let mut now = self.reading(ground.store);
         let most = self.leases.ledger.could_give(&now, floor);
@@ -117,7 +117,7 @@ impl Claims {
                 return Progress::Done;
             }
             Need::Lease { least, welcome } => (least, welcome.min(quota)),
-            // It may take less than is thought.
+            // The context may take less than expected.
             Need::Context { again } => {
                 let bytes = self.leases.context_bytes * if again { 2 } else { 1 };
                 (bytes.min(most), bytes.min(most))
@@ -141,7 +141,7 @@ impl Claims {
                         self.queue.push_front(Claim::Beside { tenant: id, need });
                         return Progress::Waits;
                     }
-                    // Whoever has it does not give it back.
+                    // The holder of the memory does not give it back.
                     break 0;
                 }
             }
@@ -161,7 +161,7 @@ impl Claims {
             }
             Need::Room { .. } => {}
         }
-        // The arena can no longer make frames of it.
+        // The arena can no longer make frames of the granted memory.
         let kept = if let Need::Room { .. } = need { granted } else { 0 };
         let left = self.leases.ledger.arena_could_be(&now, kept).max(floor);
         ground.store.frames.set_capacity(left.min(ground.store.frames.arena().capacity()));
@@ -178,7 +178,7 @@ impl Claims {
         }
     }
 
-    /// A tenant no longer needs so much of what it has leased.
+    /// Takes back `bytes` of a tenant's lease that it no longer needs.
     pub(super) fn unlease(&mut self, ground: &mut Ground<'_>, id: TenantId, bytes: u64) -> Result<(), String> {
         self.hear_of_unmanaged(ground, id);
         if !self.leases.ledger.unlease(id, bytes) {
@@ -188,22 +188,22 @@ impl Claims {
         Ok(())
     }
 
-    /// A tenant has made the context for which it has asked for room, or could not.
+    /// Notes that a tenant has made the context for which it asked for room, or has failed to.
     pub(super) fn context_made(&mut self, ground: &mut Ground<'_>, id: TenantId, made: bool) {
         let before = self.leases.before_context.remove(&id);
         self.hear_of_all_unmanaged(ground);
         let now = self.reading(ground.store);
-        // Two that are made at once are counted once: what the first has taken is known when the second is measured.
+        // Two contexts made at once are not counted twice: the bytes of the first are known when the second is measured.
         let takes = before.map(|before| self.leases.ledger.unexplained(&now).saturating_sub(before));
         self.leases.ledger.context_made(id, made.then_some(takes.unwrap_or(0)));
         let usual = usual_context(self.leases.ledger.total());
         if let Some(takes) = takes.filter(|takes| made && *takes > 0) {
-            // What is kept for the next one: never less than one took, nor so much as a misreading could say.
+            // Bytes kept for the next context: never less than one took, and capped in case of a misreading.
             self.leases.context_bytes = self.leases.context_bytes.max(takes).min(2 * usual);
         }
     }
 
-    /// One of a tenant's contexts is no more.
+    /// Notes that one of a tenant's contexts is gone.
     pub(super) fn context_gone(&mut self, id: TenantId) {
         self.leases.ledger.context_gone(id);
     }

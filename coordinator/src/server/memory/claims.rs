@@ -1,4 +1,4 @@
-//! Claims: who needs frames, in the order they came.
+//! Claims: the requests for frames, in the order they came.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -13,21 +13,21 @@ use baton_books::arena::FrameId;
 use baton_books::sizes::PerClass;
 use baton_policy::arbiter::TenantId;
 
-/// What a tenant asks for.
+/// An allocation that a tenant asks for.
 #[derive(Debug)]
 pub(super) struct Allocation {
     pub(super) tenant: TenantId,
-    /// The address at which it is to lie.
+    /// The address of the allocation.
     pub(super) at: u64,
     pub(super) left: VecDeque<SizeClass>,
     pub(super) got: Vec<(SizeClass, FrameId)>,
-    /// So many of each class are to be frames that are had as they are ([`super::fit`]).
+    /// The number of frames of each class that are to be used as they are ([`super::fit`]).
     pub(super) as_it_is: PerClass,
     pub(super) asked: Instant,
 }
 
 impl Allocation {
-    /// What has yet to come, in bytes.
+    /// Bytes that have yet to come.
     pub(super) fn left(&self) -> u64 {
         self.left.iter().map(|class| class.bytes()).sum()
     }
@@ -37,25 +37,25 @@ impl Allocation {
     }
 }
 
-/// What somebody needs beside the arena.
+/// A tenant's need for memory beside the arena.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Need {
-    /// So much at least, and so much is welcome; it keeps it until it gives it back.
+    /// A lease of at least `least` bytes, with `welcome` bytes wanted. The tenant keeps it until it gives it back.
     Lease { least: u64, welcome: u64 },
-    /// What a context takes, or twice that.
+    /// The bytes that a context takes, or twice that.
     Context { again: bool },
-    /// So much for a moment.
+    /// Room for a moment.
     Room { bytes: u64 },
 }
 
 impl Need {
-    /// Whether somebody can ask again later: not who is in the middle of a call.
+    /// True if the tenant can ask again later: it cannot in the middle of a call.
     pub(super) fn can_wait(self) -> bool {
         !matches!(self, Self::Room { .. })
     }
 }
 
-/// Somebody who needs frames.
+/// A tenant's claim to frames.
 #[derive(Debug)]
 pub(super) enum Claim {
     /// A new allocation.
@@ -65,14 +65,14 @@ pub(super) enum Claim {
 }
 
 impl Claim {
-    /// Whose it is.
+    /// The tenant that has this claim.
     pub(super) fn tenant(&self) -> TenantId {
         match self {
             Self::Allocate(Allocation { tenant, .. }) | Self::Beside { tenant, .. } => *tenant,
         }
     }
 
-    /// What of the arena it is about to take.
+    /// Bytes of the arena that the claim is about to take.
     pub(super) fn bytes(&self) -> u64 {
         match self {
             Self::Allocate(allocation) => allocation.bytes(),
@@ -81,14 +81,14 @@ impl Claim {
     }
 }
 
-/// Whether a claim was served.
+/// Result of serving a claim.
 #[derive(PartialEq, Eq)]
 pub(super) enum Progress {
     Done,
     Waits,
 }
 
-/// What depends on all tenants together, of what is shown to each.
+/// The part of each tenant's offer that depends on all tenants together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shown {
     pub(super) capacity: u64,
@@ -96,27 +96,27 @@ pub(super) struct Shown {
     pub(super) grantable: u64,
 }
 
-/// Those who wait for memory, and what they have beside the arena.
+/// The tenants that wait for memory, and the tenants' leases beside the arena.
 pub(super) struct Claims {
     pub(super) queue: VecDeque<Claim>,
     pub(super) leases: Leases,
-    /// What was last shown to tenants.
+    /// The values last shown to tenants.
     pub(super) shown: Option<Shown>,
 }
 
 impl Claims {
-    /// Nobody waits yet.
+    /// Creates the claims; no tenant waits yet.
     pub(super) fn new(leases: Leases) -> Self {
         Self { queue: VecDeque::new(), leases, shown: None }
     }
 
-    /// What all tenants have, and what they have asked for.
+    /// Bytes that all tenants have, and that they have asked for.
     pub(super) fn wanted_bytes(&self, ground: &Ground<'_>) -> u64 {
         ground.tenants.totals().bytes + self.queue.iter().map(Claim::bytes).sum::<u64>()
     }
 
-    /// One that is told to leave the GPU cannot as long as it waits for memory, and others may wait for its: it is to ask again
-    /// when it has the GPU to itself.
+    /// Drops the claims of a tenant that is told to leave the GPU. It cannot leave while it waits for memory, and others may wait
+    /// for its memory: it asks again when it has the GPU to itself.
     pub(super) fn turn_away(&mut self, ground: &mut Ground<'_>, id: TenantId) {
         let is_its = |claim: &Claim| match claim {
             Claim::Allocate(allocation) => allocation.tenant == id,
@@ -129,7 +129,7 @@ impl Claims {
         ground.tenants.answer(id, &Answer::TryAgain, &[]);
     }
 
-    /// A tenant's connection has ended: it gets nothing any more.
+    /// Drops the claims of a tenant whose connection has ended.
     pub(super) fn drop_claims(&mut self, ground: &mut Ground<'_>, residency: &mut Residency, id: TenantId) {
         let mut kept = VecDeque::new();
         for claim in std::mem::take(&mut self.queue) {
@@ -147,7 +147,7 @@ impl Claims {
         }
     }
 
-    /// How much memory a tenant has asked for and has yet to get.
+    /// Bytes that a tenant has asked for and has yet to get.
     pub(super) fn claimed_by(&self, id: TenantId) -> Option<u64> {
         self.queue.iter().find_map(|claim| match claim {
             Claim::Allocate(allocation) if claim.tenant() == id => Some(allocation.left()),
@@ -156,7 +156,7 @@ impl Claims {
         })
     }
 
-    /// Whether a tenant has asked for memory and waits for it.
+    /// True if a tenant has asked for memory and waits for it.
     pub(super) fn is_asked_by(&self, id: TenantId) -> bool {
         self.claimed_by(id).is_some()
     }

@@ -1,4 +1,4 @@
-//! What lanes and tenants are told to do: copies, frames to be put behind extents, extents to be mapped.
+//! Commands to lanes and tenants: copies, frames to be put behind extents, extents to be mapped.
 
 use baton_contract::messages::{Answer, ExtentId, MemoryCommand};
 
@@ -14,7 +14,7 @@ use baton_books::sharing::{Attachment, Place};
 use baton_policy::arbiter::TenantId;
 
 impl Ground<'_> {
-    /// A tenant asks for the frames behind extents that it has mapped.
+    /// Sends a tenant the frames behind extents that it has mapped.
     pub(super) fn give_frames(&mut self, id: TenantId, extents: Vec<ExtentId>) -> Result<(), String> {
         let frames = self.frames_of(id, &extents)?;
         self.answer_with(id, &Answer::Frames { extents }, &frames);
@@ -63,7 +63,7 @@ impl Ground<'_> {
             Some(attachment) => {
                 let (owner, frame) = (attachment.owner.0, self.frame_of_owner(attachment)?);
                 if self.owner_of(owner) != self.owner_of(id) {
-                    // Both have had it, so nobody else gets it.
+                    // Both tenants have had the frame, so no other tenant gets it.
                     self.store.frames.make_reachable(frame);
                 }
                 Some(frame)
@@ -72,7 +72,7 @@ impl Ground<'_> {
         }
     }
 
-    /// Sends a tenant the frames that are reserved for these extents, so many in a message.
+    /// Sends a tenant the frames that are reserved for these extents, `at_once` in each message.
     pub(super) fn send_frames(&mut self, id: TenantId, extents: &[ExtentId], at_once: usize) {
         for extents in extents.chunks(at_once) {
             let frames: Vec<FrameId> = extents.iter().filter_map(|extent| self.frame_to_send(id, *extent)).collect();
@@ -95,11 +95,11 @@ impl Ground<'_> {
         self.tenants.tell(id, &MemoryCommand::Map { batch, extents });
     }
 
-    /// The tenant has mapped them.
+    /// Notes that the tenant has mapped these extents.
     pub(super) fn mapped(&mut self, id: TenantId, extents: Vec<ExtentId>) {
         let may_write = !self.is_off_the_gpu(id);
         let Some(tenant) = self.tenants.get_mut(id) else { return };
-        // Before it has closed its gate it may have used it already.
+        // The tenant may already have used an extent before it closed its gate.
         let may_write = may_write || tenant.turn.is_overdue() || tenant.preemption.is_gate_open();
         let Some(mut own) = self.tenants.extents(id) else { return };
         for extent in extents {
@@ -113,7 +113,7 @@ impl Ground<'_> {
         state.frame().filter(|_| state.is_resident())
     }
 
-    /// The frame of what a tenant has of another's, and has mapped.
+    /// The frame of another tenant's extent that this tenant has mapped.
     pub(super) fn frame_of_attachment(&self, id: (TenantId, ExtentId)) -> Option<FrameId> {
         let attachment = self.store.sharing.get(id).filter(|one| one.place == Place::Mapped)?;
         self.frame_of_owner(attachment)

@@ -1,4 +1,4 @@
-//! What is spare of a tenant's memory is given back while it is off the GPU for a moment.
+//! Compaction: a tenant gives back its spare memory while it is off the GPU for a moment.
 
 use baton_contract::messages::ExtentId;
 
@@ -10,13 +10,13 @@ use baton_books::extents::Extent;
 use baton_policy::arbiter::TenantId;
 
 impl Residency {
-    /// Whether a tenant could have what is spare of its memory, if it left the GPU for a moment.
+    /// True if a tenant could regain its spare memory by leaving the GPU for a moment.
     pub(super) fn can_compact(&self, ground: &Ground<'_>, id: TenantId) -> bool {
         ground.tenants.get(id).is_some_and(|tenant| tenant.is_movable() && tenant.memory.can_compact())
     }
 
-    /// Has extents leave of which a part is spare, if that was wanted, while their tenant comes in again. Says whether some are
-    /// on their way out.
+    /// Makes partly spare extents leave, if that was requested, while their tenant comes in again. Returns true if some are on
+    /// their way out.
     pub(super) fn compacts(&mut self, ground: &mut Ground<'_>, id: TenantId) -> bool {
         let is_to = |tenant: &Tenant| tenant.memory.is_compacting();
         if !ground.is_off_the_gpu(id) || !ground.tenants.get(id).is_some_and(is_to) {

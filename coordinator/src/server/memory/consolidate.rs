@@ -1,10 +1,10 @@
-//! Memory that becomes one piece, because other processes or devices are to have it past its addresses.
+//! Memory that becomes one piece, because other processes or devices are to reach it by other means than its addresses.
 //!
-//! The program has made the piece, beside the arena, and says which of its extents are to lie in it
+//! The program has made the piece, beside the arena, and names the extents that are to lie in it
 //! ([`MemoryReport::Consolidate`](baton_contract::messages::MemoryReport::Consolidate)). It leaves the GPU for that as for another
 //! tenant's turn: drained, or paused if its work does not end. When it comes in again and all its memory is there, the extents are
-//! copied into the piece; it maps that in their place and gives them back, and only then goes on. Where work can neither end nor be
-//! paused, it hears that it cannot be.
+//! copied into the piece; the program maps the piece in their place, gives them back, and only then goes on. If its work can
+//! neither end nor be paused, the program hears that consolidation is impossible.
 
 use std::os::fd::OwnedFd;
 
@@ -20,7 +20,7 @@ use baton_books::extents::Extent;
 use baton_policy::arbiter::TenantId;
 
 impl Ground<'_> {
-    /// A tenant wants to have a row of its extents in a piece of its own.
+    /// Starts to consolidate a row of a tenant's extents into one piece of its own.
     pub(super) fn consolidate(
         &mut self,
         id: TenantId,
@@ -58,12 +58,12 @@ impl Ground<'_> {
         Ok(())
     }
 
-    /// Whether anything of a tenant's memory is to become one piece.
+    /// True if any of a tenant's memory is to become one piece.
     pub(super) fn is_consolidating(&self, id: TenantId) -> bool {
         self.tenants.get(id).is_some_and(|tenant| !tenant.memory.consolidations.is_empty())
     }
 
-    /// Whether an extent's contents are being copied into one piece, or were, and the tenant does not have that yet.
+    /// True if an extent's contents are being or were copied into one piece that the tenant does not have yet.
     pub(super) fn is_consolidated(&self, id: TenantId, extent: ExtentId) -> bool {
         let Some(tenant) = self.tenants.get(id) else { return false };
         let Some(entry) = tenant.extents().get(extent) else { return false };
@@ -73,7 +73,8 @@ impl Ground<'_> {
         tenant.memory.consolidations.iter().any(is_of)
     }
 
-    /// All memory of these is there, and they are off the GPU. Copies what is to become one piece, and says whether that is under way.
+    /// Copies the memory of these tenants that is to become one piece. All their memory is there, and they are off the GPU. Returns
+    /// true if copies are under way.
     pub(super) fn consolidate_all(&mut self, members: &[TenantId]) -> bool {
         let mut is_under_way = false;
         for id in members {
@@ -113,11 +114,12 @@ impl Ground<'_> {
         }
         self.store.frames.begin_reading(&frames);
         // SAFETY: the tenant is off the GPU and stays so until it has heard of the copies' end; frames that are looked at stay as they
-        // are, and the task keeps the piece. What others do to a piece that the tenant has shared already spoils nobody else's memory.
+        // are, and the task keeps the piece. What others do to a piece that the tenant has shared already spoils no other tenant's
+        // memory.
         unsafe { self.store.transfer.consolidate((id, at), pieces, frames, piece) };
     }
 
-    /// Tells a tenant how it went.
+    /// Tells a tenant the result of its consolidation.
     pub(super) fn tell_consolidated(&mut self, id: TenantId, at: u64, copied: bool) {
         let Some(tenant) = self.tenants.get_mut(id) else { return };
         if let Some(one) = tenant.memory.consolidations.iter_mut().find(|one| one.at == at) {
@@ -127,7 +129,7 @@ impl Ground<'_> {
         }
     }
 
-    /// A tenant's work goes on: what is to become one piece cannot.
+    /// Gives up consolidating because the tenant's work goes on.
     pub(super) fn give_up_consolidating(&mut self, id: TenantId) {
         let Some(tenant) = self.tenants.get(id) else { return };
         let wanted = tenant.memory.consolidations.iter().filter(|one| matches!(one.stage, Stage::Wanted(_)));

@@ -1,9 +1,9 @@
 //! Frames that did not reach a tenant, because its process can open no more descriptors.
 //!
-//! Such a frame stays reserved for its extent, so others can have it, and is sent again after a while, for as long as it takes:
-//! by itself, so that one free descriptor is enough. Nothing is copied into it before it is known that it came. The same goes for
-//! frames that another tenant shares with it, as long as they are there. Nobody else waits for that for long: after [`PATIENCE`] the
-//! tenant's turn is over, and it is tried again as one that cannot arrive.
+//! Such a frame stays reserved for its extent, so others can have it, and is sent again after a while, for as long as it takes.
+//! Each frame is sent by itself, so that one free descriptor is enough. No data is copied into it before its arrival is confirmed.
+//! The same goes for frames that another tenant shares with it, as long as they are there. Other tenants do not wait long for that:
+//! after [`PATIENCE`] the tenant's turn is over, and it is tried again as one that cannot arrive.
 
 use std::time::Duration;
 
@@ -15,13 +15,13 @@ use baton_books::extents::ExtentState;
 use baton_books::sharing::Place;
 use baton_policy::arbiter::{State, TenantId};
 
-/// How long others wait.
+/// The time that others wait for a delivery.
 const PATIENCE: Duration = Duration::from_millis(250);
-/// So many are under way at once.
+/// The most frames that are under way at once.
 const AT_ONCE: usize = 16;
 
 impl Ground<'_> {
-    /// A tenant was told something for which it has not got the frames.
+    /// Notes that the frames for a batch did not reach the tenant.
     pub(super) fn undelivered(&mut self, id: TenantId, batch: u32) -> Result<(), String> {
         let Some(tenant) = self.tenants.get_mut(id) else { return Ok(()) };
         match tenant.memory.take_batch(batch) {
@@ -41,7 +41,7 @@ impl Ground<'_> {
                 Ok(())
             }
             Some(Batch::Map(extents)) => {
-                // What of it has come is mapped; the rest was lost before.
+                // The part that has come is mapped; the rest was lost before.
                 let sharing = &self.store.sharing;
                 let mapping = |extent: &ExtentId| match tenant.extents().get(*extent) {
                     Some(entry) => matches!(entry.state(), ExtentState::Mapping { .. }),
@@ -57,7 +57,7 @@ impl Ground<'_> {
         }
     }
 
-    /// A tenant has got these frames.
+    /// Notes that a tenant has received these frames.
     pub(super) fn delivered(&mut self, id: TenantId, extents: &[ExtentId]) {
         if !self.awaits_delivery(id) {
             return;
@@ -73,7 +73,7 @@ impl Ground<'_> {
         tenant.memory.delivered(!of_others.lost.is_empty(), of_others.are_under_way);
     }
 
-    /// Sends frames again whose time has come.
+    /// Sends frames again that are due for another try.
     pub(super) fn deliver_again(&mut self, id: TenantId) {
         let Some(tenant) = self.tenants.get_mut(id) else { return };
         if tenant.memory.is_redelivery_due() {
@@ -83,7 +83,7 @@ impl Ground<'_> {
             let is_any_lost =
                 counts.lost + counts.sent_again > 0 || !of_others.lost.is_empty() || of_others.are_under_way;
             if !is_any_lost || !tenant.connection.is_open() {
-                // The frames have gone to somebody else.
+                // The frames have gone to another tenant.
                 return tenant.memory.redeliver_nothing();
             }
             let lost = self.tenants.extents(id).map_or(Vec::new(), |mut extents| extents.send_again(AT_ONCE));
@@ -93,7 +93,7 @@ impl Ground<'_> {
         }
     }
 
-    /// Whether others have waited for that for long enough.
+    /// True if others have waited long enough for this tenant's frames.
     pub(super) fn is_undeliverable(&self, id: TenantId) -> bool {
         self.undelivered_since(id).is_some_and(|since| since.elapsed() >= PATIENCE)
             && self.tenants.ids().any(|other| other != id && self.arbiter.state(other) == State::Waiting)

@@ -16,23 +16,24 @@ use baton_policy::arbiter::TenantId;
 /// Frames that a process which just died may still be writing to.
 #[derive(Debug)]
 pub(super) struct Quarantine {
-    /// Who had them, and perhaps extents of others too.
+    /// The tenant that had them, and perhaps extents of others too.
     tenant: TenantId,
-    /// Not before this time are they free.
+    /// The earliest time at which they are free.
     until: Instant,
     since: Instant,
     frames: Vec<FrameId>,
-    /// Others' frames that it still had mapped.
+    /// Others' frames that the process still had mapped.
     held: Vec<FrameId>,
     remains: Remains,
 }
 
-/// What is left of a tenant that may have had work on the GPU when it ended.
+/// The remains of a tenant that may have had work on the GPU when it ended.
 #[derive(Debug)]
 pub(in crate::server) struct Remains {
-    /// While anybody holds the other end, somebody holds all that the process had, the GPU too.
+    /// While any process holds the other end, it holds everything that the dead process had, including the GPU.
     pub(in crate::server) connection: Peer,
-    /// We ourselves still hold the tenant's control device, and by that all that it had on the GPU.
+    /// Set if the coordinator itself still holds the tenant's control device, and with it everything that the tenant had on the
+    /// GPU.
     pub(in crate::server) held_by_us: Option<TenantId>,
 }
 
@@ -42,34 +43,34 @@ impl Remains {
     }
 }
 
-/// How often it is looked whether a child still holds what a process had that died with the baton.
+/// Interval between checks that a child still holds the resources of a process that died with the baton.
 const NEXT_LOOK: Duration = Duration::from_millis(50);
 
-/// What tenants that have ended have left behind.
+/// The memory left behind by tenants that have ended.
 #[derive(Debug, Default)]
 pub(super) struct Departed {
-    /// Frames and runs of extents that nobody has any more while a copy is under way.
+    /// Frames and runs of extents that no tenant has any more while a copy is under way.
     orphans: HashMap<(TenantId, ExtentId), (Option<FrameId>, Vec<Run>)>,
     quarantine: VecDeque<Quarantine>,
 }
 
 impl Departed {
-    /// A tenant no longer has an extent that is still being copied.
+    /// Adds an extent that its tenant no longer has while it is still being copied.
     pub(super) fn add_orphan(&mut self, id: (TenantId, ExtentId), extent: Extent) {
         self.orphans.insert(id, (extent.state().frame(), extent.into_runs()));
     }
 
-    /// When it is looked next whether something is left.
+    /// The time of the next check for remains.
     pub(super) fn next_look(&self) -> Option<Instant> {
         self.quarantine.iter().map(|quarantine| quarantine.until).min()
     }
 
-    /// Whether memory can be expected to come back soon: a child that lives on may hold it for ever.
+    /// True if memory is expected to come back soon. A surviving child may hold it for ever.
     pub(super) fn is_any_fresh(&self) -> bool {
         self.quarantine.iter().any(|quarantine| quarantine.since.elapsed() < ANSWER_LIMIT)
     }
 
-    /// Says of whom nothing is left any more.
+    /// Ends the quarantine of the dead whose time has come. Returns the tenants that are gone completely.
     pub(super) fn end_quarantine(&mut self, frames: &mut Frames) -> Vec<TenantId> {
         let mut gone = Vec::new();
         let now = Instant::now();
@@ -86,7 +87,8 @@ impl Departed {
         gone
     }
 
-    /// These frames of a tenant that has ended are free when nothing can touch them any more; so are those of others that it had mapped.
+    /// Buries the frames of a tenant that has ended, and others' frames that it had mapped: they are free when nothing can touch
+    /// them any more.
     pub(super) fn bury(
         &mut self,
         tenant: TenantId,
@@ -106,7 +108,7 @@ impl Departed {
         }
     }
 
-    /// The preemptor has closed the control device of a tenant whose process has ended.
+    /// Notes that the preemptor has closed the control device of a tenant whose process has ended.
     pub(super) fn let_go(&mut self, id: TenantId) {
         let now = Instant::now();
         for quarantine in self.quarantine.iter_mut().filter(|one| one.remains.held_by_us == Some(id)) {
@@ -114,13 +116,13 @@ impl Departed {
         }
     }
 
-    /// What an extent left behind whose copy is over.
+    /// Takes the frame and runs of an orphaned extent whose copy is over.
     pub(super) fn take_orphan(&mut self, tenant: TenantId, extent: ExtentId) -> Option<(Option<FrameId>, Vec<Run>)> {
         self.orphans.remove(&(tenant, extent))
     }
 }
 
-/// Nothing of a tenant can touch memory any more.
+/// Frees all frames of a tenant whose work can no longer touch memory.
 fn release_all(frames: &mut Frames, own: Vec<FrameId>, held: Vec<FrameId>) {
     held.into_iter().for_each(|frame| frames.unhold(frame));
     own.into_iter().for_each(|frame| frames.release(frame));

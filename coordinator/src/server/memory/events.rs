@@ -1,26 +1,27 @@
-//! What others have to act upon.
+//! Events of memory that other modules act upon.
 
 use baton_policy::arbiter::TenantId;
 
-/// What somebody else has to act upon.
+/// An event of memory that another module has to act upon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::server) enum MemoryEvent {
-    /// All memory is here of the unit that is swapped in.
+    /// All memory of the unit that is swapped in is on the GPU.
     AllHere(TenantId),
-    /// It can run: what is on its way is known with all that it points to, and there are frames for everything.
+    /// The tenant can run: all pointers in its arriving memory are known, and there are frames for everything.
     Ready(TenantId),
-    /// What it lacks cannot come now.
+    /// The tenant's missing memory cannot come now.
     CannotArrive(TenantId),
-    /// The same, and it runs already.
+    /// The tenant's missing memory cannot come now, and the tenant already runs.
     Stranded(TenantId),
-    /// Memory has to go, and some of it is of tenants that run beside others.
+    /// Memory has to leave, and some of it belongs to co-runners.
     CorunnersInTheWay,
-    /// What is spare of its memory is in the way of what it asks for: it is given back when the tenant leaves the GPU.
+    /// The tenant's spare memory is in the way of the memory it asks for. The spare memory is given back when the tenant leaves the
+    /// GPU.
     SpareInTheWay(TenantId),
-    /// Some of its memory is to become one piece: it has to leave the GPU, and to come in anew.
+    /// Some of the tenant's memory is to become one piece: the tenant has to leave the GPU, and to come in anew.
     Consolidates(TenantId),
-    /// Nothing of others is mapped there any more.
+    /// The tenant has none of others' frames mapped any more.
     Whole(TenantId),
-    /// A copy of its memory failed, so it could only go on with wrong contents.
+    /// A copy of the tenant's memory failed, so it could only go on with wrong contents.
     Spoiled(TenantId),
 }

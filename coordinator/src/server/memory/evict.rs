@@ -1,8 +1,8 @@
-//! Memory that leaves: of tenants that are off the GPU, just as much as is needed; of idle tenants before waiting ones, of less
-//! urgent ones first, of those that ran longest ago first.
+//! Eviction of memory of tenants that are off the GPU, only as much as is needed. Idle tenants lose memory before waiting ones,
+//! less urgent ones before more urgent ones, and those that ran longest ago first.
 //!
-//! An eviction's copy and its unmapping run at the same time; the frame is free when both are done. What has not
-//! changed since it came in is not copied ([`super::scan`]).
+//! An eviction's copy and its unmapping run at the same time; the frame is free when both are done. Memory that has not changed
+//! since it came in is not copied ([`super::scan`]).
 
 use baton_contract::memory::SizeClass;
 use baton_contract::messages::ExtentId;
@@ -16,7 +16,7 @@ use baton_books::extents::{Extent, ExtentState};
 use baton_books::sizes::{PerClass, bytes_of, subtract};
 use baton_policy::arbiter::TenantId;
 
-/// What became of a tenant's eviction.
+/// Result of a tenant's eviction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::server) enum Evicted {
     /// All that can move has left.
@@ -26,19 +26,19 @@ pub(in crate::server) enum Evicted {
     NoRoom,
 }
 
-/// What of others is wanted.
+/// The kind of others' extents that is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
-    /// What is of the classes that are missing.
+    /// Extents of the missing classes.
     SameClass,
-    /// Anything: it is exchanged for these.
+    /// Any extent: its frame is exchanged for the missing classes.
     AnyClass,
-    /// What cannot be exchanged, of these classes.
+    /// Extents of these classes whose frames cannot be exchanged.
     AsItIs,
 }
 
 impl Wanted {
-    /// Whether a frame does, of a tenant of the same owner or not, that can be exchanged or not.
+    /// True if a frame meets this want, given its owner and the possibility to exchange it.
     fn does(self, is_its_owner: bool, can_be_exchanged: bool) -> bool {
         match self {
             Self::SameClass => is_its_owner || can_be_exchanged,
@@ -49,7 +49,7 @@ impl Wanted {
 }
 
 impl Residency {
-    /// Makes all of a tenant go that can move. It is off the GPU.
+    /// Evicts all movable memory of a tenant that is off the GPU.
     pub(super) fn evict_all(&mut self, ground: &mut Ground<'_>, id: TenantId) -> Evicted {
         let Some(tenant) = ground.tenants.get(id) else { return Evicted::Done };
         let counts = tenant.extents().counts();
@@ -63,7 +63,7 @@ impl Residency {
         if ground.is_anything_coming() { Evicted::UnderWay } else { Evicted::NoRoom }
     }
 
-    /// Makes these extents of a tenant go, which is off the GPU, as far as they can move and are not on their way.
+    /// Evicts these extents of a tenant that is off the GPU, if they can move and are not already on their way.
     pub(super) fn evict_these(&mut self, ground: &mut Ground<'_>, id: TenantId, mut extents: Vec<ExtentId>) -> Evicted {
         let Some(tenant) = ground.tenants.get(id).filter(|_| !extents.is_empty()) else { return Evicted::Done };
         extents.retain(|extent| {
@@ -73,8 +73,8 @@ impl Residency {
         if ground.is_anything_coming() { Evicted::UnderWay } else { Evicted::NoRoom }
     }
 
-    /// Makes extents of others go: for frames of any kind, and for some that are had as they are. Says how many bytes are still missing
-    /// then.
+    /// Evicts extents of others: for frames of any kind, and for frames that are used as they are. Returns the bytes that are still
+    /// missing then.
     pub(super) fn evict_for(
         &mut self,
         ground: &mut Ground<'_>,
@@ -86,10 +86,10 @@ impl Residency {
         lacking + if bytes_of(&missing) > 0 { self.evict(ground, missing, except) } else { 0 }
     }
 
-    /// Makes extents of others go, until as many of each class are on their way out as are missing, or, where
-    /// there are not so many, as many bytes. Says how many bytes are still missing then.
+    /// Evicts extents of others until as many of each class are on their way out as are missing, or as many bytes where there are
+    /// too few of a class. Returns the bytes that are still missing then.
     pub(super) fn evict(&mut self, ground: &mut Ground<'_>, mut missing: PerClass, except: TenantId) -> u64 {
-        // Of who does not answer, nothing can be expected.
+        // An unresponsive tenant is not expected to free anything.
         let (leaving, owner): (Vec<TenantId>, _) =
             (ground.tenants.index().leaving().collect(), ground.owner_of(except));
         for (id, tenant) in leaving.into_iter().filter_map(|id| Some((id, ground.tenants.get(id)?))) {
@@ -123,7 +123,7 @@ impl Residency {
         bytes_of(&missing)
     }
 
-    /// The same with what can be had only as it is, of these classes.
+    /// Evicts extents of these classes whose frames can be used only as they are. Returns the bytes that are still missing then.
     fn evict_as_it_is(&mut self, ground: &mut Ground<'_>, mut missing: PerClass, except: TenantId) -> u64 {
         let owner = ground.owner_of(except);
         for class in SizeClass::ALL {
@@ -150,7 +150,7 @@ impl Residency {
         bytes_of(&missing)
     }
 
-    /// Makes what is wanted of others go, until as much is on its way as is missing.
+    /// Evicts the wanted extents of others until as much is on its way out as is missing.
     fn evict_from_all(&mut self, ground: &mut Ground<'_>, missing: &mut PerClass, wanted: Wanted, except: TenantId) {
         let owner = ground.owner_of(except);
         let mut last = None;
@@ -163,7 +163,7 @@ impl Residency {
             let has_any = |tenant: &Tenant| {
                 let evictable = &tenant.extents().counts().evictable;
                 let has_class = || evictable.iter().zip(&*missing).any(|(has, lacks)| *has.min(lacks) > 0);
-                // What is taken cannot be exchanged.
+                // Taken memory cannot be exchanged.
                 let does = match wanted {
                     Wanted::SameClass => has_class() && (is_its_owner || !tenant.memory.is_taken()),
                     Wanted::AnyClass => !tenant.memory.is_taken(),
@@ -180,7 +180,7 @@ impl Residency {
         }
     }
 
-    /// Takes frames back that were reserved for tenants which are not on the GPU: nothing has to be copied for that.
+    /// Takes back frames that were reserved for tenants that are not on the GPU. No copy is needed for that.
     pub(super) fn take_reserved(
         &mut self,
         ground: &mut Ground<'_>,
@@ -199,7 +199,7 @@ impl Residency {
                 let is_reserved = matches!(extent.state(), ExtentState::Reserved { .. });
                 is_reserved && wanted.does(is_its_owner, ground.can_be_exchanged(tenant, extent))
             };
-            // What is used last goes first here too: it was reserved last.
+            // Here too, the memory used last goes first: it was reserved last.
             let reserved = tenant.extents().iter().rev().filter(|(_, extent)| does(extent));
             let reserved: Vec<(ExtentId, SizeClass)> = reserved.map(|(id, extent)| (id, extent.class())).collect();
             let mut group = Group::default();
@@ -226,8 +226,8 @@ impl Residency {
         wanted: Wanted,
         except: TenantId,
     ) {
-        // What is used last goes first: what stays can be used at once when the tenant runs again. Before all else goes what holds zeros:
-        // it is not copied, neither out nor in.
+        // The memory used last goes first, so the tenant can use the rest at once when it runs again. Extents that hold zeros go
+        // before all others: they are copied neither out nor in.
         let tenant = &ground.tenants[victim];
         let is_its_owner = ground.owner_of(victim) == ground.owner_of(except);
         let can_go = |id: ExtentId, extent: &Extent| {
@@ -254,10 +254,10 @@ impl Residency {
         classes[..count].iter().for_each(|class| subtract(missing, *class, 1));
     }
 
-    /// Sends extents on their way out, in this order, until there is no room for one. Says how many leave, now or soon.
+    /// Sends extents on their way out, in this order, until there is no room for one. Returns how many leave, now or soon.
     fn send_out(&mut self, ground: &mut Ground<'_>, id: TenantId, extents: &[ExtentId], except: TenantId) -> usize {
         if !ground.store.rules.hash {
-            // Nothing waits for that, but what its memory points to has to be known when it comes again.
+            // No work waits for this scan, but the pointers in the memory must be known when it comes in again.
             ground.scan(id, extents);
         }
         let mut group = Group::default();

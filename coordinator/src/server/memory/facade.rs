@@ -1,4 +1,4 @@
-//! The thin front of memory: who asks for what, and which owner answers.
+//! The thin front of memory: it passes each request to the owner that answers it.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -35,17 +35,17 @@ use baton_books::sharing::{Key, Sharing};
 use baton_policy::arbiter::TenantId;
 use baton_policy::scheduler::Scheduler;
 
-/// How often it is looked whether a squeezed arena can grow back.
+/// Interval between checks that let a squeezed arena grow back.
 const UNSQUEEZE: Duration = Duration::from_millis(500);
 
-/// All memory that the coordinator has, on the GPU and on the host.
+/// All memory of the coordinator, on the GPU and on the host.
 pub(in crate::server) struct Memory {
     pub(super) store: Store,
     pub(super) residency: Residency,
     pub(super) claims: Claims,
 }
 
-/// Memory, with all that is needed to manage it.
+/// Memory, with everything needed to manage it.
 pub(in crate::server) struct Handle<'a> {
     claims: &'a mut Claims,
     residency: &'a mut Residency,
@@ -75,7 +75,7 @@ impl Memory {
         Ok(Self { store, residency: Residency::new(waker), claims: Claims::new(leases) })
     }
 
-    /// The same, with what else is needed to manage it.
+    /// Returns memory together with everything needed to manage it.
     pub(in crate::server) fn with<'a>(
         &'a mut self,
         tenants: &'a mut Tenants,
@@ -87,63 +87,64 @@ impl Memory {
         Handle { claims, residency, ground: Ground { store, tenants, arbiter, recorder, costs } }
     }
 
-    /// The GPU that it is of.
+    /// The GPU that this memory belongs to.
     pub(in crate::server) fn gpu(&self) -> &Gpu {
         self.store.frames.gpu()
     }
 
-    /// The GPU's part of it.
+    /// The arena, which is the GPU's part of memory.
     pub(in crate::server) fn arena(&self) -> &Arena {
         self.store.frames.arena()
     }
 
-    /// The host's part of it.
+    /// The host pool, which is the host's part of memory.
     pub(in crate::server) fn pool(&self) -> &Pool {
         self.store.host.pool()
     }
 
-    /// What has lost its place in it and may have to leave the GPU again, in bytes.
+    /// Bytes that have lost their place in the host pool and may have to leave the GPU again.
     pub(in crate::server) fn given_up(&self) -> u64 {
         self.store.host.given_up()
     }
 
-    /// What has happened, one after the other.
+    /// Takes the oldest event that has not been handled yet.
     pub(in crate::server) fn next_event(&mut self) -> Option<MemoryEvent> {
         self.store.events.pop_front()
     }
 
-    /// When something is to be done if nothing happens before.
+    /// The time at which memory has work to do, if no event comes earlier.
     pub(in crate::server) fn next_timer(&self) -> Option<Instant> {
         let look = self.store.frames.is_squeezed().then(|| Instant::now() + UNSQUEEZE);
         [look, self.store.departed.next_look()].into_iter().flatten().min()
     }
 
-    /// The unit that memory comes in for.
+    /// The unit that is being swapped in.
     pub(in crate::server) fn swapping_in(&self) -> Option<TenantId> {
         self.residency.swapping_in()
     }
 
-    /// A unit is to be brought in. Only one is at a time: for another, the first goes back to waiting.
+    /// Starts to swap a unit in. Only one unit is swapped in at a time: if another one is asked for, the first goes back to
+    /// waiting.
     pub(in crate::server) fn swap_in(&mut self, unit: TenantId) {
         self.residency.swap_in(unit);
     }
 
-    /// What a tenant has outside the arena.
+    /// The tenant's account of memory outside the arena.
     pub(in crate::server) fn account(&self, id: TenantId) -> Account {
         self.claims.leases.account(id)
     }
 
-    /// Whether a tenant has asked for memory and waits for it.
+    /// True if a tenant has asked for memory and waits for it.
     pub(in crate::server) fn is_asked_by(&self, id: TenantId) -> bool {
         self.claims.is_asked_by(id)
     }
 
-    /// The preemptor has closed the control device of a tenant whose process has ended.
+    /// Notes that the preemptor has closed the control device of a tenant whose process has ended.
     pub(in crate::server) fn let_go(&mut self, id: TenantId) {
         self.store.departed.let_go(id);
     }
 
-    /// How many bytes there are too few for one that comes and needs so much.
+    /// Bytes that are missing for a newcomer with this need.
     pub(in crate::server) fn lacking(&self, tenants: &Tenants, need: Need) -> u64 {
         let claimed: u64 = self.claims.queue.iter().map(Claim::bytes).sum();
         let free = self.store.grantable(tenants, None).saturating_sub(claimed);
@@ -152,80 +153,80 @@ impl Memory {
         tenants.reservations().lacking(need).saturating_sub(free.min(left))
     }
 
-    /// Why one that needs so much would wait for ever, if it would.
+    /// The reason why a newcomer with this need would wait for ever, if it would.
     pub(in crate::server) fn never_has(&self, tenants: &Tenants, need: Need) -> Option<String> {
         self.store.never_has(tenants, need)
     }
 
-    /// What the programs of this guest can have at most together, in bytes.
+    /// The most that the programs of this guest can have together, in bytes.
     pub(in crate::server) fn most_of(&self, guest: Option<u32>) -> u64 {
         self.store.most_of(guest)
     }
 
-    /// Every line of the ledger, by what the tenants have last said; and what the driver says now.
+    /// Every line of the ledger, according to the tenants' last reports, and the driver's current reading.
     pub(in crate::server) fn lines(&self) -> (Lines, Reading) {
         self.claims.lines(&self.store)
     }
 
-    /// The first tenant is about to come.
+    /// Resets the ledger before the first tenant comes.
     pub(in crate::server) fn nobody_is_here(&mut self) {
         self.claims.nobody_is_here(&self.store);
     }
 }
 
 impl Handle<'_> {
-    /// A tenant asks for so much more at this address. The rest is waiting for frames.
+    /// Handles a tenant's request for `bytes` more at this address. Once accepted, the request only waits for frames.
     pub(in crate::server) fn allocate(&mut self, id: TenantId, at: u64, bytes: u64) -> Result<(), String> {
         self.claims.allocate(&mut self.ground, id, at, bytes)
     }
 
-    /// A tenant asks for memory beside the arena.
+    /// Queues a tenant's request for memory beside the arena.
     pub(in crate::server) fn make_room(&mut self, tenant: TenantId, request: &Request) {
         self.claims.make_room(tenant, request);
     }
 
-    /// What each says. With many tenants this takes a while: it is for what happens rarely.
+    /// Reads how much unmanaged memory each tenant reports. This is slow with many tenants, so only rare events use it.
     pub(in crate::server) fn hear_of_all_unmanaged(&mut self) {
         self.claims.hear_of_all_unmanaged(&mut self.ground);
     }
 
-    /// A tenant no longer needs so much of what it has leased.
+    /// Takes back `bytes` of a tenant's lease that it no longer needs.
     pub(in crate::server) fn unlease(&mut self, id: TenantId, bytes: u64) -> Result<(), String> {
         self.claims.unlease(&mut self.ground, id, bytes)
     }
 
-    /// A tenant has made the context for which it has asked for room, or could not.
+    /// Notes that a tenant has made the context for which it asked for room, or has failed to.
     pub(in crate::server) fn context_made(&mut self, id: TenantId, made: bool) {
         self.claims.context_made(&mut self.ground, id, made);
     }
 
-    /// One of a tenant's contexts is no more.
+    /// Notes that one of a tenant's contexts is gone.
     pub(in crate::server) fn context_gone(&mut self, id: TenantId) {
         self.claims.context_gone(id);
     }
 
-    /// What all tenants have, and what they have asked for.
+    /// Bytes that all tenants have, and that they have asked for.
     pub(in crate::server) fn wanted_bytes(&self) -> u64 {
         self.claims.wanted_bytes(&self.ground)
     }
 
-    /// One that is told to leave the GPU cannot as long as it waits for memory, and others may wait for its: it is to ask again
-    /// when it has the GPU to itself.
+    /// Drops the claims of a tenant that is told to leave the GPU. It cannot leave while it waits for memory, and others may wait
+    /// for its memory: it asks again when it has the GPU to itself.
     pub(in crate::server) fn turn_away(&mut self, id: TenantId) {
         self.claims.turn_away(&mut self.ground, id);
     }
 
-    /// A tenant's connection has ended: it gets nothing any more.
+    /// Drops the claims of a tenant whose connection has ended.
     pub(in crate::server) fn drop_claims(&mut self, id: TenantId) {
         self.claims.drop_claims(&mut self.ground, self.residency, id);
     }
 
-    /// A tenant asks for the frames behind extents that it has mapped.
+    /// Sends a tenant the frames behind extents that it has mapped.
     pub(in crate::server) fn give_frames(&mut self, id: TenantId, extents: Vec<ExtentId>) -> Result<(), String> {
         self.ground.give_frames(id, extents)
     }
 
-    /// A tenant wants to have a row of its extents in a piece of its own.
+    /// Starts to consolidate a row of a tenant's extents into one piece of its own.
     pub(in crate::server) fn consolidate(
         &mut self,
         id: TenantId,
@@ -236,63 +237,63 @@ impl Handle<'_> {
         self.ground.consolidate(id, at, bytes, piece)
     }
 
-    /// A tenant's work goes on: what is to become one piece cannot.
+    /// Gives up consolidating because the tenant's work goes on.
     pub(in crate::server) fn give_up_consolidating(&mut self, id: TenantId) {
         self.ground.give_up_consolidating(id);
     }
 
-    /// A tenant was told something for which it has not got the frames.
+    /// Notes that the frames for a batch did not reach the tenant.
     pub(in crate::server) fn undelivered(&mut self, id: TenantId, batch: u32) -> Result<(), String> {
         self.ground.undelivered(id, batch)
     }
 
-    /// Sends frames again whose time has come.
+    /// Sends frames again that are due for another try.
     pub(in crate::server) fn deliver_again(&mut self, id: TenantId) {
         self.ground.deliver_again(id);
     }
 
-    /// Makes all of a tenant go that can move. It is off the GPU.
+    /// Evicts all movable memory of a tenant that is off the GPU.
     pub(in crate::server) fn evict_all(&mut self, id: TenantId) -> Evicted {
         self.residency.evict_all(&mut self.ground, id)
     }
 
-    /// The tenant has freed parts of extents that it goes on using.
+    /// Notes that the tenant has freed parts of extents that it goes on using.
     pub(in crate::server) fn spare(&mut self, id: TenantId, ranges: &[(u64, u64)]) -> Result<(), String> {
         self.ground.spare(id, ranges)
     }
 
-    /// The tenant uses what was spare.
+    /// Notes that the tenant uses a spare range again.
     pub(in crate::server) fn reuse(&mut self, id: TenantId, at: u64, bytes: u64) -> Result<(), String> {
         self.ground.reuse(id, at, bytes)
     }
 
-    /// The tenant has unmapped these and let go of them.
+    /// Frees extents that the tenant has unmapped and released.
     pub(in crate::server) fn free(&mut self, id: TenantId, extents: &[ExtentId]) -> Result<(), String> {
         self.residency.free(&mut self.ground, id, extents)
     }
 
-    /// A tenant is about to let others reach these extents, of its own or of another's.
+    /// Makes extents immovable, of this tenant or of another one, because the tenant is about to let others reach them.
     pub(in crate::server) fn make_immovable(&mut self, id: TenantId, extents: &[ExtentId]) {
         self.claims.make_immovable(&mut self.ground, id, extents);
     }
 
-    /// Lets tenants know how much each may have, if that has changed.
+    /// Tells each tenant how much it may have, if that has changed.
     pub(in crate::server) fn show_offers(&mut self) {
         self.claims.show_offers(&mut self.ground);
     }
 
-    /// Lets one know.
+    /// Tells one tenant how much it may have.
     pub(in crate::server) fn show_offer(&self, id: TenantId) {
         self.claims.show_offer(&self.ground, id);
     }
 
-    /// What is shown to one that has just come, of this guest's if it is one's.
+    /// The offer shown to a tenant that has just come, for this guest if it is a guest's.
     pub(in crate::server) fn first_offer(&self, guest: Option<u32>) -> (u64, u64) {
         self.claims.first_offer(&self.ground, guest)
     }
 
-    /// Brings a tenant's memory in that is off the GPU, because a user wants so, as far as the headroom stays free and nobody has to
-    /// go. To be asked for until it says that no more comes.
+    /// Prefetches, at a user's request, the memory of a tenant that is off the GPU. The headroom stays free, and no other tenant is
+    /// evicted. The caller repeats the call until no more memory comes.
     pub(in crate::server) fn fetch(&mut self, id: TenantId) -> Fetched {
         let is_claimed = self.is_claimed();
         self.residency.fetch(&mut self.ground, is_claimed, id)
@@ -306,53 +307,55 @@ impl Handle<'_> {
         self.residency.batch_failed(&mut self.ground, id, batch, code)
     }
 
-    /// Whether memory comes in for a tenant.
+    /// True if memory is coming in for a tenant.
     pub(in crate::server) fn brings_in(&self, id: TenantId) -> bool {
         self.residency.brings_in(&self.ground, id)
     }
 
-    /// That is over, or given up.
+    /// Ends a swap-in that is complete or given up.
     pub(in crate::server) fn end_swap_in(&mut self, id: TenantId) {
         self.residency.end_swap_in(&mut self.ground, id);
     }
 
-    /// What is shown to one that comes later, or never.
+    /// The offer shown to a tenant that comes later, if it ever does.
     pub(in crate::server) fn offer_of_later(&self, guest: Option<u32>) -> u64 {
         self.ground.offer_of_later(guest)
     }
 
-    /// A tenant lets others open an allocation of its.
+    /// Exports an allocation of a tenant, so that others can open it.
     pub(in crate::server) fn export(&mut self, id: TenantId, at: u64, bytes: u64) {
         self.ground.export(id, at, bytes);
     }
 
-    /// It has freed that allocation.
+    /// Withdraws the export of an allocation that the tenant has freed.
     pub(in crate::server) fn unexport(&mut self, id: TenantId, at: u64) {
         self.ground.unexport(id, at);
     }
 
-    /// A tenant lets others open an event of its.
+    /// Exports an event of a tenant, so that others can open it.
     pub(in crate::server) fn export_event(&mut self, id: TenantId, handle: [u8; IPC_HANDLE]) {
         self.ground.export_event(id, handle);
     }
 
-    /// A tenant is about to open an event. Says with whom it is to be scheduled as one first; that one has its answer.
+    /// Handles a tenant that is about to open an event. Returns the tenant with which it must first be scheduled as one; otherwise
+    /// the tenant gets its answer at once.
     pub(in crate::server) fn open_event(&mut self, id: TenantId, handle: [u8; IPC_HANDLE]) -> Option<TenantId> {
         self.ground.open_event(id, handle)
     }
 
-    /// A tenant lets others import memory of its by descriptors, which its process owns.
+    /// Notes that a tenant lets others import its memory by descriptors that its process owns.
     pub(in crate::server) fn export_descriptors(&mut self, id: TenantId, process: ProcessId) {
         self.ground.export_descriptors(id, process);
     }
 
-    /// A tenant is about to import memory by a descriptor that another process owns. Says with whom it is to be scheduled as one; it is
-    /// answered in any case, at once: it asks from outside of the gate, as the other one may keep the GPU until it has written there.
+    /// Handles a tenant that is about to import memory by a descriptor that another process owns. Returns the tenant with which it
+    /// must be scheduled as one. The importing tenant is answered at once in any case: it asks from outside the gate, because the
+    /// other tenant may keep the GPU until it has written there.
     pub(in crate::server) fn import_descriptor(&self, id: TenantId, owner: ProcessId) -> Option<TenantId> {
         self.ground.import_descriptor(id, owner)
     }
 
-    /// A tenant wants to open memory that another one has exported.
+    /// Attaches a tenant to memory that another one has exported.
     pub(in crate::server) fn attach(
         &mut self,
         id: TenantId,
@@ -363,23 +366,23 @@ impl Handle<'_> {
         self.ground.attach(id, exporter, key, at)
     }
 
-    /// From here on what a tenant has may be written by those that it runs with.
+    /// Notes that tenants which run with this one may write to its memory from now on.
     pub(in crate::server) fn may_be_written(&mut self, id: TenantId) {
         self.ground.may_be_written(id);
     }
 
-    /// A tenant that is off the GPU does not answer: from now on its memory leaves without being unmapped there.
+    /// Takes the memory of an unresponsive tenant that is off the GPU: from now on it leaves without being unmapped there.
     pub(in crate::server) fn take(&mut self, id: TenantId) {
         self.residency.take(&mut self.ground, id);
     }
 
-    /// A tenant answers again, and can change mappings, or is let in: it unmaps what it was left with, but for what is on its way back
-    /// there.
+    /// Ends the taking of a tenant that answers again and can change mappings, or that is let in. The tenant unmaps the memory it
+    /// was left with, except for memory on its way back there.
     pub(in crate::server) fn untake(&mut self, id: TenantId) {
         self.residency.untake(&mut self.ground, id);
     }
 
-    /// Hears what the threads report.
+    /// Handles the reports of the threads.
     pub(in crate::server) fn hear(&mut self) {
         while let Some(ended) = self.ground.store.transfer.next_ended() {
             self.residency.job_ended(&mut self.ground, ended);
@@ -400,7 +403,7 @@ impl Handle<'_> {
         self.ground.store.host.hear();
     }
 
-    /// What only time brings.
+    /// Does the work that only the passage of time makes due.
     pub(in crate::server) fn timers(&mut self) {
         let store = &mut *self.ground.store;
         for gone in store.departed.end_quarantine(&mut store.frames) {
@@ -409,8 +412,8 @@ impl Handle<'_> {
         self.claims.unsqueeze(&mut self.ground);
     }
 
-    /// Serves claims as far as possible, then who is swapped in: whoever claims anything has the baton, and is waited for before it
-    /// can be taken away.
+    /// Serves claims as far as possible, then the unit that is swapped in. A tenant with a claim has the baton, and the coordinator
+    /// waits for that tenant before it can take the baton away.
     pub(in crate::server) fn serve(&mut self) {
         while let Some(claim) = self.claims.queue.pop_front() {
             let progress = match claim {
@@ -428,12 +431,12 @@ impl Handle<'_> {
         self.residency.serve_swap_in(&mut self.ground);
     }
 
-    /// Whether somebody waits for memory.
+    /// True if any tenant waits for memory.
     pub(in crate::server) fn is_claimed(&self) -> bool {
         !self.claims.queue.is_empty() || self.residency.swap_in.is_some()
     }
 
-    /// While nobody has a claim. In `haste`, whoever has the GPU must not feel anything of it.
+    /// Works ahead of need while there is no claim. In `haste`, the tenant that has the GPU must not notice anything of this work.
     pub(in crate::server) fn work_ahead(&mut self, haste: bool) {
         if self.is_claimed() {
             return;
@@ -451,8 +454,8 @@ impl Handle<'_> {
         }
     }
 
-    /// A process has ended: all that it had and shares with nobody comes back. If work of its may have been on the GPU then, not
-    /// before nothing is left of it.
+    /// Takes back all memory of a process that has ended, except memory that it shares with others. If its work may still have been
+    /// on the GPU, the memory comes back only when none of that work is left.
     pub(in crate::server) fn depart(&mut self, id: TenantId, extents: Extents, remains: Option<Remains>) {
         self.claims.leases.remove(id);
         self.residency.depart(&mut self.ground, id, extents, remains);

@@ -1,7 +1,9 @@
-//! Memory is cut into the sizes at hand. What one has mapped that does not answer can be had only as it is ([`super::take`]): if there is
-//! not enough else, what an allocation asks for, and what comes back from the host, is cut into such pieces.
+//! Memory is cut into the sizes at hand. Frames that an unresponsive tenant has mapped can be used only as they are
+//! ([`super::take`]). If there is not enough other memory, allocations and memory that comes back from the host are cut into such
+//! pieces.
 //!
-//! So many extents of each class are then to come **as they are**: they wait for such frames, and leave all else to the others.
+//! A number of extents of each class then come **as they are**: they wait for such frames, and leave all other frames to the other
+//! extents.
 
 use std::collections::HashMap;
 
@@ -15,29 +17,29 @@ use baton_books::extents::{Extent, ExtentState};
 use baton_books::sizes::{AtHand, PerClass, bytes_of, count};
 use baton_policy::arbiter::TenantId;
 
-/// What came of cutting what a tenant lacks.
+/// Result of cutting a tenant's missing memory.
 pub(super) enum Fitted {
-    /// There is no need, or it cannot be done now, or is of no use.
+    /// A cut is unnecessary, impossible now, or useless.
     Not,
-    /// So many extents of each class are to come as they are.
+    /// The number of extents of each class that come as they are.
     AsItIs(PerClass),
-    /// These are here, and have to leave before.
+    /// These extents are on the GPU and have to leave first.
     Leaves(Vec<ExtentId>),
 }
 
 impl Residency {
-    /// Cuts what a tenant lacks into the sizes at hand, if it cannot have it as it is cut. If that is not enough and some of the rest
-    /// `may_leave`, that is cut too.
+    /// Cuts a tenant's missing memory into the sizes at hand, if it cannot come with its current cut. If that is not enough and
+    /// some of the rest `may_leave`, that is cut too.
     pub(super) fn fit(&mut self, ground: &mut Ground<'_>, id: TenantId, may_leave: bool) -> Fitted {
         let is_quiet = |tenant: &Tenant| {
             let is_still = tenant.memory.scan.is_none() && tenant.extents().counts().leaving == PerClass::default();
             is_still && tenant.connection.is_open() && !tenant.memory.is_taken()
         };
-        // Else frames can be exchanged.
+        // Otherwise frames can be exchanged.
         if !ground.tenants.index().is_any_had_as_it_is(id) || !ground.is_off_the_gpu(id) || self.brings_in(ground, id) {
             return Fitted::Not;
         }
-        // Not for want of what comes anyway.
+        // No extent leaves for memory that comes anyway.
         let may_leave = may_leave && !ground.is_anything_coming() && !ground.is_anybody_corunning();
         let Some(tenant) = ground.tenants.get(id).filter(|tenant| is_quiet(tenant)) else { return Fitted::Not };
         let away = tenant.extents().iter().filter(|(_, extent)| extent.state() == ExtentState::Host);
@@ -65,7 +67,7 @@ impl Residency {
         Fitted::AsItIs(as_it_is)
     }
 
-    /// Has extents of a tenant leave that comes in, so that they can be cut. Says whether some are on their way out.
+    /// Makes extents of an arriving tenant leave, so that they can be cut. Returns true if some are on their way out.
     pub(super) fn leaves_first(
         &mut self,
         ground: &mut Ground<'_>,
@@ -85,7 +87,7 @@ impl Residency {
         !left.is_empty()
     }
 
-    /// The sizes in which so much can be had that a tenant asks for, and how many of each as they are.
+    /// The sizes in which a tenant can have the memory that it asks for, and the number of each that come as they are.
     pub(super) fn sizes_at_hand(
         &mut self,
         ground: &mut Ground<'_>,
@@ -107,8 +109,8 @@ impl Residency {
         })
     }
 
-    /// What a tenant could have if it needs memory. Rather too little: of what others are about to do nothing is expected but that
-    /// memory leaves.
+    /// The memory that a tenant could get if it needs some. The estimate is low: of the others' pending work it counts only memory
+    /// that leaves.
     fn at_hand(&self, ground: &Ground<'_>, id: TenantId) -> AtHand {
         let (arena, owner) = (&ground.store.frames.arena(), ground.owner_of(id));
         let (mut as_it_is, held) = arena.free_but_held(owner);

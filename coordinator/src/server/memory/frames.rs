@@ -1,6 +1,6 @@
 //! Frames: free ones, new ones, and dirty ones that are overwritten before another owner gets them.
 //!
-//! [`Frames`] owns the arena's books and the GPU's memory behind them. A frame that its tenant has left stays as it is for as long as
+//! [`Frames`] owns the arena's books and the GPU's memory behind them. A frame that its tenant has left stays unchanged while
 //! anything still reads it.
 
 use std::collections::{HashMap, HashSet};
@@ -17,15 +17,15 @@ use crate::server::tenants::peer::Sent;
 use baton_books::arena::{Arena, FrameId, Keepsake, Owner};
 use baton_books::sizes::PerClass;
 
-/// Free frames are overwritten ahead of need in jobs of about so much.
+/// Approximate size of the jobs that overwrite free frames ahead of need.
 pub(super) const SCRUB_BYTES: u64 = 512 << 20;
 
-/// What came of looking for a frame.
+/// Result of the search for a frame.
 pub(super) enum Found {
     Frame(FrameId),
-    /// One is being overwritten and will do.
+    /// A suitable frame is being overwritten.
     Soon,
-    /// Others have to go first.
+    /// Others have to leave first.
     None,
 }
 
@@ -50,22 +50,23 @@ pub(super) struct Frames {
     filler: Mover,
     filled: Receiver<Finished>,
     scrubs: HashMap<JobId, Scrub>,
-    /// What frames are overwritten with.
+    /// The byte that frames are overwritten with.
     fill: u8,
-    /// Whether frames that were overwritten hold something else than zeros.
+    /// True if overwritten frames hold something other than zeros.
     is_poisoned: bool,
-    /// Whether a tenant may find its contents in a frame that it has left.
+    /// True if a tenant may find its contents again in a frame that it has left.
     keeps: bool,
-    /// Frames that are read, by how many readers.
+    /// Frames that are being read, with the number of their readers.
     read: HashMap<FrameId, usize>,
-    /// Those of them that their tenants no longer have: they are free when nobody reads them any more.
+    /// Frames being read that their tenants no longer have. They become free when the last reader ends.
     released: Vec<FrameId>,
-    /// Frames of which somebody else than their tenants may have mappings.
+    /// Frames that others than their tenants may have mapped.
     reachable: HashSet<FrameId>,
 }
 
 impl Frames {
-    /// An arena of so many bytes, none of which are made yet. Frames are overwritten with `poison` instead of zeros, if there is any.
+    /// Creates an arena of `bytes` bytes, without any frame yet. Frames are overwritten with `poison` instead of zeros, if it is
+    /// given.
     pub(super) fn new(gpu: Gpu, bytes: u64, poison: Option<u8>, keep: bool, waker: &Waker) -> Result<Self, GpuError> {
         let (reports, filled) = channel();
         Ok(Self {
@@ -84,27 +85,27 @@ impl Frames {
         })
     }
 
-    /// The GPU that they are of.
+    /// The GPU that the frames belong to.
     pub(super) fn gpu(&self) -> &Gpu {
         &self.gpu
     }
 
-    /// The books.
+    /// The arena's books.
     pub(super) fn arena(&self) -> &Arena {
         &self.arena
     }
 
-    /// Whether the arena is smaller than the user wanted.
+    /// True if the arena is smaller than the user wanted.
     pub(super) fn is_squeezed(&self) -> bool {
         self.arena.capacity() < self.arena.configured()
     }
 
-    /// From here on the arena may have so many bytes.
+    /// Sets the number of bytes that the arena may have from now on.
     pub(super) fn set_capacity(&mut self, bytes: u64) {
         self.arena.set_capacity(bytes);
     }
 
-    /// Whether frames that were overwritten hold something else than zeros, so that whoever relies on zeros shows.
+    /// True if overwritten frames hold something other than zeros, which exposes programs that rely on zeros.
     pub(super) fn is_poisoned(&self) -> bool {
         self.is_poisoned
     }
@@ -114,12 +115,12 @@ impl Frames {
         self.made.get(frame.0 as usize)?.as_ref()
     }
 
-    /// What a frame is sent by.
+    /// The descriptor by which a frame is sent.
     pub(super) fn descriptor(&self, frame: FrameId) -> Option<Sent> {
         self.memory(frame).map(|memory| Sent::clone(&memory.descriptor))
     }
 
-    /// Hears which frames were overwritten.
+    /// Takes the reports about frames that were overwritten.
     pub(super) fn hear(&mut self) -> Vec<Scrubbed> {
         let mut scrubbed = Vec::new();
         while let Ok(Finished { lane, job, time, result }) = self.filled.try_recv() {
@@ -129,7 +130,7 @@ impl Frames {
                 Ok(()) => scrubbed.push(Scrubbed { bytes, time }),
                 Err(error) => {
                     log::error!("a copy failed ({lane:?}): {error}");
-                    // They must not be lent as they are.
+                    // These frames must not be lent as they are.
                     for frame in frames {
                         if let Some(frame) = self.arena.withdraw(frame) {
                             self.unmake(frame);
@@ -141,57 +142,58 @@ impl Frames {
         scrubbed
     }
 
-    /// Whether any are being overwritten.
+    /// True if any frames are being overwritten.
     pub(super) fn is_scrubbing(&self) -> bool {
         !self.scrubs.is_empty()
     }
 
-    /// A free frame of this class.
+    /// Takes a free frame of this class.
     pub(super) fn take(&mut self, class: SizeClass, clean: bool, owner: Owner) -> Option<FrameId> {
         self.arena.take(class, clean, owner)
     }
 
-    /// A free frame of this class that a tenant has mapped which does not answer.
+    /// Takes a free frame of this class that an unresponsive tenant still has mapped.
     pub(super) fn take_held(&mut self, class: SizeClass, clean: bool, owner: Owner) -> Option<FrameId> {
         self.arena.take_held(class, clean, owner)
     }
 
-    /// The frame that its tenant has left last, if nobody else has needed it since.
+    /// Takes the frame that its tenant left last, if no other tenant has needed it since.
     pub(super) fn take_kept(&mut self, frame: FrameId, keepsake: Keepsake) -> bool {
         self.arena.take_kept(frame, keepsake)
     }
 
-    /// This frame, if it is free.
+    /// Takes this frame, if it is free.
     pub(super) fn take_this(&mut self, frame: FrameId) -> bool {
         self.arena.take_this(frame)
     }
 
-    /// A frame that was taken is not needed after all.
+    /// Gives back a frame that is not needed after all.
     pub(super) fn give_back(&mut self, frame: FrameId) {
         self.arena.give_back(frame);
     }
 
-    /// Its tenant no longer wants back what it has left there.
+    /// Drops a keepsake: the tenant no longer wants its contents of this frame back.
     pub(super) fn let_go(&mut self, frame: FrameId, keepsake: Keepsake) {
         self.arena.let_go(frame, keepsake);
     }
 
-    /// A tenant that does not answer still has it mapped.
+    /// Holds a frame that an unresponsive tenant still has mapped.
     pub(super) fn hold(&mut self, frame: FrameId) {
         self.arena.hold(frame);
     }
 
-    /// It no longer has.
+    /// Ends the hold: the tenant no longer has the frame mapped.
     pub(super) fn unhold(&mut self, frame: FrameId) {
         self.arena.unhold(frame);
     }
 
-    /// From here on somebody else than its tenants may have it mapped, also when they have left it.
+    /// Marks a frame that others than its tenants may have mapped from now on, even after its tenants have left it.
     pub(super) fn make_reachable(&mut self, frame: FrameId) {
         self.reachable.insert(frame);
     }
 
-    /// A frame of this class: a free one, or a new one, if need be in exchange for free ones of other classes or that were others'.
+    /// Finds a frame of this class: a free one, or a new one. If necessary, the new one replaces free frames of other classes or of
+    /// other owners.
     pub(super) fn find(&mut self, class: SizeClass, clean: bool, owner: Owner, soon: &mut PerClass) -> Found {
         if let Some(frame) = self.arena.take(class, clean, owner) {
             return Found::Frame(frame);
@@ -211,14 +213,14 @@ impl Frames {
                             self.arena.belongs_to(frame, owner);
                             return Found::Frame(frame);
                         }
-                        // The driver does not promise what is in it.
+                        // The driver makes no promise about its contents.
                         self.arena.give_back(frame);
                         self.scrub(wanted, class.bytes());
                         *promised += 1;
                         return Found::Soon;
                     }
                     Err(error) => {
-                        // Contexts and code beside the arena have taken what was to be its memory.
+                        // Contexts and code beside the arena have taken memory that was meant for it.
                         log::warn!("the arena is smaller for now: {error}");
                         self.arena.set_capacity(self.arena.bytes().all());
                     }
@@ -233,7 +235,7 @@ impl Frames {
         }
     }
 
-    /// Makes a free frame of this class, in exchange for free ones of classes of which there are more than wanted.
+    /// Makes a free frame of this class in exchange for free ones of classes that have more than wanted.
     pub(super) fn make_in_exchange(&mut self, class: SizeClass, wanted: &PerClass) -> bool {
         while !self.arena.fits(class) {
             let spare = |other: &SizeClass| self.arena.free(*other) > wanted[other.index()];
@@ -247,7 +249,7 @@ impl Frames {
     /// Makes a free frame of this class.
     pub(super) fn make(&mut self, class: SizeClass) -> bool {
         let Ok(memory) = self.gpu.make(class.bytes()) else { return false };
-        // The driver does not promise what is in it.
+        // The driver makes no promise about its contents.
         let frame = self.enter(class, memory);
         self.arena.give_back(frame);
         true
@@ -277,7 +279,7 @@ impl Frames {
         }
     }
 
-    /// Starts to overwrite dirty frames, of one class for an owner, or any. Says whether there was one.
+    /// Starts to overwrite dirty frames, of one class for an owner, or any. Returns true if there was one.
     pub(super) fn scrub(&mut self, wanted: Option<(SizeClass, Owner)>, most: u64) -> bool {
         let (mut frames, mut bytes) = (Vec::new(), 0);
         while bytes < most
@@ -289,13 +291,13 @@ impl Frames {
         self.overwrite(frames)
     }
 
-    /// The same with one that was kept, for somebody who needs a clean one.
+    /// Starts to overwrite a kept frame, for an owner that needs a clean one.
     pub(super) fn scrub_kept(&mut self, class: SizeClass, owner: Owner) -> bool {
         let frame = self.arena.scrub_kept(class, owner);
         self.overwrite(frame.into_iter().collect())
     }
 
-    /// The same with one that somebody has mapped whose it is no more.
+    /// Starts to overwrite a held frame, which its former tenant still has mapped.
     pub(super) fn scrub_held(&mut self, class: SizeClass, owner: Owner) -> bool {
         let frame = self.arena.scrub_held(class, owner);
         self.overwrite(frame.into_iter().collect())
@@ -313,20 +315,20 @@ impl Frames {
             }
             bytes += size;
         }
-        // SAFETY: the books say that these frames are nobody's until the job's end.
+        // SAFETY: the books say that these frames belong to no tenant until the job's end.
         let job = unsafe { self.filler.submit(Lane::Fill, pieces) };
         self.scrubs.insert(job, Scrub { frames, bytes });
         true
     }
 
-    /// These frames are read until [`Self::end_reading`], whatever becomes of their tenant.
+    /// Marks frames as being read until [`Self::end_reading`], whatever becomes of their tenant.
     pub(super) fn begin_reading(&mut self, frames: &[FrameId]) {
         for frame in frames {
             *self.read.entry(*frame).or_default() += 1;
         }
     }
 
-    /// That is over.
+    /// Ends a read that [`Self::begin_reading`] began.
     pub(super) fn end_reading(&mut self, frames: &[FrameId]) {
         for frame in frames {
             let left = self.read.entry(*frame).or_insert(1);
@@ -341,7 +343,7 @@ impl Frames {
         }
     }
 
-    /// A frame that its tenant no longer has. One that is being read is free when that is over.
+    /// Frees a frame that its tenant no longer has. A frame that is being read becomes free when the read ends.
     pub(super) fn release(&mut self, frame: FrameId) {
         if self.read.contains_key(&frame) {
             self.released.push(frame);
@@ -350,7 +352,7 @@ impl Frames {
         }
     }
 
-    /// A frame whose contents its tenant may want back. None if that cannot be.
+    /// Keeps a frame whose contents its tenant may want back. Returns None and releases the frame if that is impossible.
     pub(super) fn keep(&mut self, frame: FrameId) -> Option<Keepsake> {
         let can_be = self.keeps && !self.is_in_use(frame);
         if !can_be {
@@ -359,7 +361,7 @@ impl Frames {
         can_be.then(|| self.arena.keep(frame))
     }
 
-    /// A frame that its tenant has left, and a scan has found to hold zeros only: the next one need not write them again.
+    /// Releases a frame that a scan has found to hold only zeros. Its next owner does not have to write them again.
     pub(super) fn release_zeros(&mut self, frame: FrameId) {
         // Clean ones are poisoned.
         if self.is_poisoned || self.is_in_use(frame) {
@@ -368,12 +370,12 @@ impl Frames {
         self.arena.give_back_zeros(frame);
     }
 
-    /// Whether others may still read a frame, or write to it.
+    /// True if others may still read a frame, or write to it.
     fn is_in_use(&self, frame: FrameId) -> bool {
         self.read.contains_key(&frame) || self.reachable.contains(&frame)
     }
 
-    /// A frame is nobody's any more.
+    /// Frees a frame that no longer belongs to any tenant.
     fn free(&mut self, frame: FrameId) {
         if self.reachable.remove(&frame) {
             self.arena.remove_lent(frame);

@@ -10,7 +10,7 @@ use baton_books::extents::{ExtentState, Extents};
 use baton_policy::arbiter::TenantId;
 
 impl Ground<'_> {
-    /// The tenant has freed parts of extents that it goes on using.
+    /// Notes that the tenant has freed parts of extents that it goes on using.
     pub(super) fn spare(&mut self, id: TenantId, ranges: &[(u64, u64)]) -> Result<(), String> {
         if let Some(tenant) = self.tenants.unindexed(id) {
             tenant.memory.may_compact_again();
@@ -22,7 +22,7 @@ impl Ground<'_> {
         }
     }
 
-    /// The tenant uses what was spare.
+    /// Notes that the tenant uses a spare range again.
     pub(super) fn reuse(&mut self, id: TenantId, at: u64, bytes: u64) -> Result<(), String> {
         let Some(mut own) = self.tenants.extents(id) else { return Ok(()) };
         if own.set_spare(at, bytes, false) {
@@ -34,7 +34,7 @@ impl Ground<'_> {
 }
 
 impl Residency {
-    /// The tenant has unmapped these and let go of them.
+    /// Frees extents that the tenant has unmapped and released.
     pub(super) fn free(&mut self, ground: &mut Ground<'_>, id: TenantId, extents: &[ExtentId]) -> Result<(), String> {
         if let Some(tenant) = ground.tenants.unindexed(id) {
             tenant.memory.may_compact_again();
@@ -55,7 +55,7 @@ impl Residency {
                 ground.is_whole_again(id);
             }
             if matches!(freed.state(), ExtentState::Leaving { .. }) {
-                // It was taken, and is still being copied.
+                // The extent was taken, and is still being copied.
                 ground.store.departed.add_orphan((id, *extent), freed);
                 continue;
             }
@@ -70,8 +70,8 @@ impl Residency {
         Ok(())
     }
 
-    /// A process has ended: all that it had and shares with nobody comes back. If work of its may have been on the GPU then, not before nothing is left of
-    /// it.
+    /// Takes back all memory of a process that has ended, except memory that it shares with others. If its work may still have been
+    /// on the GPU, the memory comes back only when none of that work is left.
     pub(super) fn depart(&mut self, ground: &mut Ground<'_>, id: TenantId, extents: Extents, remains: Option<Remains>) {
         ground.store.sharing.forget_exports(id);
         if remains.as_ref().is_some_and(Remains::is_any) {

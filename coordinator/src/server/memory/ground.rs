@@ -1,7 +1,7 @@
-//! The ground floor: the owners of memory itself, and what else is needed to manage it.
+//! The ground floor: the owners of memory itself, and everything else needed to manage it.
 //!
-//! What stands above, [`Residency`](super::residency::Residency) and [`Claims`](super::claims::Claims), is passed a [`Ground`]. Nothing here
-//! knows of either.
+//! The layers above, [`Residency`](super::residency::Residency) and [`Claims`](super::claims::Claims), are passed a [`Ground`]. No
+//! code here knows of either.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::SeqCst;
@@ -29,7 +29,7 @@ use baton_books::sharing::Sharing;
 use baton_policy::arbiter::TenantId;
 use baton_policy::scheduler::Scheduler;
 
-/// How memory is managed.
+/// The rules by which memory is managed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rules {
     pub(super) headroom: u64,
@@ -47,23 +47,23 @@ pub(super) struct Store {
     pub(super) transfer: Transfer,
     pub(super) departed: Departed,
     pub(super) scans: Scans,
-    /// What tenants have of each other's.
+    /// Memory that tenants share with each other.
     pub(super) sharing: Sharing<TenantId>,
     pub(super) events: VecDeque<MemoryEvent>,
 }
 
-/// Memory itself, and what else is needed to manage it.
+/// Memory itself, and everything else needed to manage it.
 pub(super) struct Ground<'a> {
     pub(super) store: &'a mut Store,
     pub(super) tenants: &'a mut Tenants,
-    /// Only to be asked.
+    /// Read only.
     pub(super) arbiter: &'a Scheduler,
     pub(super) recorder: &'a mut Recorder,
     pub(super) costs: &'a mut CostModel,
 }
 
 impl Ground<'_> {
-    /// How much of a tenant's memory that can move is on the GPU, in bytes.
+    /// Bytes of a tenant's movable memory that are on the GPU.
     pub(super) fn resident_bytes(&self, id: TenantId) -> u64 {
         let resident = |tenant: &Tenant| {
             let counts = tenant.extents().counts();
@@ -72,7 +72,7 @@ impl Ground<'_> {
         self.tenants.get(id).map_or(0, resident)
     }
 
-    /// The copy for an extent that its tenant no longer has is over.
+    /// Releases an extent that its tenant no longer has, once its copy is over.
     pub(super) fn release_orphan(&mut self, tenant: TenantId, extent: ExtentId) {
         if let Some((frame, runs)) = self.store.departed.take_orphan(tenant, extent) {
             if let Some(frame) = frame {
@@ -82,14 +82,14 @@ impl Ground<'_> {
         }
     }
 
-    /// A resident extent loses its place in the pool.
+    /// Frees a resident extent's place in the pool.
     pub(super) fn give_up_room(&mut self, id: TenantId, extent: ExtentId) {
         let runs = self.tenants.extents(id).and_then(|mut extents| extents.give_up_backing(extent));
         self.store.host.give_back(runs.unwrap_or_default());
     }
 
-    /// Room in the pool. If there is none, what is in the arena too loses its place there: first what the arriving
-    /// tenant has, because it is about to write to it; of each tenant's first what saves the least.
+    /// Takes room in the pool. If there is none, extents that are also in the arena lose their place in the pool: first the
+    /// arriving tenant's, because it is about to write to them, and within each tenant those that save the least.
     pub(super) fn room_in_pool(
         &mut self,
         bytes: u64,
@@ -122,7 +122,7 @@ impl Ground<'_> {
         None
     }
 
-    /// If nothing of others is mapped in a tenant any more that answers, it may go on without us, and with us.
+    /// Lets a responsive tenant that has none of others' frames mapped any more go on, with or without the coordinator.
     pub(super) fn is_whole_again(&mut self, id: TenantId) {
         if let Some(tenant) = self.tenants.get(id)
             && !tenant.memory.is_taken()
@@ -133,7 +133,7 @@ impl Ground<'_> {
         }
     }
 
-    /// Who may have the frames that a tenant has had.
+    /// The owner that may reuse a tenant's frames.
     pub(super) fn owner_of(&self, id: TenantId) -> Owner {
         match self.store.rules.isolation {
             Isolation::Users => {
@@ -143,7 +143,7 @@ impl Ground<'_> {
         }
     }
 
-    /// Whether nothing of the tenant's can run on the GPU now: only then may its memory be touched.
+    /// True if none of the tenant's work can run on the GPU now. Only then may its memory be touched.
     pub(super) fn is_off_the_gpu(&self, id: TenantId) -> bool {
         self.arbiter.state(id).is_off_the_gpu()
     }
@@ -156,7 +156,7 @@ impl Ground<'_> {
         self.tenants.ids().any(|id| self.arbiter.is_corunner(id))
     }
 
-    /// If some run beside others, they are to leave. Says whether there are any.
+    /// Makes co-runners leave. Returns true if there are any.
     pub(super) fn part_corunners(&mut self) -> bool {
         let any = self.is_anybody_corunning();
         if any {
@@ -165,7 +165,7 @@ impl Ground<'_> {
         any
     }
 
-    /// Whether it is waited for that frames reach this tenant.
+    /// True if frames sent to this tenant have not reached it yet.
     pub(super) fn awaits_delivery(&self, id: TenantId) -> bool {
         self.undelivered_since(id).is_some()
     }
@@ -176,7 +176,7 @@ impl Ground<'_> {
 }
 
 impl Store {
-    /// What a tenant that has ended had of its own.
+    /// Hands the own memory of a tenant that has ended to the departed.
     pub(super) fn bury(&mut self, id: TenantId, extents: Vec<(ExtentId, Extent)>, remains: Option<Remains>) {
         let copied = self.transfer.copied_of(id);
         let (mut own, mut held) = (Vec::new(), Vec::new());

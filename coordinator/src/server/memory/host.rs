@@ -15,44 +15,44 @@ pub(super) struct Host {
     /// The slabs' files, which a successor could be given.
     files: Vec<OwnedFd>,
     prepared: Receiver<Prepared>,
-    /// What has lost its place there though it may have to leave the GPU again, in bytes.
+    /// Bytes that have lost their place there although they may have to leave the GPU again.
     given_up: u64,
 }
 
 impl Host {
-    /// A pool of so many bytes, which comes slab by slab. With `bar`, a terminal sees how far it is.
+    /// Creates a pool of `bytes` bytes, which comes slab by slab. With `bar`, a terminal shows the progress.
     pub(super) fn new(gpu: &Gpu, bytes: u64, bar: bool, waker: Waker) -> std::io::Result<Self> {
         let (reports, prepared) = channel();
         let slabs = Slabs::prepare(gpu, bytes, bar, reports, waker)?;
         Ok(Self { pool: Pool::new(bytes, slabs.slab), slabs, files: Vec::new(), prepared, given_up: 0 })
     }
 
-    /// The books.
+    /// The arena's books.
     pub(super) fn pool(&self) -> &Pool {
         &self.pool
     }
 
-    /// What has lost its place in the pool and may have to leave the GPU again, in bytes.
+    /// Bytes that have lost their place in the pool and may have to leave the GPU again.
     pub(super) fn given_up(&self) -> u64 {
         self.given_up
     }
 
-    /// The size of a slab, which no run goes beyond.
+    /// The size of a slab. No run crosses a slab's end.
     pub(super) fn slab(&self) -> u64 {
         self.slabs.slab
     }
 
-    /// Where a run lies in this process.
+    /// The address of a run in this process.
     pub(super) fn address(&self, run: Run) -> usize {
         self.slabs.address(run)
     }
 
-    /// Whether more of the pool is yet to come.
+    /// True if more of the pool is yet to come.
     pub(super) fn is_preparing(&self) -> bool {
         self.pool.is_growing()
     }
 
-    /// Hears which slabs are ready.
+    /// Takes the reports about slabs that are ready.
     pub(super) fn hear(&mut self) {
         while let Ok(prepared) = self.prepared.try_recv() {
             match prepared {
@@ -71,17 +71,17 @@ impl Host {
         }
     }
 
-    /// Room for so many bytes.
+    /// Takes room for this many bytes.
     pub(super) fn take(&mut self, bytes: u64) -> Option<Vec<Run>> {
         self.pool.take(bytes)
     }
 
-    /// Room that nobody needs any more.
+    /// Gives back room that no tenant needs any more.
     pub(super) fn give_back(&mut self, runs: Vec<Run>) {
         self.pool.give_back(runs);
     }
 
-    /// Room that memory on the GPU loses, which may have to leave again.
+    /// Gives up the room of memory on the GPU that may have to leave again.
     pub(super) fn give_up(&mut self, runs: Vec<Run>) {
         self.given_up += runs.iter().map(|run| run.bytes).sum::<u64>();
         self.pool.give_back(runs);

@@ -1,10 +1,10 @@
-//! Memory that cannot move, because somebody can reach it at any time: another process, another device, or the program itself by
+//! Memory that cannot move, because others can reach it at any time: another process, another device, or the program itself by
 //! other addresses.
 //!
 //! A tenant says so of its own extents ([`Request::MakeImmovable`](baton_contract::messages::Request::MakeImmovable)), before it
-//! happens. From then on they stay in their frames until it frees them or ends. They count as unmanaged memory, and nobody else can
-//! have that part of the arena. When they are freed, their frames are given back to the driver and not lent again: whoever else
-//! has one mapped keeps it.
+//! happens. From then on they stay in their frames until it frees them or ends. They count as unmanaged memory, and no other tenant
+//! can have that part of the arena. When they are freed, their frames are given back to the driver and not lent again: every other
+//! process that has one mapped keeps it.
 
 use baton_contract::messages::{Answer, ExtentId};
 
@@ -17,12 +17,12 @@ use baton_books::sharing::Place;
 use baton_policy::arbiter::TenantId;
 
 impl Claims {
-    /// A tenant is about to let others reach these extents, of its own or of another's.
+    /// Makes extents immovable, of this tenant or of another one, because the tenant is about to let others reach them.
     pub(super) fn make_immovable(&mut self, ground: &mut Ground<'_>, id: TenantId, extents: &[ExtentId]) {
         if !ground.tenants.get(id).is_some_and(|tenant| tenant.connection.is_open()) {
             return;
         }
-        // A frame that a tenant that does not answer has mapped too is needed there again.
+        // A frame that an unresponsive tenant also has mapped is needed there again.
         let is_its_own = |(owner, extent, frame): (TenantId, ExtentId, FrameId)| {
             (!ground.store.frames.arena().is_held(frame)).then_some((owner, extent, frame))
         };
@@ -36,14 +36,14 @@ impl Claims {
         for (owner, extent, frame) in here {
             let Some(mut own) = ground.tenants.extents(owner) else { continue };
             ground.store.frames.make_reachable(frame);
-            // It will never leave again.
+            // The extent will never leave again.
             ground.store.host.give_back(own.make_immovable(extent));
         }
         self.has_made_immovable(ground, owner);
         ground.tenants.answer(id, &Answer::Immovable, &[]);
     }
 
-    /// Whose an extent is that a tenant has mapped, and its frame.
+    /// The owner of an extent that a tenant has mapped, and the extent's frame.
     fn resident(&self, ground: &Ground<'_>, id: (TenantId, ExtentId)) -> Option<(TenantId, ExtentId, FrameId)> {
         let attachment = ground.store.sharing.get(id);
         let (owner, extent) = match attachment {
@@ -55,7 +55,7 @@ impl Claims {
         state.frame().filter(|_| state.is_resident()).map(|frame| (owner, extent, frame))
     }
 
-    /// Says what it means for others that some of a tenant's memory cannot move from now on.
+    /// Applies the consequences for others when some of a tenant's memory cannot move from now on.
     fn has_made_immovable(&mut self, ground: &mut Ground<'_>, id: TenantId) {
         let Some(tenant) = ground.tenants.get_mut(id) else { return };
         let (name, bytes) = (tenant.name.clone(), tenant.extents().counts().immovable >> 20);

@@ -1,7 +1,7 @@
 //! Memory that leaves: extent by extent, until its frame is free.
 //!
-//! An eviction's copy and its unmapping run at the same time; the frame is free when both are done. What has not
-//! changed since it came in is not copied ([`super::scan`]).
+//! An eviction's copy and its unmapping run at the same time; the frame is free when both are done. Memory that has not changed
+//! since it came in is not copied ([`super::scan`]).
 
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -18,10 +18,10 @@ use baton_books::extents::{Copies, Extent, Half, Holds};
 use baton_books::sharing::Place;
 use baton_policy::arbiter::TenantId;
 
-/// What became of an extent that is to leave.
+/// Result of sending an extent on its way out.
 pub(super) enum Leaves {
     Now,
-    /// Its contents have to be looked at first.
+    /// The extent's contents have to be scanned first.
     Soon,
     /// There is no room for it in the pool.
     NoRoom,
@@ -47,7 +47,7 @@ impl Residency {
         };
         let bytes = entry.class().bytes();
         if parts.is_empty() && entry.is_zero() {
-            // Zeros need no room, also where there was something before.
+            // Zeros need no room, even if the extent had some before.
             ground.give_up_room(id, extent);
         }
         let Some(entry) = ground.tenants.get(id).and_then(|tenant| tenant.extents().get(extent)) else {
@@ -94,12 +94,12 @@ impl Residency {
         }
     }
 
-    /// A part of an eviction is done; when all are, the frame is free.
+    /// Notes that one half of an eviction is done. The frame is free when both are.
     pub(super) fn half_left(&mut self, ground: &mut Ground<'_>, id: TenantId, extent: ExtentId, half: Half) {
         let held = ground.store.sharing.is_held((id, extent));
         let free = ground.tenants.extents(id).and_then(|mut extents| extents.left(extent, half, held));
         if half == Half::Copied {
-            // It may have been freed meanwhile.
+            // The extent may have been freed meanwhile.
             ground.release_orphan(id, extent);
         }
         if let Some((frame, holds)) = free {
@@ -121,7 +121,7 @@ impl Residency {
         }
     }
 
-    /// A tenant gives back what may be another's. False if it is not.
+    /// Detaches a tenant from an extent of another tenant. Returns false if the extent is its own.
     pub(super) fn detach(&mut self, ground: &mut Ground<'_>, id: TenantId, extent: ExtentId) -> bool {
         let Some(owner) = ground.store.sharing.detach((id, extent)) else { return false };
         if let Some(mut own) = ground.tenants.extents(id) {
@@ -136,7 +136,7 @@ impl Residency {
         true
     }
 
-    /// A tenant has unmapped what may be another's. False if it is its own.
+    /// Notes that a tenant has unmapped an extent of another tenant. Returns false if the extent is its own.
     pub(super) fn unmapped_of_another(&mut self, ground: &mut Ground<'_>, id: TenantId, extent: ExtentId) -> bool {
         let Some(owner) = ground.store.sharing.get((id, extent)).map(|one| one.owner) else { return false };
         if ground.store.sharing.set_place((id, extent), &[Place::Going], Place::Away) {
@@ -145,7 +145,7 @@ impl Residency {
         true
     }
 
-    /// Nothing is left of a tenant that has ended: what it had of others.
+    /// Drops the attachments of a tenant that has ended completely.
     pub(super) fn drop_attachments(&mut self, ground: &mut Ground<'_>, id: TenantId) {
         let had: Vec<ExtentId> = ground.store.sharing.of(id).map(|(extent, _)| extent).collect();
         for extent in had {
@@ -153,13 +153,13 @@ impl Residency {
         }
     }
 
-    /// Extents are leaving that their tenant does not unmap now.
+    /// Leaves extents behind that are leaving and that their tenant does not unmap now.
     pub(super) fn leave_behind(&mut self, ground: &mut Ground<'_>, id: TenantId, extents: &[ExtentId]) {
         for extent in extents {
             let behind = ground.tenants.extents(id).and_then(|mut own| own.leave_behind(*extent));
             let Some((frame, is_news)) = behind else { continue };
             if is_news {
-                // Before anybody else gets it: from here on the tenant must not go on by itself.
+                // This comes before any other tenant gets the frames: from here on the tenant must not go on by itself.
                 if let Some(tenant) = ground.tenants.get(id) {
                     tenant.connection.page.taken.store(TAKEN, SeqCst);
                 }
@@ -169,7 +169,7 @@ impl Residency {
         }
     }
 
-    /// A tenant has unmapped what may have been left with it.
+    /// Notes that a tenant has unmapped an extent that may have been left behind with it.
     pub(super) fn unmapped(&mut self, ground: &mut Ground<'_>, id: TenantId, extent: ExtentId) {
         let behind = ground.tenants.extents(id).and_then(|mut own| own.unmapped(extent));
         if let Some(frame) = behind {

@@ -1,36 +1,36 @@
-//! Memory: whose is what, and how it comes and goes.
+//! Memory: its owners, and how it comes and goes.
 //!
 //! Three floors, each of which knows only those below it, and a thin front:
 //!
-//! | file | what it does |
+//! | file | contents |
 //! |---|---|
-//! | **`ground`** | the owners of memory itself, which the floors above are passed |
+//! | **`ground`** | the owners of memory itself, passed to the floors above |
 //! | `frames`, `host` | the arena and the pool on the host: free, new and dirty memory |
 //! | `transfer` | copies under way |
-//! | `scan` | what memory holds: what has changed, what is zero, what points where |
+//! | `scan` | contents of memory: changed pages, zero pages, pointers |
 //! | `departed` | memory of tenants that have ended |
-//! | `room` | how much memory there is, for whom |
-//! | `commands` | what lanes and tenants are told to do |
+//! | `room` | the memory available to each tenant |
+//! | `commands` | commands to lanes and tenants |
 //! | `delivery` | frames that do not reach a tenant at its limit of descriptors |
 //! | `sharing` | memory that several tenants have |
-//! | `consolidate` | memory that becomes one piece, because other processes are to have it |
-//! | **`residency`** | what leaves and what arrives |
+//! | `consolidate` | memory that becomes one piece, because other processes are to reach it |
+//! | **`residency`** | memory that leaves and memory that arrives |
 //! | `recut`, `fit` | memory is cut into as few extents as possible, or into the sizes at hand |
-//! | `leaving`, `evict` | memory that leaves; whose |
-//! | `take` | memory that is taken without asking from a tenant that does not answer |
+//! | `leaving`, `evict` | memory that leaves, and the choice of its tenants |
+//! | `take` | memory that is taken without asking from an unresponsive tenant |
 //! | `compact`, `free` | memory that is spare, or freed |
 //! | `arrive`, `swap_in` | memory that arrives; how a tenant comes in: order, groups, running meanwhile |
-//! | `ahead`, `prefetch` | copies out, and memory brought in, before anybody asks |
-//! | `reports` | what the end of a copy means, and what tenants have done with their mappings |
-//! | **`claims`** | who waits for memory |
-//! | `allocate` | whether a tenant may have so much more, and frames for it |
+//! | `ahead`, `prefetch` | copies out, and memory brought in, ahead of need |
+//! | `reports` | the end of copies, and tenants' reports about their mappings |
+//! | **`claims`** | tenants that wait for memory |
+//! | `allocate` | the check that a tenant may have more memory, and the frames for it |
 //! | `beside` | memory outside the arena: the ledger's leases, contexts |
 //! | `immovable` | memory that others can reach, and which stays |
-//! | `offers`, `quotas` | what each tenant is shown, and what a guest's programs may have |
-//! | `obstacle` | what memory that somebody waits for waits for itself |
+//! | `offers`, `quotas` | the offer shown to each tenant, and the quotas of a guest's programs |
+//! | `obstacle` | the obstacle to the memory that a tenant waits for |
 //!
-//! [`Memory`] is all of it. Whoever asks for something gets a [`Handle`], with all else that is needed for the answer: the tenants, to
-//! tell them what to map; the arbiter, only to see whose turn it is. What others have to act upon comes back as a [`MemoryEvent`].
+//! [`Memory`] is all of it. Each caller gets a [`Handle`], with everything else needed for the answer: the tenants, to send them
+//! commands; the arbiter, only to read whose turn it is. Events that other modules have to act upon come back as a [`MemoryEvent`].
 
 mod ahead;
 mod allocate;

@@ -1,4 +1,4 @@
-//! Whether memory can move now, or is about to.
+//! Checks that memory can move now, or is about to.
 
 use baton_contract::messages::ExtentId;
 
@@ -8,22 +8,23 @@ use baton_books::extents::Extent;
 use baton_policy::arbiter::TenantId;
 
 impl Ground<'_> {
-    /// Whether nobody else has it, and no copy of it is being made.
+    /// True if no other tenant keeps the extent, and no copy of it is being made.
     pub(super) fn is_let_go(&self, id: TenantId, extent: ExtentId) -> bool {
         let is_taken = |tenant: &Tenant| tenant.memory.is_taken() && self.store.sharing.is_shared((id, extent));
-        // What a tenant shares that does not answer stays: others have it too.
+        // Memory that an unresponsive tenant shares stays: others have it too.
         self.is_let_go_by_others(id, extent)
             && !self.is_consolidated(id, extent)
             && !self.tenants.get(id).is_some_and(is_taken)
     }
 
-    /// Whether the frame of a tenant's extent can be exchanged when it has left: what is taken stays mapped, or was taken of another one.
+    /// True if the frame of a tenant's extent can be exchanged when the extent has left. Taken memory cannot: its frame stays
+    /// mapped, or was taken from another tenant.
     pub(super) fn can_be_exchanged(&self, tenant: &Tenant, extent: &Extent) -> bool {
         !tenant.memory.is_taken()
             && extent.state().frame().is_some_and(|frame| !self.store.frames.arena().is_held(frame))
     }
 
-    /// Whether anything under way will change what claims find: otherwise waiting is of no use.
+    /// True if any work under way will change the memory available to claims: otherwise waiting is useless.
     pub(super) fn is_anything_coming(&mut self) -> bool {
         let answering: Vec<TenantId> = self.tenants.index().answering().collect();
         let answers = |tenant: &Tenant| tenant.is_about_to_answer() || tenant.is_about_to_close();

@@ -1,4 +1,4 @@
-//! What memory that somebody waits for waits for itself: for whoever asks why a program does not go on. Nothing is done here.
+//! The obstacle to the memory that a tenant waits for, to explain why a program does not go on. This code only reads.
 
 use super::facade::Memory;
 use crate::server::tenants::memory::Notice;
@@ -7,30 +7,30 @@ use crate::server::tenants::tenant::Tenant;
 use baton_books::sizes::bytes_of;
 use baton_policy::arbiter::TenantId;
 
-/// What is in the way, and of how many bytes.
+/// The obstacle, and the number of bytes that wait for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::server) enum Obstacle {
-    /// Nothing: the memory is on its way.
+    /// No obstacle: the memory is on its way.
     Comes(u64),
-    /// These have to make room, and do so.
+    /// These tenants have to make room, and do so.
     Leaves(Vec<TenantId>, u64),
-    /// These have memory that others could have, and do not answer.
+    /// These tenants have memory that others could use, and are unresponsive.
     Held(Vec<TenantId>, u64),
-    /// There is no room on the host for what would have to go.
+    /// The host has no room for the memory that would have to leave.
     HostPool(u64),
-    /// Memory of these cannot move, and the rest of the arena is too small.
+    /// Memory of these tenants cannot move, and the rest of the arena is too small.
     Arena(Vec<TenantId>, u64),
     /// The process can open no more descriptors.
     Descriptors(u64),
 }
 
-/// What of a tenant's memory is on its way out, in bytes.
+/// Bytes of a tenant's memory that are on their way out.
 fn leaving_of(tenant: &Tenant) -> u64 {
     bytes_of(&tenant.extents().counts().leaving)
 }
 
 impl Memory {
-    /// What is in the way of the memory that a tenant asks for or lacks; none if it waits for no memory.
+    /// The obstacle to the memory that a tenant asks for or lacks; none if it waits for no memory.
     pub(in crate::server) fn obstacle(&self, id: TenantId, tenants: &Tenants) -> Option<Obstacle> {
         let tenant = tenants.get(id)?;
         let counts = tenant.extents().counts();
@@ -50,7 +50,8 @@ impl Memory {
                 let leaves = |(other, tenant): (TenantId, &Tenant)| other != id && leaving_of(tenant) > 0;
                 tenants.iter().any(leaves)
             };
-            // Copies out of its memory are over before it comes in. What comes already waits for nobody, but the rest may.
+            // Copies out of its memory are over before it comes in. Memory that already comes waits for no tenant, but the rest
+            // may.
             if leaving_of(tenant) == 0
                 && self.store.transfer.is_copying_for(id)
                 && (counts.away == 0 || !others_leave())
@@ -61,7 +62,8 @@ impl Memory {
         Some(self.in_the_way(id, bytes, tenants))
     }
 
-    /// Memory of others that cannot move leaves too little of the arena for all that a tenant has: whatever of it comes, it cannot run.
+    /// The obstacle, if others' immovable memory leaves too little of the arena for all memory of a tenant. Then it cannot run,
+    /// however much of its memory comes.
     fn does_not_fit(&self, id: TenantId, bytes: u64, tenants: &Tenants) -> Option<Obstacle> {
         let immovable = |tenant: &Tenant| tenant.extents().counts().immovable;
         let others = tenants.iter().filter(|(other, tenant)| *other != id && immovable(tenant) > 0);
@@ -81,7 +83,8 @@ impl Memory {
             let bytes = leaving.iter().filter_map(|id| tenants.get(*id)).map(leaving_of).sum();
             return Obstacle::Leaves(leaving, bytes);
         }
-        // What is there of one that is left out does not do: it is another user's, or in pieces that are too large, or cannot be taken.
+        // Memory of a left-out tenant on the GPU does not help: it belongs to another user, or its pieces are too large, or it
+        // cannot be taken.
         let keeps = |tenant: &Tenant| !answers(tenant) || tenant.is_left_out();
         let held = which(&|tenant| keeps(tenant) && tenant.extents().counts().here() > 0);
         if !held.is_empty() {

@@ -1,4 +1,4 @@
-//! What each tenant is shown of the memory that it could have.
+//! The offers: each tenant is shown how much memory it could have.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -6,11 +6,11 @@ use super::claims::{Claims, Shown};
 use super::ground::Ground;
 use baton_policy::arbiter::TenantId;
 
-/// What tenants see of what there is for all of them, is shown in so many steps, so that not every allocation is told to all.
+/// Number of steps in which tenants are shown the common memory, so that not every allocation is reported to all.
 const STEPS: u64 = 256;
 
 impl Claims {
-    /// What all tenants see of the ledger now.
+    /// The values of the ledger that all tenants see now.
     fn shown(&self, ground: &Ground<'_>) -> Shown {
         let step = (ground.store.frames.arena().configured() / STEPS).max(1);
         let (capacity, grantable) =
@@ -18,7 +18,7 @@ impl Claims {
         Shown { capacity, immovable: ground.immovable_bytes(), grantable }
     }
 
-    /// Lets tenants know how much each may have, if that has changed.
+    /// Tells each tenant how much it may have, if that has changed.
     pub(super) fn show_offers(&mut self, ground: &mut Ground<'_>) {
         let shown = self.shown(ground);
         if self.shown.replace(shown) != Some(shown) {
@@ -26,11 +26,11 @@ impl Claims {
         }
     }
 
-    /// Lets one know.
+    /// Tells one tenant how much it may have.
     pub(super) fn show_offer(&self, ground: &Ground<'_>, id: TenantId) {
         let Some(tenant) = ground.tenants.get(id) else { return };
         let Shown { capacity, immovable, .. } = self.shown(ground);
-        // What it has beside the arena is its own too, whether the arena is smaller for it or not.
+        // Its memory beside the arena is its own too, even if the arena is not smaller for it.
         let own = capacity.saturating_add(self.leases.account(id).leased).min(ground.store.frames.arena().configured());
         let others = (immovable - tenant.extents().counts().immovable).saturating_add(ground.store.rules.headroom);
         let others = others.saturating_add(ground.bytes_beside(id));
@@ -41,7 +41,7 @@ impl Claims {
         tenant.connection.page.could_have_bytes.store(could_have, Relaxed);
     }
 
-    /// What is shown to one that has just come, of this guest's if it is one's.
+    /// The offer shown to a tenant that has just come, for this guest if it is a guest's.
     pub(super) fn first_offer(&self, ground: &Ground<'_>, guest: Option<u32>) -> (u64, u64) {
         let total = ground.store.offered().saturating_sub(ground.immovable_bytes());
         (

@@ -1,6 +1,6 @@
-//! What is done before anybody asks: memory is kept free, and who is likely to come next is brought in.
+//! Work ahead of need: memory is kept free, and the tenant that is likely to come next is brought in.
 //!
-//! All this happens only while nobody has a claim, in small steps: the tenant that runs must not feel it.
+//! This work happens only while there is no claim, in small steps: the running tenant must not notice it.
 
 use baton_contract::memory::SizeClass;
 
@@ -13,28 +13,28 @@ use baton_books::extents::{ExtentState, Holds};
 use baton_books::sizes::PerClass;
 use baton_policy::arbiter::{State, TenantId};
 
-/// So many frames are reserved in a row; then others have their turn.
+/// Number of frames reserved in a row before others have their turn.
 const AT_ONCE: usize = 8;
 
-/// How far it is that a tenant's memory comes because a user wants so.
+/// Progress of a prefetch that a user asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::server) enum Fetched {
     UnderWay,
-    /// No more comes before somebody else has gone.
+    /// No more memory comes until another tenant has left.
     NoRoom,
 }
 
-/// Whose frames memory comes into ahead of its tenant's turn.
+/// The frames that may receive memory ahead of its tenant's turn.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum From {
-    /// Those that are clean and free.
+    /// Clean, free frames.
     Ready,
-    /// Those that can be made so, too.
+    /// Also frames that can be made clean and free.
     Made,
 }
 
 impl Ground<'_> {
-    /// What tenants do not have of the arena, in bytes. What is only reserved can be taken back at once.
+    /// Bytes of the arena that tenants do not have. Reserved frames count as free, since they can be taken back at once.
     fn free_bytes(&self) -> u64 {
         let reserved: u64 = self.tenants.totals().reserved;
         (self.store.frames.arena().capacity() + reserved).saturating_sub(self.store.frames.arena().bytes().lent)
@@ -42,25 +42,27 @@ impl Ground<'_> {
 }
 
 impl Residency {
-    /// Makes room, and brings memory in.
+    /// Makes room, and brings memory in ahead of need.
     pub(super) fn come_ahead(&mut self, ground: &mut Ground<'_>) {
         self.restore_headroom(ground);
         if ground.store.transfer.is_copying() {
-            // One thing after the other.
+            // The copies under way end first.
             return;
         }
         self.bring_ahead(ground);
         self.reserve_ahead(ground);
     }
 
-    /// Who is likely to come next: who waits, and else who is more urgent or ran last; with memory on the host.
+    /// The tenant that is likely to come next, among those with memory on the host: a waiting tenant, or else the more urgent or
+    /// the last to run.
     fn likely_next(&mut self, ground: &mut Ground<'_>) -> Option<TenantId> {
         let arbiter = &ground.arbiter;
         ground.tenants.index().next().find(|id| matches!(arbiter.state(*id), State::Idle | State::Waiting))
     }
 
-    /// Brings some of the likely next tenant in, if there are frames for it that nobody else needs. In groups as if it had
-    /// its turn: when that comes, what it uses first is mapped already and not waiting for the rest of this.
+    /// Brings in some memory of the likely next tenant, if there are frames for it that no other tenant needs. The memory comes in
+    /// groups, as in the tenant's turn: when the turn comes, the memory used first is already mapped and does not wait for the
+    /// rest.
     fn bring_ahead(&mut self, ground: &mut Ground<'_>) {
         if ground.arbiter.holder().is_none() {
             return;
@@ -68,16 +70,16 @@ impl Residency {
         let Some(id) = self.likely_next(ground).filter(|id| !ground.tenants[*id].memory.sent_away) else { return };
         self.recut(ground, id);
         let waits = ground.arbiter.state(id) == State::Waiting;
-        // For one that may come, the headroom stays as it is.
+        // For a tenant that only may come, the headroom stays untouched.
         let spare = if waits { u64::MAX } else { ground.free_bytes().saturating_sub(ground.store.rules.headroom) };
         self.bring_some(ground, id, spare, From::Ready);
     }
 
-    /// Brings a tenant's memory in that is off the GPU, because a user wants so, as far as the headroom stays free and nobody has to
-    /// go. To be asked for until it says that no more comes.
+    /// Prefetches, at a user's request, the memory of a tenant that is off the GPU. The headroom stays free, and no other tenant is
+    /// evicted. The caller repeats the call until no more memory comes.
     pub(super) fn fetch(&mut self, ground: &mut Ground<'_>, is_claimed: bool, id: TenantId) -> Fetched {
         if is_claimed || ground.store.transfer.is_copying() {
-            // Whoever needs memory now comes first.
+            // Tenants that need memory now come first.
             return Fetched::UnderWay;
         }
         self.recut(ground, id);
@@ -86,7 +88,7 @@ impl Residency {
         if starts {
             return Fetched::UnderWay;
         }
-        // What is only reserved for others, nobody uses yet.
+        // Frames that are only reserved for others are not in use yet.
         let Some(class) = lacks else { return self.fetched_if_nothing_comes(ground) };
         let mut missing = PerClass::default();
         missing[class.index()] = 1;
@@ -100,8 +102,8 @@ impl Residency {
         if ground.is_anything_coming() { Fetched::UnderWay } else { Fetched::NoRoom }
     }
 
-    /// Starts to bring in what a tenant will use first, a group of it, if that is no more than `spare` bytes. Says whether any of it
-    /// comes, and of which size a frame was lacking.
+    /// Starts to bring in one group of the memory that a tenant will use first, up to `spare` bytes. Returns true if any of it
+    /// comes, and the size of which a frame was lacking.
     fn bring_some(
         &mut self,
         ground: &mut Ground<'_>,
@@ -146,14 +148,14 @@ impl Residency {
         (!ready.is_empty(), lacks)
     }
 
-    /// Makes room as large as the headroom, if anybody could need it: somebody whose memory is on the host.
+    /// Makes room as large as the headroom, if some tenant has memory on the host and so could need it.
     fn restore_headroom(&mut self, ground: &mut Ground<'_>) {
         let free = ground.free_bytes();
         if free >= ground.store.rules.headroom {
             return;
         }
         let Some(next) = self.likely_next(ground) else { return };
-        // Who waits gets memory ahead; to take it away again for somebody who may come would go round in circles.
+        // A waiting tenant gets memory ahead; taking it away again for a tenant that only may come would go round in circles.
         if ground.arbiter.state(next) == State::Waiting {
             return;
         }
@@ -162,15 +164,15 @@ impl Residency {
         self.evict(ground, missing, next);
     }
 
-    /// Gives the likely next tenant frames for what it will use first, as far as the headroom goes, and some less, for
-    /// somebody else may come after all. Making frames and putting them in place takes as long as filling them.
+    /// Reserves frames for the memory that the likely next tenant will use first. They take a little less than the headroom, since
+    /// another tenant may come after all. Making frames and putting them in place takes as long as filling them.
     fn reserve_ahead(&mut self, ground: &mut Ground<'_>) {
         let Some(id) = self.likely_next(ground) else { return };
         self.recut(ground, id);
         let most = ground.store.rules.headroom / 4 * 3;
         let (mut bytes, mut count) = (0, 0);
         let (order, owner) = (self.order_of(ground, id), ground.owner_of(id));
-        // First what is kept for it, before another extent takes it.
+        // Kept frames come first, before another extent takes them.
         for (extent, _) in &order {
             count += usize::from(self.reserve_kept(ground, id, *extent));
             if count == AT_ONCE {
@@ -189,7 +191,7 @@ impl Residency {
                 continue;
             }
             if count == AT_ONCE {
-                // There is more to do, after whatever else there is.
+                // More work follows, after all other pending work.
                 self.waker.wake();
                 break;
             }
@@ -198,7 +200,7 @@ impl Residency {
             {
                 break;
             }
-            // Dirty ones are overwritten first: then they are as good as the zeros that some of it will be.
+            // Dirty frames are overwritten first: then they also serve the extents that hold zeros.
             let Some(frame) = ground.store.frames.take(class, true, owner) else {
                 if ground.store.frames.arena().scrubbing(class, owner) == 0
                     && !ground.store.frames.scrub(Some((class, owner)), class.bytes())

@@ -1,4 +1,4 @@
-//! What a guest's programs may have of memory, each and all together.
+//! The memory quotas of a guest's programs, of each and of all together.
 
 use baton_contract::memory::size;
 use baton_contract::messages::{Answer, ExtentId, Full};
@@ -11,7 +11,7 @@ use baton_books::arena::FrameId;
 use baton_policy::arbiter::TenantId;
 
 impl Ground<'_> {
-    /// A tenant is refused so much beside the arena, of which its user's programs may have `left` more.
+    /// Notes that a tenant was refused `bytes` beside the arena, where its user's programs may have `left` more.
     pub(super) fn met_leases(&mut self, id: TenantId, bytes: u64, left: u64) {
         let most = self.store.rules.quotas.leases;
         let met = Met { quota: Quota::Leases, most: size(most), asked: size(bytes) };
@@ -23,7 +23,7 @@ impl Ground<'_> {
 }
 
 impl Claims {
-    /// How much more those of this tenant's user may have that does not move: beside the arena, or in it and within others' reach.
+    /// Bytes of immovable memory that this tenant's user may still have: beside the arena, or in it and within others' reach.
     pub(super) fn leases_left(&self, ground: &Ground<'_>, id: TenantId) -> u64 {
         let Some(user) = ground.guest(id) else { return u64::MAX };
         let is_its = |other: &TenantId| ground.guest(*other) == Some(user);
@@ -32,7 +32,7 @@ impl Claims {
         ground.store.rules.quotas.leases.saturating_sub(has)
     }
 
-    /// Whether a tenant's user would have more that does not move than it may, if these stayed.
+    /// True if a tenant's user would exceed its quota of immovable memory, if these extents stayed.
     pub(super) fn may_not_stay(
         &mut self,
         ground: &mut Ground<'_>,
@@ -51,7 +51,7 @@ impl Claims {
         is_above
     }
 
-    /// Which quota keeps a tenant from so much more, if one does.
+    /// The quota that denies a tenant this many more bytes, if one does.
     fn quota_in_the_way(&self, ground: &Ground<'_>, id: TenantId, bytes: u64) -> Option<Met> {
         let guest = ground.guest(id)?;
         let used = ground.tenants.get(id).map_or(0, |tenant| tenant.extents().counts().used());
@@ -59,7 +59,7 @@ impl Claims {
         if own > most {
             return Some(Met { quota: Quota::Arena, most: size(most), asked: size(own) });
         }
-        // Several of them may be about to get some.
+        // Several of the guest's tenants may be about to get memory.
         let is_its = |claim: &&Claim| ground.guest(claim.tenant()) == Some(guest);
         let claimed: u64 = self.queue.iter().filter(is_its).map(Claim::bytes).sum();
         let left = ground.store.quota_left(ground.tenants, Some(guest)).saturating_sub(claimed);
@@ -67,7 +67,7 @@ impl Claims {
         (bytes > left).then(|| Met { quota: Quota::HostPool, most: size(most), asked: size(bytes) })
     }
 
-    /// Says no to an allocation above a quota, as where there is no memory. True if it was.
+    /// Denies an allocation above a quota, as if there were no memory. Returns true if it was above one.
     pub(super) fn is_above_quota(&mut self, ground: &mut Ground<'_>, id: TenantId, bytes: u64) -> bool {
         let Some(met) = self.quota_in_the_way(ground, id, bytes) else { return false };
         let full = if met.quota == Quota::Arena { Full::Arena } else { Full::HostPool };

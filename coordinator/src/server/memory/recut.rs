@@ -1,8 +1,8 @@
-//! Memory on the host is cut into as few extents as possible, for what a switch costs goes by their number: to give access takes 30 µs
-//! for each, however large.
+//! Memory on the host is cut into as few extents as possible, because the cost of a switch depends on their number: giving access
+//! takes 30 µs for each, however large.
 //!
-//! That is done when it may come back next, so that what leaves together is cut together; or at once, if there is something that the
-//! tenant has freed meanwhile.
+//! The cut happens when the memory may come back next, so that memory that leaves together is cut together. It happens at once if
+//! the tenant has freed some of the memory meanwhile.
 
 use baton_contract::memory::SizeClass;
 use baton_contract::messages::MemoryCommand;
@@ -14,50 +14,50 @@ use baton_books::extents::Recut;
 use baton_books::sizes::PerClass;
 use baton_policy::arbiter::TenantId;
 
-/// The largest extents that are made of smaller ones. Larger ones would keep whoever waits for a part of them waiting for longer than
+/// The largest extents that are made of smaller ones. Larger ones would delay a call that waits for a part of them by more than
 /// they save.
 const LARGEST: SizeClass = SizeClass::ALL[3];
-/// What is no larger is always made one.
+/// Memory up to this size is always made one extent.
 const LEAST: SizeClass = SizeClass::ALL[1];
-/// So many pieces of a tenant's memory are few enough. Programs with little memory begin soon, and wait for the first pieces: with 8 MiB
-/// instead of 32, models of 480 MB waited half as long on an H200, and their first launch came 0.2 ms earlier.
+/// The number of pieces of a tenant's memory that is few enough. Programs with little memory begin soon, and wait for the first
+/// pieces: with 8 MiB instead of 32, models of 480 MB waited half as long on an H200, and their first launch came 0.2 ms earlier.
 const FEW: u64 = 64;
 
-/// The largest piece that the memory of a tenant with so many bytes is cut into.
+/// The largest piece into which the memory of a tenant with `bytes` bytes is cut.
 fn largest_piece(bytes: u64) -> SizeClass {
     SizeClass::within(bytes / FEW).clamp(LEAST, LARGEST)
 }
 
 impl Ground<'_> {
-    /// The largest piece that a tenant's memory is cut into.
+    /// The largest piece into which a tenant's memory is cut.
     pub(super) fn largest_piece_of(&self, tenant: &Tenant) -> SizeClass {
         largest_piece(tenant.extents().counts().bytes).min(self.store.frames.arena().largest_class())
     }
 }
 
 impl Residency {
-    /// An extent has gone to the host.
+    /// Notes that an extent has gone to the host and can be recut.
     pub(super) fn can_be_recut(&mut self, ground: &mut Ground<'_>, id: TenantId) {
         let Some(tenant) = ground.tenants.unindexed(id) else { return };
         tenant.memory.can_be_recut = true;
         self.drop_spare(ground, id);
     }
 
-    /// If something of a tenant is spare, it is not kept for longer than it has to be.
+    /// Drops a tenant's spare memory as soon as possible.
     pub(super) fn drop_spare(&mut self, ground: &mut Ground<'_>, id: TenantId) {
         if ground.tenants.get(id).is_some_and(|tenant| tenant.extents().counts().spare > 0) {
             self.recut(ground, id);
         }
     }
 
-    /// Cuts what a tenant has on the host anew, if that is worth it. Not when it is planned already how that comes in, and the tenant
-    /// may have been told what points where.
+    /// Recuts a tenant's memory on the host, if that is worth it. It does nothing once the way in is planned, because the tenant
+    /// may have been told about its pointers.
     pub(super) fn recut(&mut self, ground: &mut Ground<'_>, id: TenantId) {
         if !ground.is_off_the_gpu(id) || self.brings_in(ground, id) {
             return;
         }
         let Some(tenant) = ground.tenants.get_mut(id) else { return };
-        // What leaves now is cut with what has left. What a look finds belongs to the extents that it began with.
+        // Extents that leave now are cut with those that have left. A scan's findings belong to the extents that it began with.
         if tenant.extents().counts().leaving != PerClass::default()
             || tenant.memory.scan.is_some()
             || !tenant.connection.is_open()
@@ -73,7 +73,7 @@ impl Residency {
         self.enter_recuts(ground, id, recuts);
     }
 
-    /// Something of a tenant's was cut anew.
+    /// Enters the recuts of a tenant's memory.
     pub(super) fn enter_recuts(&mut self, ground: &mut Ground<'_>, id: TenantId, recuts: Vec<Recut>) {
         for recut in recuts {
             ground.store.host.give_back(recut.freed);

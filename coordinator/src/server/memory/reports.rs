@@ -1,4 +1,4 @@
-//! What lanes and tenants report: what it means that a copy has ended, or that a tenant has done with its mappings as it was told.
+//! Reports of lanes and tenants: the consequences when a copy has ended, or when a tenant has changed its mappings as told.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use baton_books::extents::Half;
 use baton_policy::arbiter::TenantId;
 
 impl Residency {
-    /// A job has ended, well or not.
+    /// Handles the end of a job, successful or not.
     pub(super) fn job_ended(&mut self, ground: &mut Ground<'_>, Ended { lane, task, time, well }: Ended) {
         if well {
             self.moved(ground, lane, &task, time);
@@ -28,7 +28,7 @@ impl Residency {
         let bytes = task.bytes();
         match task {
             Task::CopyAhead { tenant, .. } => ground.recorder.record(*tenant, What::CopiedAhead { bytes, time }),
-            // Nothing of that goes over the bus.
+            // A consolidation does not use the bus.
             Task::Consolidate { .. } => {}
             Task::Copy { tenant, .. } => {
                 ground.costs.copied(bytes, &time);
@@ -54,7 +54,7 @@ impl Residency {
                 extents.into_iter().for_each(|extent| ground.release_orphan(tenant, extent));
             }
             Task::Copy { tenant, extents, .. } if !well => {
-                // Its contents cannot be trusted any more: a tenant must never go on with wrong ones.
+                // The contents cannot be trusted any more: a tenant must never go on with wrong contents.
                 let _ = extents;
                 ground.happened(MemoryEvent::Spoiled(tenant));
             }
@@ -124,11 +124,11 @@ impl Residency {
         // any more in that process. Its memory comes back when it ends.
         log::error!("{} cannot map or unmap (CUDA error {code}): its memory stays until it ends", tenant.name);
         tenant.memory.stay();
-        // Its calls fail from here on, and say why.
+        // The tenant's calls fail from here on, and give the reason.
         Err("it cannot carry out what it is told".to_owned())
     }
 
-    /// A copy for extents that have got another tenant meanwhile has ended.
+    /// Handles the end of a copy for extents that have passed to another tenant meanwhile.
     pub(super) fn inherited_copy_ended(
         &mut self,
         ground: &mut Ground<'_>,

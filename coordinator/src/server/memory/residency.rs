@@ -1,7 +1,7 @@
-//! Residency: whose memory is on the GPU. What leaves, what arrives, and what is done of both ahead of need.
+//! Residency: the tenants' memory on the GPU. It covers memory that leaves, memory that arrives, and both ahead of need.
 //!
-//! Each file uses only those before it: `recut`, `leaving`, `evict`, `take`, `compact`, `fit`, `arrive`, `swap_in`, `ahead`, `prefetch`, `free`,
-//! `reports`.
+//! Each file uses only those before it: `recut`, `leaving`, `evict`, `take`, `compact`, `fit`, `arrive`, `swap_in`, `ahead`, `prefetch`,
+//! `free`, `reports`.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -15,23 +15,23 @@ use baton_books::arena::FrameId;
 use baton_books::sizes::PerClass;
 use baton_policy::arbiter::TenantId;
 
-/// A unit that comes in: all that its tenants have, for the baton.
+/// A unit that is swapped in for the baton, with all memory of its tenants.
 #[derive(Debug)]
 pub(super) struct SwapIn {
     pub(super) unit: TenantId,
-    /// What comes now, once that is planned.
+    /// The memory that comes now, once that is planned.
     pub(super) now: Option<Coming>,
-    /// Extents of its tenants that leave, or have left, so that they can be cut anew with what comes.
+    /// Extents of its tenants that leave, or have left, so that they can be recut with the memory that comes.
     pub(super) leaves: HashMap<TenantId, Vec<ExtentId>>,
 }
 
-/// A tenant's memory that comes.
+/// A tenant's memory that is coming in.
 #[derive(Debug)]
 pub(super) struct Coming {
     pub(super) tenant: TenantId,
-    /// What is not on its way yet, in groups.
+    /// Extents that are not on their way yet, in groups.
     pub(super) left: VecDeque<Vec<ExtentId>>,
-    /// So many of each class come in frames that are had as they are ([`super::fit`]).
+    /// The number of extents of each class that come in frames used as they are ([`super::fit`]).
     pub(super) as_it_is: PerClass,
 }
 
@@ -41,18 +41,18 @@ impl SwapIn {
     }
 }
 
-/// How far it is with a program that rests.
+/// Progress of the copies ahead of need for a program that rests.
 #[derive(Debug)]
 pub(super) struct Ahead {
     pub(super) tenant: TenantId,
     pub(super) rest: Rest,
-    /// What has not been looked at.
+    /// Extents that have not been scanned.
     pub(super) left: VecDeque<ExtentId>,
-    /// What was looked at and differs from its last copy.
+    /// Scanned extents that differ from their last copy.
     pub(super) changed: VecDeque<(ExtentId, FrameId, Vec<Page>)>,
 }
 
-/// What is brought in, for whom, and what is copied ahead of need.
+/// The swap-in under way, and the copies ahead of need.
 pub(super) struct Residency {
     pub(super) waker: Waker,
     pub(super) swap_in: Option<SwapIn>,
@@ -60,27 +60,28 @@ pub(super) struct Residency {
 }
 
 impl Residency {
-    /// Nothing is under way. `waker` has the server look again.
+    /// Creates a residency with no work under way. `waker` wakes the server for the next step.
     pub(super) fn new(waker: Waker) -> Self {
         Self { waker, swap_in: None, ahead: None }
     }
 
-    /// A unit is to be brought in. Only one is at a time: for another, the first goes back to waiting.
+    /// Starts to swap a unit in. Only one unit is swapped in at a time: if another one is asked for, the first goes back to
+    /// waiting.
     pub(super) fn swap_in(&mut self, unit: TenantId) {
         self.swap_in = Some(SwapIn::new(unit));
     }
 
-    /// The unit that memory comes in for.
+    /// The unit that is being swapped in.
     pub(super) fn swapping_in(&self) -> Option<TenantId> {
         self.swap_in.as_ref().map(|swap_in| swap_in.unit)
     }
 
-    /// Whether memory comes in for a tenant.
+    /// True if memory is coming in for a tenant.
     pub(super) fn brings_in(&self, ground: &Ground<'_>, id: TenantId) -> bool {
         self.swapping_in().is_some_and(|unit| ground.arbiter.are_united(unit, id))
     }
 
-    /// That is over, or given up.
+    /// Ends a swap-in that is complete or given up.
     pub(super) fn end_swap_in(&mut self, ground: &mut Ground<'_>, id: TenantId) {
         self.swap_in.take_if(|swap_in| ground.arbiter.are_united(swap_in.unit, id));
     }

@@ -1,4 +1,4 @@
-//! How much memory there is, for whom: arena and host pool together, less what cannot move and what is kept for others.
+//! The memory available to each tenant: arena and host pool together, less immovable memory and memory kept for others.
 
 use baton_contract::memory::size;
 
@@ -9,44 +9,44 @@ use baton_books::extents::Counts;
 use baton_books::reservations::{Need, Run};
 use baton_policy::arbiter::TenantId;
 
-/// One of so many bytes is the coordinator's user's and root's alone, however many guests there are.
+/// One byte in this many is kept for the coordinator's user and root alone, however many guests there are.
 const OWN_PART: u64 = 8;
 
-/// What of a tenant's memory can move.
+/// Bytes of a tenant's memory that can move.
 pub(super) fn movable_bytes(counts: &Counts) -> u64 {
     counts.bytes - counts.immovable
 }
 
 impl Ground<'_> {
-    /// What of arena and host pool a tenant can have on top of what all have, in bytes.
+    /// Bytes of arena and host pool that a tenant can have on top of all current memory.
     pub(super) fn grantable_to(&self, id: TenantId) -> u64 {
         self.store.grantable(self.tenants, self.tenants.run_of(id))
     }
 
-    /// What of the arena cannot move, in bytes.
+    /// Bytes of the arena that cannot move.
     pub(super) fn immovable_bytes(&self) -> u64 {
         self.tenants.totals().immovable
     }
 
-    /// What this tenant may have, in bytes: nobody has what of others cannot move, nor what those have that it runs with.
+    /// Bytes that this tenant may have: not the others' immovable memory, nor the memory of those it runs with.
     pub(super) fn offered_to(&self, id: TenantId) -> u64 {
         self.beside_immovable(id).saturating_sub(self.store.rules.headroom).saturating_sub(self.bytes_beside(id))
     }
 
-    /// What of the arena a tenant can have beside what of others cannot move, in bytes.
+    /// Bytes of the arena that a tenant can have beside the others' immovable memory.
     pub(super) fn beside_immovable(&self, id: TenantId) -> u64 {
         let own = self.tenants.get(id).map_or(0, |tenant| tenant.extents().counts().immovable);
         self.store.frames.arena().capacity().saturating_sub(self.immovable_bytes() - own)
     }
 
-    /// How small the arena may become at most: so that each tenant fits beside what cannot move.
+    /// The smallest capacity of the arena with which each tenant still fits beside immovable memory.
     pub(super) fn least_capacity(&self) -> u64 {
         let movable =
             |(id, tenant): (TenantId, &Tenant)| movable_bytes(tenant.extents().counts()) + self.bytes_beside(id);
         self.immovable_bytes() + self.tenants.iter().map(movable).max().unwrap_or(0)
     }
 
-    /// What is shown to one that comes later, or never.
+    /// The offer shown to a tenant that comes later, if it ever does.
     pub(super) fn offer_of_later(&self, guest: Option<u32>) -> u64 {
         self.store.offered().min(self.quota_of(guest))
     }
@@ -55,18 +55,18 @@ impl Ground<'_> {
         self.tenants.get(id)?.connection.control.guest()
     }
 
-    /// What one of a guest's programs may have at most, as far as quotas are concerned.
+    /// The most that quotas allow one of a guest's programs.
     pub(super) fn quota_of(&self, guest: Option<u32>) -> u64 {
         guest.map_or(u64::MAX, |_| self.store.rules.quotas.arena)
     }
 
-    /// What all of a tenant's unit have, in bytes.
+    /// Bytes that all tenants of this tenant's unit have.
     pub(super) fn bytes_of_unit(&self, id: TenantId) -> u64 {
         let bytes = |id| self.tenants.get(id).map_or(0, |tenant| tenant.extents().counts().bytes);
         self.arbiter.members(id).into_iter().map(bytes).sum()
     }
 
-    /// What the others of its unit have, without what cannot move, which nobody has in any case.
+    /// Bytes that the other tenants of its unit have, without immovable memory, which is excluded in any case.
     pub(super) fn bytes_beside(&self, id: TenantId) -> u64 {
         if !self.arbiter.is_united(id) {
             return 0;
@@ -77,7 +77,7 @@ impl Ground<'_> {
 }
 
 impl Store {
-    /// What all tenants together can have, in bytes.
+    /// The most that all tenants together can have, in bytes.
     pub(super) fn most(&self) -> u64 {
         let (arena, pool) = (self.frames.arena().capacity(), self.host.pool().bytes());
         // As long as everything fits the arena, nothing ever has to move. Beyond that, one extent's room is
@@ -85,19 +85,19 @@ impl Store {
         arena.max((arena + pool).saturating_sub(self.frames.arena().largest_class().bytes()))
     }
 
-    /// What of arena and host pool tenants of this run can have on top of what all have, in bytes: not what is kept for others.
+    /// Bytes of arena and host pool that tenants of this run can have on top of all current memory, without memory kept for others.
     pub(super) fn grantable(&self, tenants: &Tenants, run: Option<Run>) -> u64 {
         let kept = tenants.reservations().of_others(run);
         self.most().saturating_sub(tenants.totals().used()).saturating_sub(kept)
     }
 
-    /// What the programs of this guest can have at most together, in bytes.
+    /// The most that the programs of this guest can have together, in bytes.
     pub(super) fn most_of(&self, guest: Option<u32>) -> u64 {
         let all = self.frames.arena().capacity() + self.host.pool().bytes();
         guest.map_or(all, |_| self.rules.quotas.memory().min(all - all / OWN_PART))
     }
 
-    /// How much more the programs of this guest may have together, as far as quotas are concerned.
+    /// Bytes that quotas still allow the programs of this guest together.
     pub(super) fn quota_left(&self, tenants: &Tenants, guest: Option<u32>) -> u64 {
         let Some(user) = guest else { return u64::MAX };
         let all = self.frames.arena().capacity() + self.host.pool().bytes();
@@ -105,7 +105,7 @@ impl Store {
         own.min((all - all / OWN_PART).saturating_sub(tenants.memory_of_guests().used()))
     }
 
-    /// Why one that needs so much would wait for ever, if it would.
+    /// The reason why a newcomer with this need would wait for ever, if it would.
     pub(super) fn never_has(&self, tenants: &Tenants, need: Need) -> Option<String> {
         let (arena, pool) = (self.frames.arena().configured(), self.host.pool().bytes());
         let limit = match need.run.guest {
@@ -120,7 +120,7 @@ impl Store {
         Some(format!("it needs {} of memory, and {limit}", size(need.bytes)))
     }
 
-    /// What one tenant may have, in bytes: the arena less the headroom.
+    /// Bytes that one tenant may have: the arena less the headroom.
     pub(super) fn offered(&self) -> u64 {
         self.frames.arena().capacity().saturating_sub(self.rules.headroom)
     }

@@ -1,12 +1,13 @@
-//! What is in tenants' memory: looked at on the GPU while nobody can write it.
+//! Scans of tenants' memory on the GPU, while no program can write to it.
 //!
-//! One pass tells three things of every 2 MiB page: a digest, by which what has not changed since it last came in is
-//! not copied out again; whether it is all zero, which is not copied at all; and which addresses of the tenant's its
-//! words look like, so that whoever is given a pointer waits also for what that memory points to.
+//! One pass finds three things about every 2 MiB page. The first is a digest: a page that has not changed since it last came in is
+//! not copied out again. The second is a mark for pages that are all zero, which are not copied at all. The third is the set of the
+//! tenant's addresses that its words look like: a call that is given a pointer also waits for the memory that the pointed-to memory
+//! refers to.
 //!
-//! A tenant is looked at when it first has to give memory away after it ran, all that it has: what stays may point to what
-//! goes. The pass runs 80 times as fast as copying, so evictions wait for it, chunk by chunk: what has been seen leaves while the
-//! rest is looked at. Extents that were found changed several times in a row do not wait.
+//! All memory of a tenant is scanned when it first has to give memory away after it ran: memory that stays may point to memory that
+//! goes. The pass runs 80 times as fast as copying, so evictions wait for it, chunk by chunk: scanned chunks leave while the rest
+//! is scanned. Extents that were found changed several times in a row do not wait.
 
 use std::collections::HashSet;
 use std::sync::atomic::Ordering::Relaxed;
@@ -21,14 +22,15 @@ use crate::server::options::Pipeline;
 use crate::server::recorder::event::What;
 use baton_policy::arbiter::TenantId;
 
-/// So many looks at an arena's worth of memory: of 80 GB each takes less than 2 ms (measured).
+/// Number of scans per arena's worth of memory: with 80 GB, each takes less than 2 ms (measured).
 const LOOKS: u64 = 16;
 
-/// More pointers than this are not told to a tenant: it then waits for everything.
+/// The most pointers that a tenant is told. With more, it waits for everything.
 const MOST_POINTERS: usize = 100_000;
 
 impl Ground<'_> {
-    /// Looks at what a tenant holds, as far as that is not known, beginning with what is to go. It is off the GPU.
+    /// Scans the memory of a tenant that is off the GPU, as far as its contents are unknown, beginning with the extents that are to
+    /// go.
     pub(super) fn scan(&mut self, id: TenantId, going: &[ExtentId]) {
         let shared = self.store.sharing.of_owner(id);
         // Others may still write to them.
@@ -38,7 +40,7 @@ impl Ground<'_> {
         let theirs = &tenant.connection.theirs;
         let window = theirs.window_start.load(Relaxed)..theirs.window_end.load(Relaxed);
         let host = theirs.host_start.load(Relaxed)..theirs.host_end.load(Relaxed);
-        // A tenant that says nonsense about its addresses gets nothing for it but whole arrivals.
+        // A tenant that reports nonsense about its addresses only gets whole arrivals.
         let window = if window.is_empty() || !window.start.is_multiple_of(GRANULE) { 0..0 } else { window };
         let (grant, start) = (tenant.turn.number(), window.start);
         let all = going.iter().copied().chain(tenant.extents().iter().map(|(extent, _)| extent));
@@ -71,7 +73,7 @@ impl Ground<'_> {
         }
     }
 
-    /// A scan is over. Says whose it was, if all of that one's are.
+    /// Handles the end of a scan. Returns its tenant, if all scans of that tenant are over.
     pub(super) fn scanned(&mut self, look: &ScanUnderWay, scanned: Scanned) -> Option<TenantId> {
         let mut is_last = false;
         match scanned.result {
@@ -82,7 +84,7 @@ impl Ground<'_> {
             }
             Err(error) => {
                 log::warn!("scanning memory failed: {error}");
-                // What cannot be looked at is copied as it is, and comes back whole.
+                // Memory that cannot be scanned is copied as it is, and comes back whole.
                 self.store.rules.hash = false;
                 self.store.rules.pipeline = Pipeline::Off;
             }
@@ -106,7 +108,7 @@ impl Ground<'_> {
         let Some(mut extents) = self.tenants.extents(look.tenant) else { return };
         let Scan { pages, pointers } = scan;
         let mut pages = pages.into_iter();
-        // Sorted by page, so each extent's are together.
+        // The pointers are sorted by page, so those of one extent are together.
         let mut pointers = pointers.map(|all| all.into_iter().peekable());
         let mut first = 0;
         for (extent, count) in &look.extents {
@@ -129,11 +131,11 @@ impl Ground<'_> {
         }
     }
 
-    /// Tells a tenant which of its extents point where. False if that cannot be told.
+    /// Tells a tenant where its extents point. Returns false if that is unknown.
     pub(super) fn tell_pointers(&mut self, id: TenantId) -> bool {
         let Some(tenant) = self.tenants.get(id) else { return false };
         let mut edges = Vec::new();
-        // To what others can reach, they may have written since.
+        // Others may have written since to memory that they can reach.
         if tenant.extents().counts().immovable > 0 {
             return false;
         }

@@ -1,4 +1,5 @@
-//! Scans under way: one pass over pages tells a digest of each, whether it is all zero, and which addresses its words look like.
+//! Scans under way: one pass over pages finds a digest of each page, marks pages that are all zero, and finds the addresses that
+//! words look like.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -17,16 +18,16 @@ use baton_policy::arbiter::TenantId;
 #[derive(Debug)]
 pub(super) struct ScanUnderWay {
     pub(super) tenant: TenantId,
-    /// The grant before which it began: another one makes it worthless.
+    /// The grant before which the scan began: another grant makes it worthless.
     pub(super) grant: u64,
-    /// What is looked at, in order: with how many pages.
+    /// The scanned extents, in order, with their numbers of pages.
     pub(super) extents: Vec<(ExtentId, usize)>,
     pub(super) frames: Vec<FrameId>,
-    /// Where the tenant's addresses begin.
+    /// The start of the tenant's addresses.
     pub(super) start: u64,
 }
 
-/// A scan of memory of a tenant that rests under way.
+/// A scan under way of the memory of a tenant that rests.
 #[derive(Debug)]
 pub(super) struct LookAhead {
     pub(super) tenant: TenantId,
@@ -36,9 +37,9 @@ pub(super) struct LookAhead {
 
 /// A scan that is over.
 pub(super) enum Looked {
-    /// Of a tenant that gives memory away.
+    /// A scan of a tenant that gives memory away.
     Leaving(ScanUnderWay),
-    /// Of one that rests.
+    /// A scan of a tenant that rests.
     Ahead(LookAhead),
 }
 
@@ -58,7 +59,7 @@ impl Scans {
         Ok(Self { scanner, scanned, leaving: HashMap::new(), ahead: HashMap::new() })
     }
 
-    /// The next one that is over.
+    /// Takes the next scan that is over.
     pub(super) fn next_over(&mut self) -> Option<(Looked, Scanned)> {
         loop {
             let scanned = self.scanned.try_recv().ok()?;
@@ -100,12 +101,12 @@ impl Scans {
         self.ahead.insert(scan, look);
     }
 
-    /// Whether nothing that is to leave is scanned.
+    /// True if no memory that is to leave is being scanned.
     pub(super) fn is_idle(&self) -> bool {
         self.leaving.is_empty()
     }
 
-    /// Whether memory of one that rests is.
+    /// True if memory of a resting tenant is being scanned.
     pub(super) fn is_looking_ahead(&self) -> bool {
         !self.ahead.is_empty()
     }

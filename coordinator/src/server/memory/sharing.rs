@@ -1,8 +1,8 @@
-//! Memory that one tenant has given out and others have open ([`Sharing`](baton_books::sharing::Sharing)).
+//! Memory that one tenant has exported and others have opened ([`Sharing`](baton_books::sharing::Sharing)).
 //!
-//! It belongs to the tenant that has allocated it, and moves as the rest of that tenant's memory does; the others only map and unmap
-//! the same frames. All of them are of one unit ([`Scheduler`](baton_policy::scheduler::Scheduler)), so while any of them runs, all of
-//! it is there.
+//! Shared memory belongs to the tenant that has allocated it, and moves with the rest of that tenant's memory. The others only map
+//! and unmap the same frames. All of them are of one unit ([`Scheduler`](baton_policy::scheduler::Scheduler)), so while any of them
+//! runs, all of the shared memory is on the GPU.
 
 use baton_contract::memory::{GRANULE, SizeClass};
 use baton_contract::messages::{Answer, ExtentId, Full, IPC_HANDLE, MAX_LISTED, MemoryCommand, ProcessId};
@@ -16,26 +16,26 @@ use baton_books::extents::Extent;
 use baton_books::sharing::{Attachment, Export, Key, Place};
 use baton_policy::arbiter::{State, TenantId};
 
-/// What is to be done for a tenant that wants to open memory of another's.
+/// The next step for a tenant that wants to open another tenant's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::server) enum Attaching {
-    /// That was said.
+    /// The tenant has its answer; no step is left.
     Answered,
-    /// First they are to be scheduled as one.
+    /// The two tenants must first be scheduled as one.
     Unite,
 }
 
-/// What of others' memory did not reach a tenant.
+/// Other tenants' memory that did not reach a tenant.
 #[derive(Debug)]
 pub(super) struct Undelivered {
-    /// What is to be sent again.
+    /// Extents to be sent again.
     pub(super) lost: Vec<ExtentId>,
-    /// Some was, and is not known to have come.
+    /// True if some extents were sent again and have not been confirmed yet.
     pub(super) are_under_way: bool,
 }
 
 impl Ground<'_> {
-    /// Whether a tenant has nothing there yet, neither of its own nor of another's, and could have something.
+    /// True if a tenant could have memory in this range and has none there yet, neither its own nor another's.
     pub(super) fn is_room_at(&self, id: TenantId, at: u64, bytes: u64) -> bool {
         let is_taken = |tenant: &Tenant| tenant.extents().within(at, bytes).next().is_some();
         at.is_multiple_of(GRANULE)
@@ -44,7 +44,7 @@ impl Ground<'_> {
             && !self.tenants.get(id).is_some_and(is_taken)
     }
 
-    /// A tenant lets others open an allocation of its.
+    /// Exports an allocation of a tenant, so that others can open it.
     pub(super) fn export(&mut self, id: TenantId, at: u64, bytes: u64) {
         let covered = self.tenants.get(id).map_or(0, |tenant| {
             let parts = tenant.extents().within(at, bytes).map(|(_, extent)| {
@@ -54,11 +54,11 @@ impl Ground<'_> {
             parts.sum()
         });
         if bytes == 0 || covered != bytes {
-            // Another thread has freed it meanwhile.
+            // Another thread has freed the allocation meanwhile.
             return self.refuse_export(id);
         }
         let mut key = Key::default();
-        // Whoever knows it can open the memory.
+        // Every tenant that knows the key can open the memory.
         if rustix::rand::getrandom(&mut key, rustix::rand::GetRandomFlags::empty()) != Ok(key.len()) {
             return self.refuse_export(id);
         }
@@ -72,21 +72,22 @@ impl Ground<'_> {
         self.tenants.answer(id, &Answer::NotExported { exporter_lives: true }, &[]);
     }
 
-    /// It has freed that allocation.
+    /// Withdraws the export of an allocation that the tenant has freed.
     pub(super) fn unexport(&mut self, id: TenantId, at: u64) {
         self.store.sharing.unexport(id, at);
         self.tenants.answer(id, &Answer::Noted, &[]);
     }
 
-    /// A tenant lets others open an event of its.
+    /// Exports an event of a tenant, so that others can open it.
     pub(super) fn export_event(&mut self, id: TenantId, handle: [u8; IPC_HANDLE]) {
         self.store.sharing.export_event(id, handle);
         self.tenants.answer(id, &Answer::Noted, &[]);
     }
 
-    /// A tenant is about to open an event. Says with whom it is to be scheduled as one first; that one has its answer.
+    /// Handles a tenant that is about to open an event. Returns the tenant with which it must first be scheduled as one; otherwise
+    /// the tenant gets its answer at once.
     pub(super) fn open_event(&mut self, id: TenantId, handle: [u8; IPC_HANDLE]) -> Option<TenantId> {
-        // The event of a stranger, or of one that has ended, is between the program and the driver.
+        // The event of a stranger, or of a tenant that has ended, concerns only the program and the driver.
         let owner = self.store.sharing.owners_of_event(&handle).find(|owner| self.is_believed(id, *owner));
         let Some(owner) = self.apart_from(id, owner) else {
             self.tenants.answer(id, &Answer::Noted, &[]);
@@ -97,47 +98,48 @@ impl Ground<'_> {
             return None;
         }
         self.fits_with(id, owner).then_some(owner).or_else(|| {
-            // They take turns, and whoever waits for the other is taken off the GPU for it.
+            // They take turns, and a tenant that waits for the other one is taken off the GPU for it.
             self.tenants.answer(id, &Answer::Noted, &[]);
             None
         })
     }
 
-    /// A tenant lets others import memory of its by descriptors, which its process owns.
+    /// Notes that a tenant lets others import its memory by descriptors that its process owns.
     pub(super) fn export_descriptors(&mut self, id: TenantId, process: ProcessId) {
         self.store.sharing.export_descriptors(id, process);
         self.tenants.answer(id, &Answer::Noted, &[]);
     }
 
-    /// A tenant is about to import memory by a descriptor that another process owns. Says with whom it is to be scheduled as one; it is
-    /// answered in any case, at once: it asks from outside of the gate, as the other one may keep the GPU until it has written there.
+    /// Handles a tenant that is about to import memory by a descriptor that another process owns. Returns the tenant with which it
+    /// must be scheduled as one. The importing tenant is answered at once in any case: it asks from outside the gate, because the
+    /// other tenant may keep the GPU until it has written there.
     pub(super) fn import_descriptor(&self, id: TenantId, owner: ProcessId) -> Option<TenantId> {
         let owner = self.store.sharing.owners_of_descriptors(owner).find(|owner| self.is_believed(id, *owner));
         self.apart_from(id, owner).filter(|owner| self.fits_with(id, *owner))
     }
 
-    /// The owner of what a tenant is about to share with it, if the two are not scheduled as one.
+    /// The owner of the memory or event that a tenant is about to share, if the two are not scheduled as one.
     fn apart_from(&self, id: TenantId, owner: Option<TenantId>) -> Option<TenantId> {
         owner.filter(|owner| !self.arbiter.are_united(id, *owner))
     }
 
-    /// Whether that a tenant shares something with another one is believed because each says so, by a number or a name that
-    /// anybody may say. So it is of those who belong together, as the system says.
+    /// True if two tenants' word is enough to believe that they share something. They only name a number or a name that any program
+    /// may name, so the coordinator believes it only of processes that belong together according to the system.
     fn is_believed(&self, id: TenantId, of: TenantId) -> bool {
         let (Some(tenant), Some(owner)) = (self.tenants.get(id), self.tenants.get(of)) else { return false };
         let is_other = id != of && owner.connection.is_open();
         is_other && tenant.connection.process.belongs_with(&owner.connection.process)
     }
 
-    /// Whether a tenant may have memory of another's for which it has the key: the system says which process either is, so nobody
-    /// has the key in another one's name.
+    /// True if a tenant may open another tenant's memory for which it has the key. The system says which process each of them is,
+    /// so no process uses the key in another's name.
     fn may_attach(&self, id: TenantId, exporter: TenantId) -> bool {
         let (Some(tenant), Some(exporter)) = (self.tenants.get(id), self.tenants.get(exporter)) else { return false };
         let (one, other) = (&tenant.connection.process, &exporter.connection.process);
         one.is_certain() && other.is_certain() || one.is_of_user_of(other)
     }
 
-    /// Whether all that two tenants have, with those that they run with, has room in the arena. If not, the user is told.
+    /// True if the arena has room for everything that two tenants and the tenants they run with have. If not, the user is told.
     fn fits_with(&self, id: TenantId, other: TenantId) -> bool {
         let together = self.bytes_of_unit(id) + self.bytes_of_unit(other);
         let room = self.beside_immovable(id).min(self.beside_immovable(other));
@@ -152,7 +154,7 @@ impl Ground<'_> {
         fits
     }
 
-    /// A tenant wants to open memory that another one has exported.
+    /// Attaches a tenant to memory that another one has exported.
     pub(super) fn attach(&mut self, id: TenantId, exporter: TenantId, key: &Key, at: u64) -> Result<Attaching, String> {
         let exporter_lives = self.tenants.get(exporter).is_some_and(|tenant| tenant.connection.is_open());
         let may = exporter_lives && exporter != id && self.may_attach(id, exporter);
@@ -162,7 +164,7 @@ impl Ground<'_> {
             return Ok(Attaching::Answered);
         };
         if self.is_off_the_gpu(id) {
-            // It was told to leave, and has not found that out yet.
+            // It was told to leave, and has not noticed that yet.
             self.tenants.answer(id, &Answer::TryAgain, &[]);
             return Ok(Attaching::Answered);
         }
@@ -177,7 +179,7 @@ impl Ground<'_> {
         Ok(Attaching::Answered)
     }
 
-    /// The same, of one that is scheduled with it.
+    /// Attaches a tenant to memory of another one that it is scheduled with.
     fn attach_to(&mut self, id: TenantId, exporter: TenantId, export: Export, at: u64) -> Result<(), String> {
         let Some(tenant) = self.tenants.get(exporter) else { return Ok(()) };
         let found = tenant.extents().within(export.at, export.bytes);
@@ -187,7 +189,7 @@ impl Ground<'_> {
                 (extent, entry.at(), entry.class(), frame)
             })
             .collect();
-        // All of it, without gaps: its owner may have freed some without saying so.
+        // The export must be complete and without gaps: its owner may have freed some of it without saying so.
         let mut end = found.first().map_or(0, |(_, at, ..)| *at);
         let starts_inside = !found.is_empty() && end <= export.at;
         let is_gapless = found.iter().all(|(_, at, class, _)| std::mem::replace(&mut end, at + class.bytes()) == *at);
@@ -206,7 +208,7 @@ impl Ground<'_> {
             self.tenants.answer(id, &Answer::Denied { full: Full::Held }, &[]);
             return Ok(());
         }
-        // The others may write to it from here on.
+        // The others may write to the exporter's memory from here on.
         self.may_be_written(exporter);
         let start = found[0].1;
         let size: u64 = found.iter().map(|(_, _, class, _)| class.bytes()).sum();
@@ -232,7 +234,7 @@ impl Ground<'_> {
         Ok(())
     }
 
-    /// From here on what a tenant has may be written by those that it runs with.
+    /// Notes that tenants which run with this one may write to its memory from now on.
     pub(super) fn may_be_written(&mut self, id: TenantId) {
         if let Some(tenant) = self.tenants.get_mut(id) {
             tenant.memory.scan = None;
@@ -242,7 +244,7 @@ impl Ground<'_> {
         }
     }
 
-    /// Whether an extent can leave, as far as those are concerned that have it too.
+    /// True if no tenant that shares an extent keeps it from leaving.
     pub(super) fn is_let_go_by_others(&self, id: TenantId, extent: ExtentId) -> bool {
         if self.store.sharing.is_empty() {
             return true;
@@ -255,7 +257,7 @@ impl Ground<'_> {
         self.store.sharing.sharers((id, extent)).into_iter().all(can_unmap)
     }
 
-    /// Extents of a tenant are leaving: those who have them too unmap them.
+    /// Has the tenants that share a tenant's leaving extents unmap them.
     pub(super) fn have_others_unmap(&mut self, id: TenantId, extents: &[ExtentId]) {
         if self.store.sharing.is_empty() {
             return;
@@ -280,24 +282,25 @@ impl Ground<'_> {
         }
     }
 
-    /// A tenant has mapped some of these, which are others'.
+    /// Notes which of these extents belong to others and are now mapped by the tenant.
     pub(super) fn mapped_of_others(&mut self, id: TenantId, extents: &[ExtentId]) {
         for extent in extents {
             self.store.sharing.set_place((id, *extent), &[Place::Coming], Place::Mapped);
         }
     }
 
-    /// The frames for these, some of which are others', did not reach it.
+    /// Notes that the frames for these extents did not reach the tenant. Some of the extents are others'.
     pub(super) fn lost_of_others(&mut self, id: TenantId, extents: &[ExtentId]) {
         extents.iter().for_each(|extent| self.store.sharing.lose((id, *extent)));
     }
 
-    /// The frames for these have.
+    /// Notes that the frames for these extents have reached the tenant.
     pub(super) fn delivered_of_others(&mut self, id: TenantId, extents: &[ExtentId]) {
         extents.iter().for_each(|extent| self.store.sharing.end_loss((id, *extent)));
     }
 
-    /// What did not reach a tenant of others' memory, and is there to be sent again. If nothing is, it comes with the rest when it is.
+    /// Other tenants' memory that did not reach a tenant and is on the GPU, to be sent again. Memory that is not on the GPU comes
+    /// with the rest when it is.
     pub(super) fn undelivered_of_others(&mut self, id: TenantId) -> Undelivered {
         let (waiting, sent) = self.store.sharing.lost(id);
         let is_there = |extent: &ExtentId| {
@@ -318,7 +321,7 @@ impl Ground<'_> {
         self.map(id, extents);
     }
 
-    /// Has a tenant that comes in map what it has of others, all of which is there. Says whether all of it is mapped.
+    /// Has a tenant that comes in map its share of others' memory, all of which is there. Returns true if all of it is mapped.
     pub(super) fn bring_attachments(&mut self, id: TenantId) -> bool {
         if !self.store.sharing.lacks(id) {
             return true;
@@ -339,7 +342,7 @@ impl Ground<'_> {
         false
     }
 
-    /// A tenant no longer has an extent that others have too: one of them gets it, as it is. Gives it back if nobody does.
+    /// Hands an extent that a tenant no longer has to one of the tenants that share it. Returns the extent if no tenant takes it.
     pub(super) fn hand_over(&mut self, id: TenantId, extent: ExtentId, entry: Extent) -> Option<Extent> {
         let lives = |id: TenantId| self.tenants.get(id).is_some_and(|tenant| tenant.connection.is_open());
         let inherited = self.store.sharing.inherit((id, extent), lives);
@@ -369,7 +372,8 @@ impl Ground<'_> {
         None
     }
 
-    /// A tenant has ended whose work may still write to what it had of others: that is not free yet.
+    /// Holds the attachments of a tenant that has ended: its work may still write to others' memory, so that memory is not free
+    /// yet.
     pub(super) fn hold_attachments(&mut self, id: TenantId) {
         let had: Vec<ExtentId> = self.store.sharing.of(id).map(|(extent, _)| extent).collect();
         for extent in had {

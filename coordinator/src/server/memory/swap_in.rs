@@ -1,9 +1,9 @@
-//! How a tenant comes in: in the order in which it uses its memory, group by group, and running meanwhile.
+//! Swapping a tenant in: in the order in which it uses its memory, group by group, while it already runs.
 //!
-//! What is missing is put in the order that its history tells, and cut into groups by the [planner](baton_policy::planner). A
-//! group is copied as one job and mapped by one message. As soon as it is known what all of it points to, and sure that
-//! there are frames for everything, the arbiter hears that the tenant can run: its gate is opened while the rest
-//! streams in behind, and each of its calls waits for what it needs (the shim's part of this).
+//! Missing extents are sorted in the order of the tenant's history, and cut into groups by the [planner](baton_policy::planner). A
+//! group is copied as one job and mapped by one message. As soon as all pointers in the memory are known, and there are certainly
+//! frames for everything, the arbiter hears that the tenant can run. Its gate is opened while the rest streams in behind, and each
+//! of its calls waits for the memory that it needs (the shim's part of this).
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
@@ -22,7 +22,7 @@ use baton_books::sizes::{PerClass, count};
 use baton_policy::arbiter::{State, TenantId};
 
 impl Residency {
-    /// Goes on with the arrival under way.
+    /// Continues the swap-in under way.
     pub(super) fn serve_swap_in(&mut self, ground: &mut Ground<'_>) {
         let Some(SwapIn { unit, now, mut leaves }) = self.swap_in.take() else { return };
         let is_open = |id: &TenantId| ground.tenants.get(*id).is_some_and(|tenant| tenant.connection.is_open());
@@ -32,7 +32,7 @@ impl Residency {
         }
         match ground.arbiter.state(unit) {
             State::Arriving | State::Running => {}
-            // It may go on after all; until then nothing more is begun.
+            // The unit may go on after all; until then no more work is begun.
             State::Leaving => {
                 self.swap_in = Some(SwapIn { unit, now, leaves });
                 return;
@@ -57,7 +57,7 @@ impl Residency {
             return;
         }
         let lacks = |id: &TenantId| ground.tenants.get(*id).is_some_and(|tenant| tenant.extents().counts().missing > 0);
-        // One after the other; what they have of each other comes when all else is there.
+        // The members come one after the other; memory that they share comes when all else is there.
         let before = now.as_ref().map(|now| now.tenant).filter(|id| members.contains(id) && lacks(id));
         let Some(id) = before.or_else(|| members.iter().copied().find(lacks)) else {
             return self.bring_what_is_shared(ground, unit, &members);
@@ -74,10 +74,10 @@ impl Residency {
             Coming { tenant: id, left: VecDeque::new(), as_it_is: PerClass::default() }
         });
         let mut lacking = 0;
-        // If nothing comes as it is cut, it is cut anew.
+        // If no memory comes with the current cut, it is cut anew.
         for (is_planned, is_again) in [(!coming.left.is_empty(), false), (false, true)] {
             if !is_planned {
-                // Once something was to come, no more leaves a second time: else that could go on for ever.
+                // Extents make way only once: otherwise this could go on for ever.
                 coming.as_it_is = match self.fit(ground, id, !(is_again && leaves.contains_key(&id))) {
                     Fitted::AsItIs(as_it_is) => as_it_is,
                     Fitted::Not => PerClass::default(),
@@ -88,12 +88,12 @@ impl Residency {
                         return;
                     }
                 };
-                // Planned anew also for what was still on its way out when that was done first.
+                // The new plan also covers extents that were still on their way out at the first one.
                 coming.left = self.groups_of(ground, id);
             }
             lacking = self.start_groups(ground, id, &mut coming);
             if lacking == 0 && !ground.is_anything_coming() {
-                // What has not changed of one that does not answer has left at once.
+                // Unchanged extents of an unresponsive tenant have left at once.
                 lacking = self.start_groups(ground, id, &mut coming);
             }
             if ground.is_anything_coming() || ground.awaits_delivery(id) {
@@ -106,7 +106,7 @@ impl Residency {
         self.swap_in = Some(SwapIn { unit, now: Some(coming), leaves });
         let is_left = |tenant: &Tenant| tenant.extents().counts().left_behind > 0;
         let is_certain = lacking == 0 && !ground.awaits_delivery(id) && !ground.tenants.get(id).is_some_and(is_left);
-        // What one of several is about to use is not known from what another one launches.
+        // The launches of one member do not tell which memory another member is about to use.
         let can_run =
             members.len() == 1 && ground.store.sharing.of(id).next().is_none() && !ground.is_consolidating(id);
         let is_pipelined = can_run && ground.store.rules.pipeline != Pipeline::Off;
@@ -115,14 +115,14 @@ impl Residency {
         }
     }
 
-    /// All that the members have of their own is here.
+    /// Brings in the memory that members share, once all their own memory is here.
     fn bring_what_is_shared(&mut self, ground: &mut Ground<'_>, unit: TenantId, members: &[TenantId]) {
         let mut all_here = true;
         for id in members {
             all_here &= ground.bring_attachments(*id);
         }
         if !all_here && !ground.is_anything_coming() && !members.iter().any(|id| ground.awaits_delivery(*id)) {
-            // It is of somebody who cannot bring it in any more.
+            // The memory belongs to a tenant that can no longer bring it in.
             return self.give_up_arrival(ground, members[0]);
         }
         if let Some(id) = members.iter().find(|id| ground.is_undeliverable(**id)) {
@@ -134,7 +134,7 @@ impl Residency {
         }
     }
 
-    /// What is missing of a tenant does not come now.
+    /// Gives up a tenant's arrival because its missing memory cannot come now.
     fn give_up_arrival(&mut self, ground: &mut Ground<'_>, id: TenantId) {
         if ground.arbiter.state(id) == State::Running {
             // Should its work not end now, it goes on, and then the rest has to come after all.
@@ -144,11 +144,12 @@ impl Residency {
         ground.happened(MemoryEvent::CannotArrive(id));
     }
 
-    /// Starts what there are frames for; makes others leave for the rest. Says how many bytes there will be no frames for.
+    /// Starts the groups for which there are frames, and makes other extents leave for the rest. Returns the bytes for which there
+    /// will be no frames.
     fn start_groups(&mut self, ground: &mut Ground<'_>, id: TenantId, coming: &mut Coming) -> u64 {
         let (mut soon, mut missing, mut missing_as_it_is) =
             (PerClass::default(), PerClass::default(), PerClass::default());
-        // Whatever was in a frame, all of it is overwritten; a poisoned one shows if not.
+        // A frame is overwritten completely, whatever it held; poison shows if it is not.
         let clean = ground.store.frames.is_poisoned();
         let owner = ground.owner_of(id);
         let groups = std::mem::take(&mut coming.left);
@@ -196,8 +197,8 @@ impl Residency {
         self.evict_for(ground, missing, missing_as_it_is, id)
     }
 
-    /// Gives extents that are to come what is there for them already. Says how many of each class may have any frame beside those that
-    /// are to come as they are.
+    /// Reserves the frames that already exist for extents that are to come. Returns how many extents of each class may have any
+    /// frame, not counting those that come as they are.
     fn reserve_at_hand(
         &mut self,
         ground: &mut Ground<'_>,
@@ -215,7 +216,7 @@ impl Residency {
             *part = (*part).min(*all);
             *all -= *part;
         });
-        // Before any frame is looked for: else one extent would take what is kept for the next.
+        // Kept frames come before any search: otherwise one extent would take a frame kept for the next.
         for extent in groups.iter().flatten() {
             let Some(class) = class_of(ground, *extent) else { continue };
             let others = &mut others[class.index()];
@@ -227,11 +228,12 @@ impl Residency {
                 as_it_is[class.index()] -= 1;
                 self.reserve(ground, id, *extent, frame, Holds::Nothing);
             } else if clean {
-                // It is clean the next time.
+                // The frame is clean the next time.
                 ground.store.frames.scrub_held(class, owner);
             }
         }
-        // One that is clean would be given up for another size, and made and overwritten again for want of it, for ever.
+        // Otherwise a clean frame would be given up for another size, then made and overwritten again because it is missing, for
+        // ever.
         for extent in groups.iter().flatten().filter(|_| clean) {
             let Some(class) = class_of(ground, *extent).filter(|class| others[class.index()] > 0) else { continue };
             if let Some(frame) = ground.store.frames.take(class, clean, owner) {
@@ -246,7 +248,7 @@ impl Residency {
     fn let_it_run(&mut self, ground: &mut Ground<'_>, id: TenantId) {
         let Some(tenant) = ground.tenants.get(id).filter(|tenant| !tenant.preemption.is_under_way()) else { return };
         if tenant.extents().counts().unread > 0 {
-            // Part of it stayed when it was last here, and was used since the last look.
+            // Part of its memory stayed when it was last here, and was used since the last scan.
             if tenant.memory.scan.is_none() {
                 ground.scan(id, &[]);
             }
@@ -257,7 +259,7 @@ impl Residency {
         }
     }
 
-    /// Brings what was taken of a tenant back to where it was. It is arriving, so others are off the GPU, or leave it.
+    /// Brings a tenant's taken memory back to where it was. The tenant is arriving, so others are off the GPU, or leave it.
     pub(super) fn return_in_place(&mut self, ground: &mut Ground<'_>, id: TenantId) {
         let Some(tenant) = ground.tenants.get(id) else { return };
         let away = tenant.extents().iter().filter(|(_, extent)| extent.state() == ExtentState::Host);
@@ -288,7 +290,7 @@ impl Residency {
         if lent.is_empty() {
             return;
         }
-        // Those who have these frames now leave them.
+        // The tenants that have these frames now leave them.
         let mut theirs: HashMap<TenantId, Vec<ExtentId>> = HashMap::new();
         for (other, tenant) in ground.tenants.iter().filter(|(other, _)| *other != id) {
             for (extent, entry) in tenant.extents().iter() {

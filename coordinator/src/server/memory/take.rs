@@ -1,13 +1,14 @@
-//! Memory that is taken without asking, from a tenant that does not answer: it was stopped, or waits for work that is paused.
+//! Memory that is taken without asking, from an unresponsive tenant: it was stopped, or waits for work that is paused.
 //!
-//! Its work is off the GPU, so its memory can be copied out as anybody's. Only the tenant can unmap it, so its mappings still lead to the
-//! frames that others get then. That does no harm as long as nothing of the tenant runs: it is let on the GPU again only
+//! Its work is off the GPU, so its memory can be copied out as any tenant's. Only the tenant can unmap it, so its mappings still
+//! lead to the frames that others get then. That does no harm as long as none of the tenant's work runs: it is let on the GPU again
+//! only
 //!
 //! - when it has **answered**, and has unmapped what it was left with; then its memory comes as it always does;
 //! - or **in place**, if it cannot change mappings before its work goes on: others leave the very frames that it has mapped, what
 //!   it had there comes back, and its work goes on as if nothing had been.
 //!
-//! A frame that somebody has mapped whose it is no more is neither exchanged nor given back to the driver ([`Arena::hold`]).
+//! A frame that a former tenant still has mapped is neither exchanged nor given back to the driver ([`Arena::hold`]).
 //!
 //! [`Arena::hold`]: baton_books::arena::Arena::hold
 
@@ -26,7 +27,7 @@ use baton_books::extents::Extent;
 use baton_policy::arbiter::TenantId;
 
 impl Residency {
-    /// A tenant that is off the GPU does not answer: from now on its memory leaves without being unmapped there.
+    /// Takes the memory of an unresponsive tenant that is off the GPU: from now on it leaves without being unmapped there.
     pub(super) fn take(&mut self, ground: &mut Ground<'_>, id: TenantId) {
         let Some(tenant) = ground.tenants.get_mut(id) else { return };
         tenant.connection.page.taken.fetch_max(PAUSED, SeqCst);
@@ -39,8 +40,8 @@ impl Residency {
         self.leave_behind(ground, id, &told);
     }
 
-    /// A tenant answers again, and can change mappings, or is let in: it unmaps what it was left with, but for what is on its way back
-    /// there.
+    /// Ends the taking of a tenant that answers again and can change mappings, or that is let in. The tenant unmaps the memory it
+    /// was left with, except for memory on its way back there.
     pub(super) fn untake(&mut self, ground: &mut Ground<'_>, id: TenantId) {
         let Some(tenant) = ground.tenants.get_mut(id).filter(|tenant| tenant.memory.is_taken()) else { return };
         tenant.memory.untake();
@@ -56,7 +57,7 @@ impl Residency {
         ground.is_whole_again(id);
     }
 
-    /// Has these extents of a tenant that is off the GPU leave, whether they are resident or have only got their frames.
+    /// Makes these extents of a tenant that is off the GPU leave, both resident ones and those that have only got their frames.
     pub(super) fn make_leave(&mut self, ground: &mut Ground<'_>, id: TenantId, extents: Vec<ExtentId>) {
         if !ground.is_off_the_gpu(id) || !ground.tenants.get(id).is_some_and(Tenant::is_evictable) {
             return;

@@ -1,6 +1,6 @@
 //! Copies under way: between frames and the pool, within the GPU's memory, ahead of need.
 //!
-//! [`Transfer`] owns the lanes that copy and knows what each job is for. What a copy's end means is decided above.
+//! [`Transfer`] owns the lanes that copy and knows the purpose of each job. The layer above decides how to react when a copy ends.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -17,13 +17,13 @@ use baton_books::arena::FrameId;
 use baton_books::pool::Run;
 use baton_policy::arbiter::TenantId;
 
-/// Copies are queued in groups of about so much: large enough for full speed, small enough that the other
-/// direction can soon use what became free.
+/// Approximate size of the groups in which copies are queued: large enough for full speed, small enough that the other direction
+/// can soon use the freed memory.
 pub(super) const GROUP_BYTES: u64 = 64 << 20;
-/// And no more extents than this, because unmapping takes time for each.
+/// The most extents in a group, because unmapping takes time for each.
 pub(super) const GROUP_EXTENTS: usize = 64;
 
-/// One rest of a program: another one is another value.
+/// Identifies one rest of a program: each rest has its own value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rest {
     pub(super) grant: u64,
@@ -39,7 +39,7 @@ pub(super) struct Copied {
     pub(super) runs: Vec<Run>,
 }
 
-/// What a lane is working at.
+/// The task of a lane.
 #[derive(Debug)]
 pub(super) enum Task {
     /// Copies out of or into these extents' frames.
@@ -47,7 +47,7 @@ pub(super) enum Task {
         tenant: TenantId,
         extents: Vec<ExtentId>,
         bytes: u64,
-        /// Those that have got another tenant since, by their numbers there.
+        /// Extents that have passed to another tenant since, with their numbers there.
         inherited: Vec<(TenantId, ExtentId)>,
     },
     /// Copies out of frames of a tenant that rests, into room of their own.
@@ -68,16 +68,16 @@ impl Task {
 #[derive(Debug, Default)]
 pub(super) struct Group {
     pub(super) extents: Vec<ExtentId>,
-    /// All that leave, also those that need no copy.
+    /// All extents that leave, including those that need no copy.
     pub(super) leaving: Vec<ExtentId>,
     pieces: Vec<Piece>,
-    /// What is copied over the bus.
+    /// Bytes copied over the bus.
     bytes: u64,
-    /// What that is of memory.
+    /// The same copies, in bytes of memory.
     size: u64,
-    /// What all of these extents are, in bytes.
+    /// Bytes of all these extents.
     pub(super) whole: u64,
-    /// What of that comes as zeros.
+    /// Bytes of these extents that come as zeros.
     pub(super) zeros: u64,
 }
 
@@ -103,7 +103,7 @@ impl Group {
         self.size += part.end - part.start;
     }
 
-    /// What of all its extents is not copied over the bus, in bytes.
+    /// Bytes of the group's extents that are not copied over the bus.
     pub(super) fn unchanged(&self) -> u64 {
         self.whole - self.bytes
     }
@@ -152,7 +152,8 @@ impl Transfer {
     ///
     /// # Safety
     ///
-    /// The frames and runs belong to these extents until the job has ended: what leaves is not written, and what arrives is not mapped.
+    /// The frames and runs belong to these extents until the job has ended: leaving memory is not written, and arriving memory is
+    /// not mapped.
     pub(super) unsafe fn copy(&mut self, lane: Lane, tenant: TenantId, group: Group) {
         // SAFETY: by the caller's promise.
         let job = unsafe { self.mover.submit(lane, group.pieces) };
@@ -160,11 +161,11 @@ impl Transfer {
         self.tasks.insert(job, task);
     }
 
-    /// Queues copies out of frames of a tenant that rests. What it writes meanwhile may be copied or not.
+    /// Queues copies out of frames of a tenant that rests. Data that it writes meanwhile may or may not be copied.
     ///
     /// # Safety
     ///
-    /// The frames stay mapped here until the job has ended, and the runs are nobody else's.
+    /// The frames stay mapped here until the job has ended, and the runs belong to no other job.
     pub(super) unsafe fn copy_ahead(&mut self, tenant: TenantId, rest: Rest, group: Group, copied: Vec<Copied>) {
         let bytes = group.bytes;
         // SAFETY: by the caller's promise.
@@ -176,7 +177,7 @@ impl Transfer {
     ///
     /// # Safety
     ///
-    /// The frames stay as they are until the job has ended, and so does the tenant off the GPU.
+    /// The frames stay unchanged and the tenant stays off the GPU until the job has ended.
     pub(super) unsafe fn consolidate(
         &mut self,
         (tenant, at): (TenantId, u64),
@@ -190,27 +191,27 @@ impl Transfer {
         self.tasks.insert(job, Task::Consolidate { tenant, at, frames, piece, bytes });
     }
 
-    /// Whether nothing is under way.
+    /// True if no copy is under way.
     pub(super) fn is_idle(&self) -> bool {
         self.tasks.is_empty()
     }
 
-    /// Whether tenants' memory leaves or arrives.
+    /// True if any tenant's memory is being copied out or in.
     pub(super) fn is_copying(&self) -> bool {
         self.tasks.values().any(|task| matches!(task, Task::Copy { .. }))
     }
 
-    /// Whether memory of this one does.
+    /// True if this tenant's memory is being copied out or in.
     pub(super) fn is_copying_for(&self, id: TenantId) -> bool {
         self.tasks.values().any(|task| matches!(task, Task::Copy { tenant, .. } if *tenant == id))
     }
 
-    /// Whether anything is copied ahead of need.
+    /// True if any copy ahead of need is under way.
     pub(super) fn is_copying_ahead(&self) -> bool {
         self.tasks.values().any(|task| matches!(task, Task::CopyAhead { .. }))
     }
 
-    /// Which extents of a tenant are being copied.
+    /// The extents of a tenant that are being copied.
     pub(super) fn copied_of(&self, id: TenantId) -> HashSet<ExtentId> {
         let mut copied = HashSet::new();
         for task in self.tasks.values() {
@@ -223,7 +224,7 @@ impl Transfer {
         copied
     }
 
-    /// An extent has got another tenant and number: its copy goes on for that one.
+    /// Moves an extent's copy to another tenant and number, because the extent has passed there.
     pub(super) fn inherit(&mut self, from: (TenantId, ExtentId), to: (TenantId, ExtentId)) {
         for task in self.tasks.values_mut() {
             let Task::Copy { tenant, extents, inherited, .. } = task else { continue };

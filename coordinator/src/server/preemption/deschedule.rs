@@ -1,8 +1,8 @@
-//! Making way for a burst of somebody urgent ([`baton_policy::bursts`]): a tenant's compute work gets no more time. It keeps its
+//! Making way for an urgent tenant's burst ([`baton_policy::bursts`]): a tenant's compute work gets no more time. It keeps its
 //! turn, and its gate stays open.
 //!
-//! That is no promise that nothing of it runs, so nothing is moved for it. Who is to leave the GPU for good is put back
-//! first, and then paused.
+//! That is no promise that none of its work runs, so no memory is moved for it. A tenant that is to leave the GPU for good is put
+//! back first, and then paused.
 
 use super::parts::{Access, Next, PreemptEvent};
 use crate::device::preemptor::{PreemptCommand, PreemptError};
@@ -27,7 +27,7 @@ impl Access<'_> {
         }
     }
 
-    /// Somebody is descheduled (`went`), or rescheduled; or could not be.
+    /// Notes that a tenant is descheduled (`went`), or rescheduled; or that the attempt failed.
     pub(super) fn moved(&mut self, id: TenantId, went: bool, result: Result<(), PreemptError>) -> Next {
         let Some(tenant) = self.tenants.get_mut(id) else { return Next::Nothing };
         let works = result.is_ok();

@@ -40,7 +40,7 @@ use self::parts::Next;
 pub(super) use self::parts::{Access, PreemptEvent, Preemptions};
 
 impl Access<'_> {
-    /// What a tenant reports about that.
+    /// Handles a tenant's reports about that.
     pub(super) fn heard(
         &mut self,
         id: TenantId,
@@ -63,7 +63,7 @@ impl Access<'_> {
         Ok(())
     }
 
-    /// A tenant says how it can be paused. Whether that works here is found out by trying, once.
+    /// Handles a tenant's report of the way to pause it. One attempt shows if that works here.
     fn channels_told(&mut self, id: TenantId, channels: Channels, control: Option<OwnedFd>) -> Result<(), String> {
         let target = match (channels, control) {
             (Channels::None, _) => None,
@@ -102,7 +102,7 @@ impl Access<'_> {
     /// The gate is closed; work may be queued.
     fn gate_closed(&mut self, id: TenantId, grant: u64) {
         let Some(tenant) = self.tenants.in_turn(id, grant) else { return };
-        // What it makes from now on it pauses by itself.
+        // The tenant pauses by itself the channels that it makes from now on.
         let _ = tenant.connection.page.taken.compare_exchange(PAUSED, 0, SeqCst, SeqCst);
         if tenant.preemption.gate_closed() {
             return self.start_pausing(id);
@@ -110,7 +110,7 @@ impl Access<'_> {
         self.probe(id);
     }
 
-    /// The gate is closed and nothing is queued. Says whether that ends the turn now, as without pausing.
+    /// Notes that the gate is closed and no work is queued. Returns true if that ends the turn now, as without pausing.
     pub(super) fn drained(&mut self, id: TenantId) -> bool {
         let Some(tenant) = self.tenants.get_mut(id) else { return false };
         let ends = tenant.preemption.drained();
@@ -120,8 +120,8 @@ impl Access<'_> {
         ends
     }
 
-    /// A tenant's time has come: one that does not close its gate is paused all the same, one that does not answer its probe is let
-    /// go on.
+    /// Handles a tenant whose time has come: a tenant that does not close its gate is paused all the same, and a tenant that does
+    /// not answer its probe is let go on.
     pub(super) fn look_at(&mut self, id: TenantId) {
         if self.tenants.get(id).and_then(Tenant::is_paused_at).is_some_and(|at| at <= Instant::now()) {
             self.start_pausing(id);
@@ -140,7 +140,7 @@ impl Access<'_> {
 
     /// Has a tenant that is on its way taken off the GPU, with all that is not yet.
     fn start_pausing(&mut self, id: TenantId) {
-        // Who is cut off goes on without us, as far as it can.
+        // A disconnected tenant goes on without the coordinator, as far as it can.
         let Some(tenant) = self.tenants.get_mut(id).filter(|tenant| tenant.connection.is_open()) else { return };
         if tenant.preemption.is_gate_open() {
             tenant.connection.page.taken.fetch_max(PAUSED, SeqCst);
@@ -160,7 +160,7 @@ impl Access<'_> {
         let Some(tenant) = self.tenants.get_mut(id).filter(can_be) else { return };
         let Some(target) = tenant.preemption.resume() else { return };
         let _ = tenant.connection.page.taken.compare_exchange(PAUSED, 0, SeqCst, SeqCst);
-        // From here on it may write, and what a look under way finds is no longer so.
+        // From here on it may write, and the findings of a scan under way no longer hold.
         tenant.memory.scan = None;
         if let Some(mut extents) = self.tenants.extents(id) {
             extents.may_change();
@@ -168,7 +168,8 @@ impl Access<'_> {
         self.preemptions.preemptor.submit(id, PreemptCommand::Resume, target);
     }
 
-    /// All memory of a tenant is there whose turn it is. Says whether it can be let in, or has to be resumed first.
+    /// Checks a tenant in its turn, all of whose memory is there. Returns true if it can be let in, and false if it has to be
+    /// resumed first.
     pub(super) fn is_on_the_gpu_or_resumed(&mut self, id: TenantId) -> bool {
         let Some(tenant) = self.tenants.get_mut(id) else { return true };
         match tenant.preemption.progress().map(|progress| progress.stage()) {
@@ -266,7 +267,7 @@ impl Access<'_> {
         }
     }
 
-    /// What was paused goes on, whatever the tenant does.
+    /// Resumes the paused target, whatever the tenant does.
     fn resume_rest(&mut self, id: TenantId, paused: Option<PreemptTarget>) {
         if let Some(paused) = paused {
             self.preemptions.preemptor.submit(id, PreemptCommand::Resume, paused);
@@ -310,7 +311,8 @@ impl Access<'_> {
     }
 }
 
-/// What of a tenant that has ended is held here: its control device, and by that all that it had on the GPU.
+/// True if the coordinator holds the control device of a tenant that has ended, and with it everything that the tenant had on the
+/// GPU.
 pub(super) fn is_held(preemption: &Preemption) -> bool {
     matches!(preemption.target(), Some(PreemptTarget::ResourceManager(..)))
 }

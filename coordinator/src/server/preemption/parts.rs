@@ -11,26 +11,26 @@ use crate::server::tenants::table::Tenants;
 use baton_policy::arbiter::TenantId;
 use baton_policy::scheduler::Scheduler;
 
-/// What somebody else has to act upon.
+/// An event of preemption that another module has to act upon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::server) enum PreemptEvent {
     /// A tenant that was to leave is off the GPU; `drained` if there was nothing to pause.
     Off { tenant: TenantId, drained: bool },
-    /// It is off the GPU again, and cannot answer before its work goes on.
+    /// The tenant is off the GPU again, and cannot answer before its work goes on.
     Late(TenantId),
-    /// It cannot be paused, so its work has to be waited for, if its gate was not closed with nothing queued.
+    /// The tenant cannot be paused, so others wait for its work, unless its gate was closed with no work queued.
     Impossible { tenant: TenantId, drained: bool },
-    /// One that was paused with nothing queued is on the GPU again. Nobody may have given it a turn.
+    /// A tenant that was paused with no work queued is on the GPU again. It may not have been given a turn.
     Back(TenantId),
-    /// One that is let in at any time is on the GPU again: it runs beside others, or with them.
+    /// A tenant that is let in at any time is on the GPU again: it runs beside others, or with them.
     BackAmongOthers(TenantId),
-    /// One is on the GPU again, and runs, with all its memory.
+    /// A tenant is on the GPU again, and runs, with all its memory.
     Running(TenantId),
-    /// Somebody was descheduled or rescheduled, or could not be.
+    /// A tenant was descheduled or rescheduled, or the attempt failed.
     Moved,
-    /// Nothing of a tenant that has ended is held here any more.
+    /// The coordinator no longer holds anything of a tenant that has ended.
     LetGo(TenantId),
-    /// It can neither be taken off the GPU nor put back on it.
+    /// The tenant can neither be taken off the GPU nor put back on it.
     Lost { tenant: TenantId, why: &'static str },
 }
 
@@ -39,9 +39,9 @@ pub(in crate::server) struct Preemptions {
     pub(super) preemptor: Preemptor,
     reports: Receiver<Preempted>,
     events: VecDeque<PreemptEvent>,
-    /// Whether the user allows it.
+    /// True if the user allows it.
     pub(super) is_allowed: bool,
-    /// Whether somebody of class latency was connected when time slices were last set.
+    /// True if a tenant of class latency was connected when time slices were last set.
     pub(super) is_urgent: bool,
 }
 
@@ -54,13 +54,13 @@ pub(in crate::server) struct Access<'a> {
     pub(in crate::server) recorder: &'a mut Recorder,
 }
 
-/// What is to be done next with a tenant.
+/// The next step with a tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     Nothing,
-    /// It is to be taken off the GPU, with all that is not yet.
+    /// Take it off the GPU, including every part that is not off yet.
     Pause,
-    /// It is to go on.
+    /// Let it go on.
     Resume,
 }
 
@@ -71,12 +71,12 @@ impl Preemptions {
         Ok(Self { preemptor, reports, events: VecDeque::new(), is_allowed, is_urgent: false })
     }
 
-    /// What has happened, one after the other.
+    /// Takes the oldest event that has not been handled yet.
     pub(in crate::server) fn next_event(&mut self) -> Option<PreemptEvent> {
         self.events.pop_front()
     }
 
-    /// What the preemptor has done, or could not, one after the other.
+    /// Takes the preemptor's oldest report, of success or failure.
     pub(in crate::server) fn next_report(&mut self) -> Option<Preempted> {
         self.reports.try_recv().ok()
     }

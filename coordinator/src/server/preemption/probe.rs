@@ -1,10 +1,10 @@
-//! Whether a paused tenant's pager can change mappings: the first call that it makes after a pause is watched.
+//! The probe of a paused tenant: the first call that its pager makes after a pause is watched, to learn if it can change mappings.
 //!
-//! The driver may need for it what a thread of the program holds that waits, inside the driver, for work that is paused
-//! now. So the first call is for memory that nobody uses ([`PreemptionCommand::Probe`]). If it does not come back, the tenant is
-//! resumed, although it is not its turn: that is better than to lose it. Its gate is closed, so its work comes to an end, if it
-//! does not wait for the program. It is paused again when it has answered, or when it was let go on for long enough; then its
-//! memory stays where it is.
+//! The driver may need for it what a thread of the program holds that waits, inside the driver, for work that is paused now. So the
+//! first call is for memory that no program uses ([`PreemptionCommand::Probe`]). If it does not come back, the tenant is resumed,
+//! although it is not its turn: that is better than to lose it. Its gate is closed, so its work comes to an end, if it does not
+//! wait for the program. It is paused again when it has answered, or when it was let go on for long enough; then its memory stays
+//! where it is.
 
 use baton_contract::messages::PreemptionCommand;
 
@@ -22,7 +22,7 @@ impl Access<'_> {
         }
     }
 
-    /// It has answered.
+    /// Handles the answer of the tenant to its probe.
     pub(super) fn probed(&mut self, id: TenantId, number: u32) -> Next {
         let Some(tenant) = self.tenants.get_mut(id) else { return Next::Nothing };
         tenant.has_answered();
@@ -38,7 +38,7 @@ impl Access<'_> {
 
     /// Resumes one whose call does not come back, and pauses it again if it was resumed in vain.
     pub(super) fn look_at_probe(&mut self, id: TenantId) -> Next {
-        // One whose memory was taken is not resumed for that: others may have it.
+        // A tenant whose memory was taken is not resumed for that: others may have the memory.
         let Some(tenant) = self.tenants.get_mut(id).filter(|tenant| !tenant.memory.is_taken()) else {
             return Next::Nothing;
         };

@@ -1,4 +1,4 @@
-//! What can happen, as it is recorded.
+//! The events that are recorded.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,21 +10,21 @@ use baton_report::event::{self as shown, Kind};
 
 use baton_policy::arbiter::TenantId;
 
-/// Which way something is copied.
+/// The direction of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::server) enum Way {
     In,
     Out,
 }
 
-/// What has happened to a tenant.
+/// An event of a tenant.
 #[derive(Clone, Debug)]
 pub(in crate::server) enum What {
     Joined {
         name: Arc<str>,
         class: Class,
     },
-    /// Its process has ended. It had so much memory at most, so many turns after others, and the GPU for so long.
+    /// Its process has ended. The fields give its peak memory, its turns after others, and its GPU time.
     Departed {
         peak_bytes: u64,
         switches: u64,
@@ -58,21 +58,21 @@ pub(in crate::server) enum What {
     Resumed,
     /// Its driver does not unmap memory before work that is off the GPU has ended: its work is put back for a while.
     UnmapTimedOut,
-    /// Its work makes way for somebody urgent.
+    /// Its work makes way for an urgent tenant.
     Descheduled,
-    /// Its work goes on beside somebody urgent.
+    /// Its work goes on beside an urgent tenant.
     Rescheduled,
     /// A user keeps it off the GPU.
     Suspended,
     /// A user lets it go on.
     Unsuspended,
-    /// Memory of its begins to leave; so much of it is not copied, because it has not changed. In bytes.
+    /// Some of its memory begins to leave; a part is not copied, because it has not changed. In bytes.
     Leaves {
         extents: u64,
         bytes: u64,
         unchanged: u64,
     },
-    /// Memory of its begins to come; so much of it is zeros, and is not copied. In bytes.
+    /// Some of its memory begins to come; a part is zeros, and is not copied. In bytes.
     Comes {
         extents: u64,
         bytes: u64,
@@ -93,13 +93,13 @@ pub(in crate::server) enum What {
     Prepared {
         took: Duration,
     },
-    /// It has access to so many extents more; with them so many of its bytes are on the GPU.
+    /// It has access to more extents. The fields give their number and its bytes on the GPU with them.
     Mapped {
         took: Duration,
         extents: u64,
         resident: u64,
     },
-    /// So many of its bytes are still on the GPU, or on their way to the host.
+    /// Some of its memory was unmapped. The fields include its bytes still on the GPU, or on their way to the host.
     Unmapped {
         took: Duration,
         resident: u64,
@@ -124,7 +124,7 @@ pub(in crate::server) enum What {
         time: Range<Instant>,
         late: bool,
     },
-    /// It had the GPU for so much of this time, as the arbiter counts it.
+    /// It had the GPU for a part of this time, as the arbiter counts it.
     Worked {
         time: Range<Instant>,
         gpu_time: Duration,
@@ -134,7 +134,7 @@ pub(in crate::server) enum What {
         bytes: u64,
         time: Range<Instant>,
     },
-    /// Memory that was nobody's any more was overwritten.
+    /// Memory that no longer belonged to any tenant was overwritten.
     Scrubbed {
         bytes: u64,
         time: Range<Instant>,
@@ -145,7 +145,7 @@ pub(in crate::server) enum What {
 #[derive(Clone, Debug)]
 pub(in crate::server) struct Recorded {
     pub(in crate::server) at: Instant,
-    /// To whom, and what the user calls it; none for what concerns the GPU.
+    /// The tenant, and its name for the user; none for events that concern the GPU.
     pub(in crate::server) id: Option<TenantId>,
     pub(in crate::server) tenant: Option<Arc<str>>,
     pub(in crate::server) what: What,
@@ -157,7 +157,7 @@ pub(super) fn nanos_since(start: Instant, at: Instant) -> u64 {
 }
 
 impl Recorded {
-    /// As tools are told of it, the event of this number of a coordinator that began then.
+    /// The form that tools get of event `n` of a coordinator that began at `start`.
     pub(super) fn shown(&self, n: u64, start: Instant) -> shown::Event {
         let Self { at, id, tenant, what } = self;
         let (time, nanos) = (what.time(*at), |at| nanos_since(start, at));
@@ -192,7 +192,7 @@ impl Recorded {
 }
 
 impl What {
-    /// As tools are told of it.
+    /// The kind of the event in the form that tools get.
     fn kind(&self) -> Kind {
         match self {
             Self::Joined { .. } => Kind::Joined,
@@ -228,7 +228,7 @@ impl What {
         }
     }
 
-    /// How much memory it is about, in bytes, if it is about memory.
+    /// The bytes of memory that the event concerns, if it concerns memory.
     pub(in crate::server) fn bytes(&self) -> Option<u64> {
         match self {
             Self::Leaves { bytes, .. }
@@ -242,7 +242,7 @@ impl What {
         }
     }
 
-    /// How much of that is not copied, in bytes, if it is about memory that leaves or comes.
+    /// The bytes of that memory that are not copied, if the event concerns memory that leaves or comes.
     pub(in crate::server) fn uncopied(&self) -> Option<u64> {
         match self {
             Self::Leaves { unchanged: bytes, .. } | Self::Comes { zeros: bytes, .. } => Some(*bytes),
@@ -250,7 +250,7 @@ impl What {
         }
     }
 
-    /// Of how many extents, if it is about extents.
+    /// The number of extents, if the event concerns extents.
     pub(in crate::server) fn extents(&self) -> Option<u64> {
         match self {
             Self::Leaves { extents, .. } | Self::Comes { extents, .. } | Self::Mapped { extents, .. } => Some(*extents),
@@ -258,7 +258,7 @@ impl What {
         }
     }
 
-    /// How much of its tenant's memory is on the GPU from then on, in bytes, if it is about that.
+    /// The bytes of its tenant's memory that are on the GPU from then on, if the event concerns that.
     pub(in crate::server) fn resident(&self) -> Option<u64> {
         match self {
             Self::Mapped { resident, .. }
@@ -269,7 +269,7 @@ impl What {
         }
     }
 
-    /// From when to when it went, if it took any time and was written down then.
+    /// The event's time span, if it took any time and was recorded at its end.
     pub(in crate::server) fn time(&self, at: Instant) -> Option<Range<Instant>> {
         match self {
             Self::Drained { took }
@@ -288,7 +288,7 @@ impl What {
         }
     }
 
-    /// How long that was.
+    /// The event's duration.
     pub(in crate::server) fn took(&self, at: Instant) -> Option<Duration> {
         self.time(at).map(|time| time.end.saturating_duration_since(time.start))
     }

@@ -1,4 +1,4 @@
-//! How long things take: counts by duration, to within one part in a hundred.
+//! Histograms of durations: counts by duration, to within one part in a hundred.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ impl Histogram {
         self.0.saturating_record((ms * 1e6) as u64);
     }
 
-    /// What is shown of it.
+    /// The figures that are shown of it.
     pub(super) fn summary(&self) -> Times {
         let some = |nanos: u64| (!self.0.is_empty()).then_some(nanos as f64 / 1e6);
         Times {

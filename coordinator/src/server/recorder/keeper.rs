@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::event::Recorded;
 use crate::records::Book;
 
-/// So many events wait to be written. What comes while there is no room is left out.
+/// The most events that wait to be written. Events that come while there is no room are left out.
 const WAITING: usize = 8 << 10;
 /// For so long events gather before they are written. So the thread wakes a few times a second where much happens, and never where
 /// nothing does.
@@ -23,7 +23,7 @@ pub(super) struct Tap(SyncSender<(u64, Recorded)>);
 
 impl Tap {
     pub(super) fn give(&self, n: u64, event: &Recorded) {
-        // Without room, and where nobody writes any more, it is only kept as long as the coordinator lives.
+        // Without room, and without a writer, it is only kept as long as the coordinator lives.
         let _ = self.0.try_send((n, event.clone()));
     }
 }

@@ -1,4 +1,4 @@
-//! The recorder: what happened, when, and to whom. Always on.
+//! The recorder: every event, with its time and its tenant. Always on.
 //!
 //! | file | what it does |
 //! |---|---|
@@ -8,7 +8,7 @@
 //! | `keeper` | has what happened written to a file as it happens |
 //! | `work` | how long programs have had the GPU |
 //!
-//! There is one way in ([`Recorder::record`]). An event goes into a ring of bounded size, and everything that is shown is derived
+//! There is one way in ([`Recorder::record`]). An event goes into a ring of bounded size, and all displayed figures are derived
 //! from it there and then: counters, histograms, switches, and the tenants that have left.
 
 pub(super) mod event;
@@ -40,9 +40,9 @@ use keeper::{Kept, Tap};
 use switches::{Switches, keep};
 use work::Work;
 
-/// How many events are kept.
+/// The number of events that are kept.
 const EVENTS: usize = 64 << 10;
-/// How many tenants that left are kept.
+/// The number of departed tenants that are kept.
 const DEPARTED: usize = 64;
 
 /// Counts an event.
@@ -72,7 +72,7 @@ fn count(counters: &mut Counters, what: &What) {
     }
 }
 
-/// How long things take.
+/// Histograms of durations.
 #[derive(Debug, Default)]
 struct Histograms {
     /// From the decision to the open gate.
@@ -84,9 +84,9 @@ struct Histograms {
     allocate: Histogram,
     /// Requests of tenants of class latency.
     request: Histogram,
-    /// From the end of such a request until work goes on that had made way for it.
+    /// From the end of such a request until the work that had made way for it goes on.
     gap: Histogram,
-    /// When the last request ended, if work has been off the GPU for it since.
+    /// The end of the last request, if work has been off the GPU for it since.
     rested: Option<Instant>,
 }
 
@@ -125,7 +125,7 @@ impl Histograms {
     }
 }
 
-/// Counts how long the parts of a switch took that it needed.
+/// Counts the durations of the parts that a switch needed.
 fn add_phases(buckets: &mut SwitchBuckets, switch: &Switch) {
     buckets.whole.add_seconds(switch.switch_ms / 1e3);
     let needed = [
@@ -145,14 +145,14 @@ fn add_phases(buckets: &mut SwitchBuckets, switch: &Switch) {
     since.into_iter().for_each(|(part, ms)| ms.into_iter().for_each(|ms| part.add_seconds(ms / 1e3)));
 }
 
-/// Who has joined.
+/// A tenant that has joined.
 #[derive(Debug)]
 struct Known {
     name: Arc<str>,
     class: Class,
-    /// Its requests, if it has said anything of them.
+    /// Its requests, if it has reported any.
     requests: Option<Box<Histogram>>,
-    /// How long it has waited for each of its turns, if it has had any.
+    /// The times it has waited for its turns, if it has had any.
     waits: Option<Box<Histogram>>,
     totals: Box<Totals>,
     work: Work,
@@ -167,7 +167,7 @@ pub(super) struct Recorder {
     /// The same by the clock on the wall, in milliseconds since 1970.
     start_unix_ms: u64,
     ring: VecDeque<Recorded>,
-    /// How many events there have been.
+    /// The number of events so far.
     count: u64,
     known: HashMap<TenantId, Known>,
     counters: Counters,
@@ -176,14 +176,14 @@ pub(super) struct Recorder {
     departed: VecDeque<Departed>,
     departed_totals: DepartedTotals,
     phases: SwitchBuckets,
-    /// Where each switch goes too, as a line of JSON.
+    /// A file that also receives each switch, as a line of JSON.
     trace: Option<File>,
-    /// Where each event goes too.
+    /// A tap that also receives each event.
     tap: Option<Tap>,
 }
 
 impl Recorder {
-    /// One that has seen nothing, of a GPU with this UUID. Each switch is also written to `trace`.
+    /// Creates an empty recorder of a GPU with this UUID. Each switch is also written to `trace`.
     pub(super) fn new(gpu: Arc<str>, trace: Option<File>) -> Self {
         Self {
             switches: Switches::new(Arc::clone(&gpu)),
@@ -203,12 +203,12 @@ impl Recorder {
         }
     }
 
-    /// This has just happened to a tenant.
+    /// Records an event that has just happened to a tenant.
     pub(super) fn record(&mut self, tenant: TenantId, what: What) {
         self.add(Instant::now(), Some(tenant), what);
     }
 
-    /// This has just happened, and concerns no tenant.
+    /// Records an event that has just happened and concerns no tenant.
     pub(super) fn record_of_gpu(&mut self, what: What) {
         self.add(Instant::now(), None, what);
     }
@@ -220,7 +220,7 @@ impl Recorder {
         self.tell_work(now, id, told);
     }
 
-    /// Whatever a tenant had of the GPU until now is written down.
+    /// Records all GPU time that a tenant has had until now.
     pub(super) fn complete(&mut self, id: TenantId) {
         let told = self.known.get_mut(&id).and_then(|known| known.work.take());
         self.tell_work(Instant::now(), id, told);
@@ -297,7 +297,7 @@ impl Recorder {
         &self.gpu
     }
 
-    /// How many switches there have been.
+    /// The number of switches so far.
     pub(super) fn switches(&self) -> u64 {
         self.switches.count
     }
@@ -317,17 +317,17 @@ impl Recorder {
         self.departed.iter()
     }
 
-    /// How long a tenant's requests take, if it has said.
+    /// The durations of a tenant's requests, if it has reported any.
     pub(super) fn requests(&self, id: TenantId) -> Option<Times> {
         Some(self.known.get(&id)?.requests.as_ref()?.summary())
     }
 
-    /// How long a tenant has waited for its turns, if it has had any.
+    /// The times that a tenant has waited for its turns, if it has had any.
     pub(super) fn waits(&self, id: TenantId) -> Option<Times> {
         Some(self.known.get(&id)?.waits.as_ref()?.summary())
     }
 
-    /// What only goes up, of a tenant.
+    /// A tenant's counters that only go up.
     pub(super) fn totals(&self, id: TenantId) -> Option<&Totals> {
         Some(&self.known.get(&id)?.totals)
     }
@@ -337,12 +337,12 @@ impl Recorder {
         &self.departed_totals
     }
 
-    /// How long each part of switches takes.
+    /// The durations of each part of switches.
     pub(super) fn phases(&self) -> &SwitchBuckets {
         &self.phases
     }
 
-    /// When the coordinator began.
+    /// The time at which the coordinator began.
     pub(super) fn start(&self) -> Instant {
         self.start
     }
@@ -352,17 +352,17 @@ impl Recorder {
         self.start_unix_ms
     }
 
-    /// How much of everything there has been.
+    /// The counters of all events.
     pub(super) fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// How long things take.
+    /// Histograms of durations.
     pub(super) fn times(&self) -> AllTimes {
         self.histograms.summary()
     }
 
-    /// Events from this number on, as tools are told of them: the oldest first, and not all at once.
+    /// Events from this number on, in the form that tools get: the oldest first, and not all at once.
     pub(super) fn history(&self, next: u64) -> History {
         let oldest = self.count - self.ring.len() as u64;
         // A number of another coordinator's, before or to come, means all that there is.
@@ -426,7 +426,7 @@ mod tests {
         let request = |recorder: &mut Recorder| {
             recorder.record(served, What::Request { time: now..Instant::now(), late: false });
         };
-        // One for which nobody had to make way.
+        // A request for which no tenant had to make way.
         request(&mut recorder);
         recorder.record(other, What::Descheduled);
         request(&mut recorder);
@@ -437,7 +437,7 @@ mod tests {
         assert_eq!(recorder.times().gap.count, 1);
     }
 
-    /// A tenant that comes, has a turn with memory that moves, and goes: so many events.
+    /// Records the events of a tenant that comes, has a turn with memory that moves, and goes.
     fn lives(recorder: &mut Recorder, id: u32) {
         let (id, now, took) = (TenantId(id), Instant::now(), Duration::from_micros(7));
         let (bytes, time) = (2 << 20, now..now + took);
@@ -465,7 +465,7 @@ mod tests {
         }
     }
 
-    /// That a recorder holds no more after so many events than after a hundred thousand.
+    /// Checks that a recorder holds no more after this many events than after a hundred thousand.
     fn is_bounded(events: u64) {
         let mut recorder = Recorder::new("GPU-0".into(), None);
         let mut after = |events: u64| {
@@ -475,7 +475,7 @@ mod tests {
                 }
                 lives(&mut recorder, id % 1000);
             }
-            // All that it holds, written out: numbers become longer, nothing else.
+            // All its contents, written out: only numbers become longer.
             format!("{recorder:?}").len()
         };
         let (some, many) = (after(100_000), after(events));
@@ -513,7 +513,7 @@ mod tests {
         }
         assert_eq!(numbers, (500..many).collect::<Vec<_>>());
         assert!(recorder.history(next).events.is_empty());
-        // Of another coordinator's events there may have been more.
+        // Another coordinator may have had more events.
         assert_eq!(recorder.history(many + 1).events[0].n, 500);
         recorder.record(TenantId(1), What::Preempted { took: Duration::from_millis(2) });
         let told = recorder.history(next).events.pop().expect("one more");
@@ -530,7 +530,7 @@ mod tests {
         assert!(recorder.known.is_empty());
         let departed = recorder.departed().next().expect("one");
         assert_eq!((departed.name.as_str(), departed.switches, departed.gpu_seconds), ("tenant 1", 2, 1.5));
-        // What comes afterwards, as a copy that was under way, is counted, and harms nothing.
+        // A later event, such as a copy that was under way, is counted, and does no harm.
         let now = Instant::now();
         recorder.record(TenantId(1), What::Copied { way: Way::Out, bytes: 7, time: now..now });
         assert_eq!(recorder.counters.bytes_out, 7);

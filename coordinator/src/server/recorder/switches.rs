@@ -1,4 +1,4 @@
-//! Switches, put together from what happened.
+//! Switches, put together from events.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
@@ -11,10 +11,10 @@ use baton_report::switch::{Phases, Switch};
 use super::event::{Way, What};
 use baton_policy::arbiter::TenantId;
 
-/// How many switches are kept.
+/// The number of switches that are kept.
 const RECENT: usize = 256;
 
-/// What came for a tenant since it asked for the GPU, before its turn began or in it.
+/// Memory that came for a tenant since it asked for the GPU, before its turn began or in it.
 #[derive(Clone, Debug, Default)]
 struct Came {
     bytes: u64,
@@ -26,7 +26,7 @@ struct Came {
     map: Duration,
 }
 
-/// What had to go since the last switch or allocation for which something did.
+/// Memory that had to leave since the last switch or allocation that made memory leave.
 #[derive(Clone, Debug, Default)]
 struct Went {
     bytes: u64,
@@ -35,7 +35,7 @@ struct Went {
     unmap: Duration,
 }
 
-/// How long the work of whoever had the baton took to end, or to be taken off the GPU.
+/// The time that the last holder's work took to end, or to be taken off the GPU.
 #[derive(Clone, Copy, Debug, Default)]
 struct Ended {
     drain: Duration,
@@ -67,17 +67,17 @@ struct Opening {
 #[derive(Debug)]
 struct Opened {
     at: Instant,
-    /// What had to go for it, if another was chosen since.
+    /// Memory that had to leave for it, if another tenant was chosen since.
     went: Option<Went>,
 }
 
-/// What switches are made of, as events say it.
+/// The parts of switches, according to events.
 #[derive(Debug)]
 pub(super) struct Switches {
     gpu: Arc<str>,
-    /// How many there have been.
+    /// The number of switches so far.
     pub(super) count: u64,
-    /// How many of them were written down.
+    /// The number of switches written down.
     written: u64,
     recent: VecDeque<Switch>,
     allocations: VecDeque<Switch>,
@@ -98,7 +98,7 @@ pub(super) fn keep<T>(list: &mut VecDeque<T>, item: T, most: usize) {
 }
 
 impl Switches {
-    /// None yet, of a GPU with this UUID.
+    /// Creates an empty list, for a GPU with this UUID.
     pub(super) fn new(gpu: Arc<str>) -> Self {
         Self {
             gpu,
@@ -124,12 +124,12 @@ impl Switches {
         self.allocations.iter()
     }
 
-    /// Something has happened. Says which switch is over by that, if one is.
+    /// Takes note of an event. Returns the switch that it completes, if any.
     pub(super) fn see(&mut self, at: Instant, id: TenantId, name: &Arc<str>, what: &What) -> Option<&Switch> {
         match what {
-            // From here on, what goes, goes for it.
+            // From here on, memory that leaves does so for this tenant.
             What::Chosen => self.chosen(),
-            // What came before was not for this turn.
+            // Memory that came before was not for this turn.
             What::Asked => drop(self.came.remove(&id)),
             What::Granted { demanded, decided, arriving } => {
                 let opening = (*demanded, *decided, *arriving);
@@ -191,10 +191,10 @@ impl Switches {
         name: &Arc<str>,
         (demanded, decided, arriving): (Instant, Instant, bool),
     ) -> Option<&Switch> {
-        // One that never told how it fared.
+        // A tenant that never reported its arrival.
         let last = self.close(id, None);
         let before = self.last_holder.replace((id, Arc::clone(name)));
-        // If nobody else had it in between, it is no switch: what was moved meanwhile was for allocations.
+        // If no other tenant had the GPU in between, it is no switch: memory moved meanwhile was for allocations.
         if before.as_ref().is_none_or(|(before, _)| *before != id) {
             let (from, to) = (before.map(|(_, name)| name), Arc::clone(name));
             let ended = std::mem::take(&mut self.ended);
@@ -363,7 +363,7 @@ mod tests {
         assert_eq!(record.bytes_in, 3 << 20);
         assert!(record.phases.first_extent_ms.is_some_and(|ms| ms >= 1.0));
         assert_eq!(record.phases.first_launch_ms, None);
-        // One that never tells is written down when it has the baton again.
+        // A switch of a tenant that never reports is written down when it has the baton again.
         told.grant(1, true);
         told.see(1, What::Opened);
         told.grant(2, false);

@@ -4,15 +4,15 @@
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-/// So often it is written down at most while nobody asks.
+/// The shortest interval at which it is written down while no query comes.
 const STEP: Duration = Duration::from_millis(100);
 
-/// How long one has had the GPU, as far as was seen.
+/// The observed GPU time of a tenant.
 #[derive(Debug)]
 pub(super) struct Work {
     /// All of it.
     seen: Duration,
-    /// What of that was written down.
+    /// The part of that time that was written down.
     told: Duration,
     /// When what was not began, and when it was last seen to have grown.
     time: Range<Instant>,
@@ -30,14 +30,14 @@ impl Work {
         }
         let is_due = now.saturating_duration_since(self.time.start) >= STEP;
         let told = if is_due { self.take() } else { None };
-        // What it has from now on did not begin before.
+        // GPU time from now on did not begin before.
         if self.seen == self.told && self.time.end < now {
             self.time = now..now;
         }
         told
     }
 
-    /// What has yet to be written down.
+    /// Takes the time that has yet to be written down.
     pub(super) fn take(&mut self) -> Option<(Range<Instant>, Duration)> {
         let new = self.seen.checked_sub(self.told).filter(|new| !new.is_zero())?;
         let time = self.time.clone();

@@ -1,7 +1,7 @@
-//! Who is at work beside others: an activity page for each domain, and what each is told of the others.
+//! Tenants at work beside others: an activity page for each domain, and the news that each domain gets of the others.
 //!
-//! A program that writes to its domain's page what it should not holds up nobody else: what counts here is what those say who have a
-//! slot and can be talked to, and the summary counts for nothing.
+//! A program that writes garbage to its domain's page holds up no other program. Only reports of tenants that have a slot and can
+//! be talked to count here, and the summary is ignored.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,10 +16,10 @@ use super::process::Domain;
 use super::shared::{Shared, reopened};
 use baton_policy::arbiter::TenantId;
 
-/// A domain's pages, and who has which slot.
+/// A domain's pages, and the owner of each slot.
 #[derive(Debug)]
 struct Pages {
-    /// None for a tenant of which nobody knows where it belongs: it is alone.
+    /// None for a tenant whose domain is unknown: it is alone.
     domain: Option<Domain>,
     members: usize,
     page: Shared<ActivityPage>,
@@ -27,9 +27,9 @@ struct Pages {
     readable: Sent,
     elsewhere: Shared<ElsewherePage>,
     elsewhere_file: Sent,
-    /// A bit for each slot that somebody has, as on the page.
+    /// A bit for each slot that a tenant has, as on the page.
     taken: [u64; ACTIVITY_WORDS],
-    /// Those of them that count.
+    /// The slots among them that count.
     counting: [u64; ACTIVITY_WORDS],
     tenants: BTreeMap<u32, TenantId>,
 }
@@ -47,7 +47,7 @@ impl Pages {
             domain,
             members: 0,
             page,
-            // What is opened only for reading cannot be mapped writable.
+            // A file opened only for reading cannot be mapped writable.
             readable: reopened(&writable)?.into(),
             writable: writable.into(),
             elsewhere,
@@ -58,7 +58,7 @@ impl Pages {
         })
     }
 
-    /// A slot for a tenant of this class, if it is to have one. There are as many as there can be tenants.
+    /// Gives a slot to a tenant of this class, if it is to have one. There are as many slots as there can be tenants.
     fn give(&mut self, id: TenantId, class: Class) -> Option<u32> {
         let (at, word) = self.taken.iter_mut().enumerate().find(|(_, word)| **word != u64::MAX)?;
         if class != Class::Latency {
@@ -72,7 +72,7 @@ impl Pages {
         Some(slot)
     }
 
-    /// What the tenant with this slot says counts no more.
+    /// Ignores the reports of the tenant with this slot from now on.
     fn ignore(&mut self, slot: u32) {
         let (at, bit) = place(slot);
         self.counting[at] &= !bit;
@@ -80,21 +80,21 @@ impl Pages {
         self.repair();
     }
 
-    /// Nobody has this slot any more.
+    /// Frees this slot.
     fn free(&mut self, slot: u32) {
         let (at, bit) = place(slot);
         self.taken[at] &= !bit;
         self.ignore(slot);
     }
 
-    /// Clears what nobody says who counts, and puts the summary right.
+    /// Clears every report that does not come from a counting tenant, and corrects the summary.
     fn repair(&self) {
         if self.page.repair(&self.counting) {
             self.wake();
         }
     }
 
-    /// Who is at work.
+    /// The tenants at work.
     fn at_work(&self) -> impl Iterator<Item = TenantId> {
         let last = self.tenants.last_key_value().map(|(slot, _)| place(*slot).0);
         let slots = (0..last.map_or(0, |last| last + 1)).flat_map(|at| {
@@ -112,15 +112,15 @@ impl Pages {
         self.at_work().next().is_some()
     }
 
-    /// Has those look again who wait for somebody at work.
+    /// Wakes the tenants that wait for tenants at work, so that they check again.
     fn wake(&self) {
         self.page.news.fetch_add(1, AcqRel);
-        // They do so after a while anyhow.
+        // They check again after a while anyhow.
         let _ = futex::wake(&self.page.news, futex::Flags::empty(), i32::MAX as u32);
     }
 }
 
-/// Where a tenant says that it is at work.
+/// The place where a tenant reports that it is at work.
 #[derive(Clone, Copy, Debug)]
 struct Member {
     domain: u32,
@@ -130,16 +130,16 @@ struct Member {
 /// All domains.
 #[derive(Debug, Default)]
 pub(in crate::server) struct Activity {
-    /// By their numbers.
+    /// The pages of each domain, by its number.
     domains: BTreeMap<u32, Pages>,
     last: u32,
     members: BTreeMap<TenantId, Member>,
-    /// Whether nobody waits for those at work.
+    /// True if no tenant waits for those at work.
     passing: bool,
 }
 
 impl Activity {
-    /// A tenant comes, and gets a slot if it is of class latency. Those without a domain have one of their own.
+    /// Adds a tenant, which gets a slot if it is of class latency. Tenants without a domain have one of their own.
     pub(in crate::server) fn join(&mut self, id: TenantId, domain: Option<&Domain>, class: Class) -> io::Result<()> {
         let known = domain.and_then(|domain| {
             self.domains.iter().find(|(_, pages)| pages.domain.as_ref() == Some(domain)).map(|(number, _)| *number)
@@ -162,7 +162,8 @@ impl Activity {
         Ok(())
     }
 
-    /// A tenant's slot, or [`ACTIVITY_SLOTS`], and the pages' files for one with that: its domain's, and what that is told of others.
+    /// A tenant's slot, or [`ACTIVITY_SLOTS`], and the pages' files for a tenant with a slot: its domain's own page, and the page
+    /// with the news of others.
     pub(in crate::server) fn place(&self, id: TenantId) -> Option<(u32, [Sent; 2])> {
         let Member { domain, slot } = self.members.get(&id)?;
         let pages = self.domains.get(domain)?;
@@ -170,7 +171,7 @@ impl Activity {
         Some((slot.unwrap_or(ACTIVITY_SLOTS), [page, &pages.elsewhere_file].map(Sent::clone)))
     }
 
-    /// A tenant is of another class from here on. It never gets the slot that it had: it may use that once more.
+    /// Changes a tenant's class. The tenant never gets its old slot again, because it may use that once more.
     pub(in crate::server) fn change(&mut self, id: TenantId, class: Class) {
         let Some(member) = self.members.get_mut(&id) else { return };
         let Some(pages) = self.domains.get_mut(&member.domain) else { return };
@@ -178,7 +179,7 @@ impl Activity {
         old.into_iter().for_each(|slot| pages.free(slot));
     }
 
-    /// A tenant can be talked to no more: what it says counts for nobody.
+    /// Ignores a tenant that can no longer be talked to: its reports count for no other tenant.
     pub(in crate::server) fn ignore(&mut self, id: TenantId) {
         let Some(Member { domain, slot: Some(slot) }) = self.members.get(&id) else { return };
         if let Some(pages) = self.domains.get_mut(domain) {
@@ -186,7 +187,7 @@ impl Activity {
         }
     }
 
-    /// A tenant's process has ended. Whatever it has written, it holds up nobody.
+    /// Removes a tenant whose process has ended. Its old reports hold up no other tenant.
     pub(in crate::server) fn leave(&mut self, id: TenantId) {
         let Some(Member { domain, slot }) = self.members.remove(&id) else { return };
         let Some(pages) = self.domains.get_mut(&domain) else { return };
@@ -197,12 +198,12 @@ impl Activity {
         }
         match slot {
             Some(slot) => pages.free(slot),
-            // It may have written all the same.
+            // The tenant may have written to the page all the same.
             None => pages.repair(),
         }
     }
 
-    /// A tenant is at work no more, until it says so anew.
+    /// Marks a tenant as idle until it reports work again.
     pub(in crate::server) fn set_idle(&self, id: TenantId) {
         let Some(Member { domain, slot: Some(slot) }) = self.members.get(&id) else { return };
         if let Some(pages) = self.domains.get(domain).filter(|pages| pages.page.set_idle(*slot)) {
@@ -210,34 +211,34 @@ impl Activity {
         }
     }
 
-    /// Whether a tenant says that it is at work.
+    /// True if a tenant reports that it is at work.
     pub(in crate::server) fn is_at_work(&self, id: TenantId) -> bool {
         let Some(Member { domain, slot: Some(slot) }) = self.members.get(&id) else { return false };
         let (at, bit) = place(*slot);
         self.domains.get(domain).is_some_and(|pages| pages.page.word(at) & pages.counting[at] & bit != 0)
     }
 
-    /// Whether anybody does.
+    /// True if any tenant reports that it is at work.
     pub(in crate::server) fn is_any_at_work(&self) -> bool {
         self.domains.values().any(Pages::is_any_at_work)
     }
 
-    /// Those who do, each once.
+    /// The tenants that report that they are at work, each once.
     pub(in crate::server) fn at_work(&self) -> impl Iterator<Item = TenantId> {
         self.domains.values().flat_map(Pages::at_work)
     }
 
-    /// Whether somebody waits, or may, for what one of the pages says.
+    /// True if any tenant waits, or may wait, because of a report on one of the pages.
     pub(in crate::server) fn is_anything_said(&self) -> bool {
         self.domains.values().any(|pages| pages.page.is_any_busy() || pages.is_any_at_work())
     }
 
-    /// Has the pages say of nobody but those who count that they are at work, whatever was written there.
+    /// Corrects the pages so that only counting tenants are at work there, whatever programs have written.
     pub(in crate::server) fn repair(&self) {
         self.domains.values().for_each(Pages::repair);
     }
 
-    /// Tells each domain whether anybody of another one is at work.
+    /// Tells each domain if any tenant of another domain is at work.
     pub(in crate::server) fn tell(&self) {
         let at_work: Vec<u32> =
             self.domains.iter().filter(|(_, pages)| pages.is_any_at_work()).map(|(number, _)| *number).collect();
@@ -253,14 +254,14 @@ impl Activity {
         }
     }
 
-    /// What a tenant with a slot does when it has work.
+    /// Does the same as a tenant with a slot when it has work.
     #[cfg(test)]
     pub(in crate::server) fn begin(&self, id: TenantId) {
         let Member { domain, slot } = self.members[&id];
         self.domains[&domain].page.set_busy(slot.expect("it is of class latency"));
     }
 
-    /// Whether the others go on in spite of those at work.
+    /// Lets the others go on in spite of those at work, or makes them wait again.
     pub(in crate::server) fn let_pass(&mut self, pass: bool) {
         if std::mem::replace(&mut self.passing, pass) == pass {
             return;
@@ -301,13 +302,13 @@ mod tests {
         activity.begin(TenantId(id));
     }
 
-    /// What a program writes that has a page open for writing: the summary is the first eight bytes.
+    /// Writes to a page as a program can that has it open for writing: the summary is the first eight bytes.
     fn scribble(activity: &Activity, id: u32, summary: u64) {
         let file = File::from(pages(activity, id).writable.try_clone().expect("a descriptor"));
         file.write_all_at(&summary.to_ne_bytes(), 0).expect("written");
     }
 
-    /// Whether a program of this tenant's has to wait, as it sees things.
+    /// True if a program of this tenant has to wait, judging by the page that it sees.
     fn waits(activity: &Activity, id: u32) -> bool {
         let pages = pages(activity, id);
         pages.page.is_any_busy() || pages.elsewhere.busy.load(Relaxed) != 0

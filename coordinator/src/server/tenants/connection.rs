@@ -1,4 +1,4 @@
-//! How a tenant is reached: its process, its sockets, and the pages that it shares with the server.
+//! The connection to a tenant: its process, its sockets, and the pages that it shares with the server.
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -21,11 +21,12 @@ pub(in crate::server) struct Pages {
     pub(in crate::server) tenants: TenantsPage,
 }
 
-/// Whether it can be talked to.
+/// The state of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Open,
-    /// It ended, the process not yet: so its memory is still mapped there. Work of its may then have been on the GPU.
+    /// The connection ended before the process, so the tenant's memory is still mapped there. Its work may have been on the GPU
+    /// then.
     Ended {
         may_run: bool,
         since: Instant,
@@ -37,7 +38,7 @@ enum State {
 enum Asking {
     Nothing,
     Served,
-    /// It came from a thread that was inside when the gate closed: for when that one is let in again.
+    /// The request came from a thread that was inside when the gate closed. It is served when that thread is let in again.
     Deferred(Request),
 }
 
@@ -49,13 +50,13 @@ pub(in crate::server) struct Connection {
     pub(in crate::server) requests: Peer,
     pub(in crate::server) page: Shared<CoordinatorPage>,
     pub(in crate::server) theirs: TenantsPage,
-    /// When it last showed that it was not stopped.
+    /// The time when it last showed that it was not stopped.
     pub(in crate::server) heartbeat: Heartbeat,
-    /// When it last said something.
+    /// The time of its last message.
     heard: Instant,
-    /// How long it may say nothing when it has been told to do something.
+    /// The time it may stay silent after a command.
     patience: Duration,
-    /// How many of its requests to the GPU have been read.
+    /// The number of its requests to the GPU that have been read.
     requests_read: u64,
     asking: Asking,
     state: State,
@@ -83,7 +84,7 @@ impl Connection {
         [&self.control, &self.requests]
     }
 
-    /// The same, to send something.
+    /// Its sockets, to send on them.
     pub(in crate::server) fn peers_mut(&mut self) -> [&mut Peer; 2] {
         [&mut self.control, &mut self.requests]
     }
@@ -92,47 +93,48 @@ impl Connection {
         self.state == State::Open
     }
 
-    /// It has said something.
+    /// Notes that it has sent a message.
     pub(in crate::server) fn hear(&mut self) {
         self.heard = Instant::now();
     }
 
-    /// When it has been silent for too long since it was told something.
+    /// The time from which its silence after a command at `told` is too long.
     pub(in crate::server) fn is_silent_at(&self, told: Instant) -> Instant {
         told.max(self.heard) + self.patience
     }
 
-    /// Whether it has said something since.
+    /// True if it has sent a message since then.
     pub(in crate::server) fn was_heard_after(&self, since: Instant) -> bool {
         self.heard > since
     }
 
-    /// It has answered in the end, and was not stopped: the machine is slow, or what it does takes long. A guest could feign that.
+    /// Raises the patience for a tenant that has answered late and was not stopped: the machine is slow, or its work takes long. A
+    /// guest could feign that.
     pub(in crate::server) fn be_more_patient(&mut self) {
         if self.control.guest().is_none() {
             self.patience = (2 * self.patience).min(ANSWER_LIMIT);
         }
     }
 
-    /// From now on it shows signs of life.
+    /// Expects signs of life from now on.
     pub(in crate::server) fn expect_signs(&mut self) {
         self.heartbeat = Heartbeat { beats: self.theirs.heartbeat.load(Ordering::Relaxed), since: Instant::now() };
     }
 
-    /// Whether its process is stopped; or has shown no sign of life for so long, although it should.
+    /// True if its process is stopped, or has shown no sign of life for `limit` although it should.
     pub(in crate::server) fn is_silent(&mut self, limit: Duration) -> bool {
         let beats = self.theirs.heartbeat.load(Ordering::Relaxed);
         let is_overdue = self.heartbeat.is_overdue_by(beats, limit);
         is_overdue || self.process.is_stopped() == Some(true)
     }
 
-    /// Whether it has said something or shown a sign of life since it was last looked at, which was then.
+    /// True if it has sent a message or shown a sign of life since the last check at `last`.
     pub(super) fn has_lived_since(&mut self, last: Instant) -> bool {
         let beats = self.theirs.heartbeat.load(Ordering::Relaxed);
         !self.heartbeat.is_overdue_by(beats, last.elapsed()) || self.was_heard_after(last)
     }
 
-    /// It has ended; work of the tenant's may be on the GPU all the same.
+    /// Ends the connection. The tenant's work may still be on the GPU.
     pub(in crate::server) fn end(&mut self, may_run: bool) {
         self.state = State::Ended { may_run, since: Instant::now() };
         for socket in self.peers() {
@@ -141,12 +143,12 @@ impl Connection {
         }
     }
 
-    /// Whether work of the tenant's may have been on the GPU when it ended.
+    /// True if the tenant's work may have been on the GPU when the connection ended.
     pub(in crate::server) fn ended_at_work(&self) -> bool {
         matches!(self.state, State::Ended { may_run: true, .. })
     }
 
-    /// Since when it is over, if it is.
+    /// The time at which the connection ended, if it has.
     pub(in crate::server) fn ended_since(&self) -> Option<Instant> {
         match self.state {
             State::Open => None,
@@ -154,12 +156,12 @@ impl Connection {
         }
     }
 
-    /// How long each request of its program took that has ended since this was asked last, as it says.
+    /// The times of its program's requests that have ended since the last call, as it reports them.
     pub(in crate::server) fn ended_requests(&mut self) -> Vec<Range<Instant>> {
         let mut ended = Vec::new();
         let ring = &self.theirs.requests;
-        // The tenant's clock is this one, unless it is in a time namespace of its own, or lies: nothing ends in the future, and how
-        // long it took is what it says in any case.
+        // The tenant's clock is this one, unless it is in a time namespace of its own, or lies: no request ends in the future, and
+        // its duration is the reported one in any case.
         let (now, clock) = (Instant::now(), clock_gettime(ClockId::Monotonic));
         let clock =
             u64::try_from(clock.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(clock.tv_nsec).unwrap_or(0);
@@ -172,24 +174,24 @@ impl Connection {
         ended
     }
 
-    /// Whether a request waits for its answer.
+    /// True if a request waits for its answer.
     pub(in crate::server) fn is_asking(&self) -> bool {
         !matches!(self.asking, Asking::Nothing)
     }
 
-    /// A request has come. False if the last one was not answered yet.
+    /// Notes that a request has come. Returns false if the last one was not answered yet.
     pub(in crate::server) fn ask(&mut self) -> bool {
         let is_first = !self.is_asking();
         self.asking = Asking::Served;
         is_first
     }
 
-    /// The request that has just come is served later.
+    /// Defers the request that has just come.
     pub(in crate::server) fn defer(&mut self, request: Request) {
         self.asking = Asking::Deferred(request);
     }
 
-    /// A request that is to be served now.
+    /// Takes the deferred request, to serve it now.
     pub(in crate::server) fn take_deferred(&mut self) -> Option<Request> {
         match std::mem::replace(&mut self.asking, Asking::Served) {
             Asking::Deferred(request) => Some(request),
@@ -200,7 +202,7 @@ impl Connection {
         }
     }
 
-    /// The request is answered.
+    /// Notes that the request is answered.
     pub(super) fn answered(&mut self) {
         self.asking = Asking::Nothing;
     }

@@ -9,9 +9,9 @@ pub(in crate::server) struct Container {
     pub(in crate::server) pod: Option<String>,
 }
 
-/// How much of a container's number is shown, as runtimes do.
+/// The number of digits of a container's number that are shown, as runtimes do.
 const SHOWN: usize = 12;
-/// How long it is.
+/// The number of digits of a container's number.
 const DIGITS: usize = 64;
 
 impl Container {
@@ -21,12 +21,13 @@ impl Container {
         std::fs::read_to_string(format!("/proc/{pid}/cgroup")).ok().map(|text| Self::read(&text))
     }
 
-    /// What tells it from where others run: the pod, whose containers belong together, or the container. None outside of both.
+    /// The place that distinguishes it from others: the pod, whose containers belong together, or the container. None outside of
+    /// both.
     pub(super) fn place(&self) -> Option<&str> {
         self.pod.as_deref().or(self.id.as_deref())
     }
 
-    /// What a list of control groups says: `0::/kubepods.slice/…-pod5f8a….slice/cri-containerd-0123….scope`, say.
+    /// Reads a list of control groups, for example `0::/kubepods.slice/…-pod5f8a….slice/cri-containerd-0123….scope`.
     fn read(text: &str) -> Self {
         let paths = text.lines().filter_map(|line| line.splitn(3, ':').nth(2));
         let mut found = Self::default();
@@ -46,7 +47,7 @@ impl Container {
     }
 }
 
-/// How long a pod's UID is; and that of a pod whose file lies on the node, which kubelet makes up.
+/// The length of a pod's UID; and of the UID that kubelet makes up for a pod whose file lies on the node.
 const UID: usize = 36;
 const STATIC_UID: usize = 32;
 

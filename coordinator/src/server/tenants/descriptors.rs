@@ -1,8 +1,8 @@
 //! Descriptors that peers send, which may be of anything.
 //!
-//! To ask some files anything, or only to close them, may take for ever: a file of a file system in user space (FUSE) is flushed when it is
-//! closed, and a socket may linger. So nothing is asked here that a file system answers, and what is none of the kinds that are expected is
-//! closed in a thread of its own. In its place whoever expects something gets a device of which it can only see that it is not that.
+//! Querying some files, or only closing them, may take for ever: a file of a file system in user space (FUSE) is flushed when it is
+//! closed, and a socket may linger. So this module makes no query that a file system answers, and closes descriptors of unexpected
+//! kinds in a thread of its own. The receiver gets a device in their place, and can only see that it is not the expected file.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -15,23 +15,23 @@ use rustix::process::{PidfdFlags, getpid, pidfd_open};
 
 /// The major number of NVIDIA's devices.
 const NVIDIA: u32 = 195;
-/// From a guest that has sent so many which are not closed yet nothing more is taken.
+/// The most descriptors of a guest that are not closed yet. Beyond that, no more are taken from it.
 const MOST_UNCLOSED: usize = 16;
 
-/// How many each user has sent that are being closed.
+/// The number of descriptors being closed for each user that sent them.
 static UNCLOSED: Mutex<BTreeMap<u32, usize>> = Mutex::new(BTreeMap::new());
 
 fn unclosed() -> MutexGuard<'static, BTreeMap<u32, usize>> {
     UNCLOSED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The mount that a descriptor's file is of, as the system itself knows it.
+/// The mount of a descriptor's file, as the system itself knows it.
 fn mount(descriptor: BorrowedFd<'_>) -> Option<u64> {
     let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", descriptor.as_raw_fd())).ok()?;
     info.lines().find_map(|line| line.strip_prefix("mnt_id:"))?.trim().parse().ok()
 }
 
-/// Those of memory files and of processes, which nobody can put a file into.
+/// The mounts of memory files and of processes, into which no user can put a file.
 fn safe_mounts() -> &'static [u64] {
     static SAFE: OnceLock<Vec<u64>> = OnceLock::new();
     SAFE.get_or_init(|| {
@@ -41,24 +41,24 @@ fn safe_mounts() -> &'static [u64] {
     })
 }
 
-/// Whether it can be asked and closed at once, whoever has sent it.
+/// True if the descriptor can be queried and closed at once, whichever process has sent it.
 fn is_safe(descriptor: BorrowedFd<'_>) -> bool {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let Ok(found) = statx(descriptor, "", flags, StatxFlags::TYPE) else { return false };
     match FileType::from_raw_mode(found.stx_mode.into()) {
         FileType::CharacterDevice => found.stx_rdev_major == NVIDIA,
         FileType::Socket | FileType::Directory | FileType::BlockDevice => false,
-        // Those of a file without a type too.
+        // The same goes for a file without a type.
         _ => mount(descriptor).is_some_and(|mount| safe_mounts().contains(&mount)),
     }
 }
 
-/// Whether a guest's descriptors are taken now.
+/// True if a guest's descriptors are taken now.
 pub(super) fn are_taken_from(guest: Option<u32>) -> bool {
     guest.is_none_or(|user| unclosed().get(&user).is_none_or(|count| *count < MOST_UNCLOSED))
 }
 
-/// What a user has sent, with something harmless in place of what is not. None if there is nothing for that.
+/// The descriptors that a user has sent, with a harmless one in place of each that is not. None if no harmless one is available.
 pub(super) fn harmless(sent: Vec<OwnedFd>, guest: Option<u32>) -> Option<Vec<OwnedFd>> {
     let (mut all, mut is_whole) = (Vec::new(), true);
     for one in sent {

@@ -6,19 +6,19 @@ use baton_contract::class::Class;
 use baton_contract::scheduling::{Change, Scheduling};
 use baton_report::quota::{Met, Quota};
 
-/// A guest has one of so many tenants, if nothing else is said.
+/// By default, a guest has one tenant in this many.
 const PART: usize = 4;
 
-/// What each guest may have. Memory is in bytes.
+/// The quotas of each guest. Memory is in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Quotas {
-    /// What of the arena each of its programs may have.
+    /// The part of the arena that each of its programs may have.
     pub arena: u64,
-    /// What all its programs together may have on top of that, since not all of it is in the arena at once.
+    /// The memory that all its programs together may have on top of that, since not all of it is in the arena at once.
     pub host_pool: u64,
-    /// What they together may have that does not move, beside the arena or in it.
+    /// The immovable memory that they together may have, beside the arena or in it.
     pub leases: u64,
-    /// How many of them may be tenants at once; a quarter of all if nothing is said.
+    /// The most of them that may be tenants at once; a quarter of all if not set.
     pub tenants: Option<usize>,
     /// The best class.
     pub class: Class,
@@ -27,17 +27,17 @@ pub struct Quotas {
 }
 
 impl Quotas {
-    /// How many tenants a guest may have, where there may be so many in all.
+    /// The most tenants that a guest may have, if there may be `most` in all.
     pub(in crate::server) fn tenants(&self, most: usize) -> usize {
         self.tenants.unwrap_or(most / PART).max(1)
     }
 
-    /// What memory all programs of a guest may have together.
+    /// The memory that all programs of a guest may have together.
     pub(in crate::server) fn memory(&self) -> u64 {
         self.arena.saturating_add(self.host_pool)
     }
 
-    /// How a program is scheduled that is to be scheduled so, and what keeps it from that.
+    /// The scheduling that a program gets for the wanted one, and the quotas that reduce it.
     pub(in crate::server) fn bound(&self, guest: Option<u32>, wanted: Scheduling) -> (Scheduling, Vec<Met>) {
         let (mut bound, mut met) = (wanted, Vec::new());
         if guest.is_none() {
@@ -57,7 +57,7 @@ impl Quotas {
     }
 }
 
-/// How many each of them has, who has any.
+/// Counts for each guest that has any.
 #[derive(Debug, Default)]
 pub(in crate::server) struct OfGuests(BTreeMap<u32, usize>);
 
@@ -78,12 +78,12 @@ impl OfGuests {
         };
     }
 
-    /// How many this one has.
+    /// The count of this guest.
     pub(in crate::server) fn of(&self, user: u32) -> usize {
         self.0.get(&user).copied().unwrap_or(0)
     }
 
-    /// How many all of them have.
+    /// The count of all guests together.
     pub(in crate::server) fn all(&self) -> usize {
         self.0.values().sum()
     }

@@ -1,7 +1,8 @@
-//! What is asked of all tenants at once: counted and sorted, and kept up as each of them changes.
+//! Answers to queries about all tenants at once: counted and sorted, and kept up to date as each tenant changes.
 //!
-//! [`Facts`] are what of one tenant counts for the others. Whoever changes a tenant has it *touched*; before the next question its
-//! facts are taken anew, and only what differs is entered. So a question costs the same with two tenants and with a thousand.
+//! [`Facts`] are the facts of one tenant that count for the others. Code that changes a tenant has it *touched*. Before the next
+//! query its facts are taken anew, and only differences are entered. So a query costs the same with two tenants and with a
+//! thousand.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,32 +14,32 @@ use super::limits::ANSWER_LIMIT;
 use super::tenant::Tenant;
 use baton_policy::arbiter::TenantId;
 
-/// How often it is looked whether the program of a disconnected process was replaced (`exec`).
+/// Interval between checks that the program of a disconnected process was replaced (`exec`).
 const REPLACED: Duration = Duration::from_millis(500);
 
-/// In which order memory is taken away: idle tenants before waiting ones, less urgent ones first, then those that ran longest
+/// The order in which memory is taken away: idle tenants before waiting ones, less urgent ones first, then those that ran longest
 /// ago.
 type VictimKey = (bool, Reverse<Class>, Instant);
-/// In which order memory comes back ahead of need: who waits, then who is more urgent, then who ran last.
+/// The order in which memory comes back ahead of need: waiting tenants first, then more urgent ones, then the last to run.
 type NextKey = (bool, Class, Reverse<Instant>);
 
-/// What of one tenant counts for others.
+/// The facts of one tenant that count for others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Facts {
     /// None if it is disconnected.
     class: Option<Class>,
-    /// It has memory, and cannot run at the same time as others.
+    /// True if it has memory and cannot co-run with others.
     keeps_apart: bool,
-    /// It owes an answer, or its gate is about to close.
+    /// True if it owes an answer, or its gate is about to close.
     answering: bool,
     leaving: bool,
     reserved: bool,
-    /// What it has, or had, others can have only as it is.
+    /// True if others can use its memory, past or present, only as it is.
     as_it_is: bool,
     descheduled: bool,
     victim: Option<VictimKey>,
     next: Option<NextKey>,
-    /// When it has to be looked at again.
+    /// The time at which it has to be checked again.
     deadline: Option<Instant>,
 }
 
@@ -67,7 +68,8 @@ impl Facts {
         ];
         Self {
             class: tenant.connection.is_open().then_some(class),
-            // A tenant whose memory is to become one piece leaves the GPU for that. A guest could say that it cannot be paused.
+            // A tenant whose memory is to become one piece leaves the GPU for that. A guest could falsely report that it cannot be
+            // paused.
             keeps_apart: !tenant.memory.extents.is_empty()
                 && (!tenant.preemption.can_corun() && tenant.connection.control.guest().is_none()
                     || !tenant.memory.consolidations.is_empty()),
@@ -109,7 +111,7 @@ fn exchange<T: Ord>(set: &mut BTreeSet<T>, before: Option<T>, after: Option<T>) 
 }
 
 impl Index {
-    /// A tenant is now so; none if it is no more.
+    /// Enters a tenant as it is now; none if it is gone.
     pub(super) fn enter(&mut self, id: TenantId, tenant: Option<&Tenant>, now: Instant) {
         let after = tenant.map(|tenant| Facts::of(tenant, now));
         let before = match after {
@@ -149,47 +151,47 @@ impl Index {
         }
     }
 
-    /// Whether somebody of this class is.
+    /// True if there is a tenant of this class.
     pub(in crate::server) fn has(&self, class: Class) -> bool {
         self.connected[class as usize] > 0
     }
 
-    /// Whether all who have memory can run at the same time as others.
+    /// True if all tenants with memory can co-run with others.
     pub(in crate::server) fn can_all_corun(&self) -> bool {
         self.apart == 0
     }
 
-    /// Those who owe an answer, or whose gates are about to close.
+    /// The tenants that owe an answer, or whose gates are about to close.
     pub(in crate::server) fn answering(&self) -> impl Iterator<Item = TenantId> {
         self.answering.iter().copied()
     }
 
-    /// Those who have extents on the way out.
+    /// The tenants that have extents on the way out.
     pub(in crate::server) fn leaving(&self) -> impl Iterator<Item = TenantId> {
         self.leaving.iter().copied()
     }
 
-    /// Those who have frames that wait for contents.
+    /// The tenants that have frames waiting for contents.
     pub(in crate::server) fn reserved(&self) -> Vec<TenantId> {
         self.reserved.iter().copied().collect()
     }
 
-    /// Whether another one than this has, or had, what can be had only as it is.
+    /// True if a tenant other than this one has or had memory that can be used only as it is.
     pub(in crate::server) fn is_any_had_as_it_is(&self, except: TenantId) -> bool {
         self.as_it_is.iter().any(|id| *id != except)
     }
 
-    /// Those who are descheduled.
+    /// The tenants that are descheduled.
     pub(in crate::server) fn descheduled(&self) -> Vec<TenantId> {
         self.descheduled.iter().copied().collect()
     }
 
-    /// Those whose connection has ended, and whose process has not.
+    /// The tenants whose connection has ended, but not their process.
     pub(in crate::server) fn disconnected(&self) -> Vec<TenantId> {
         self.disconnected.iter().copied().collect()
     }
 
-    /// From whom memory is taken next, after this one: with the place in that order.
+    /// The tenant that loses memory next, after this one, with its place in that order.
     pub(in crate::server) fn victim_after(&self, after: Option<Victim>) -> Option<Victim> {
         match after {
             Some(Victim(key, id)) => {
@@ -200,22 +202,22 @@ impl Index {
         .map(|(key, id)| Victim(*key, *id))
     }
 
-    /// Whose memory comes in ahead of need, the likeliest first.
+    /// The tenants whose memory comes in ahead of need, the likeliest first.
     pub(in crate::server) fn next(&self) -> impl Iterator<Item = TenantId> {
         self.next.iter().map(|(_, id)| *id)
     }
 
-    /// When somebody has to be looked at.
+    /// The earliest time at which a tenant has to be checked.
     pub(in crate::server) fn deadline(&self) -> Option<Instant> {
         self.deadlines.first().map(|(at, _)| *at)
     }
 
-    /// Who has to be by now.
+    /// The tenants that have to be checked by now.
     pub(in crate::server) fn due(&self, now: Instant) -> Vec<TenantId> {
         self.deadlines.iter().take_while(|(at, _)| *at <= now).map(|(_, id)| *id).collect()
     }
 
-    /// Whether nothing is missing: as if all were entered anew.
+    /// True if the index is complete: it equals one with all tenants entered anew.
     #[cfg(debug_assertions)]
     pub(super) fn is_complete<'a>(&self, all: impl Iterator<Item = (TenantId, &'a Tenant)>, now: Instant) -> bool {
         // Deadlines depend on the time.
@@ -226,6 +228,6 @@ impl Index {
     }
 }
 
-/// A tenant from whom memory can be taken, and its place in the order of those.
+/// A tenant that can lose memory, and its place in the order of such tenants.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::server) struct Victim(VictimKey, pub(in crate::server) TenantId);

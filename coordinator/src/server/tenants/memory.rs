@@ -1,4 +1,4 @@
-//! What a tenant has of memory, what it was told to do with it, and what the user was told about it.
+//! A tenant's memory, the commands to the tenant about it, and the notices to the user about it.
 
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
@@ -12,7 +12,7 @@ use crate::device::gpu::Imported;
 use baton_books::extents::Extents;
 use baton_policy::first_use::History;
 
-/// How soon frames that did not arrive are sent again: at first, and at last. It doubles in between.
+/// The pause before lost frames are sent again: at first, and at last. It doubles in between.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
@@ -22,7 +22,7 @@ pub(in crate::server) enum Batch {
     Prepare(Vec<ExtentId>),
     Map(Vec<ExtentId>),
     Unmap(Vec<ExtentId>),
-    /// What begins at this address was copied into one piece, which it is to map, or could not be.
+    /// The memory at this address was copied into one piece, which the tenant is to map, or the copy failed.
     Consolidated(u64),
 }
 
@@ -34,42 +34,43 @@ pub(in crate::server) struct Consolidation {
     pub(in crate::server) stage: Stage,
 }
 
-/// How far that has come.
+/// The progress of a consolidation.
 #[derive(Debug)]
 pub(in crate::server) enum Stage {
     /// The contents are to be copied here when the tenant is off the GPU and all its memory is there.
     Wanted(Imported),
     Copying,
-    /// The tenant was told how it went.
+    /// The tenant was told the result.
     Told,
 }
 
-/// Whether a tenant carries out such commands.
+/// A tenant's ability to carry out such commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mappings {
     Change,
-    /// It does not answer: its memory leaves without being unmapped there.
+    /// The tenant is unresponsive: its memory leaves without being unmapped there.
     Taken {
         since: Instant,
-        /// The signs of life that it had given by then.
+        /// The signs of life that the tenant had given by then.
         signs: [u32; 2],
-        /// It comes back to the frames that the tenant still has mapped, because the tenant cannot change mappings before its work goes on.
+        /// True if the memory comes back to the frames that the tenant still has mapped, because the tenant cannot change mappings
+        /// before its work goes on.
         in_place: bool,
     },
-    /// One failed: its memory stays where it is until it ends.
+    /// A command failed: the tenant's memory stays where it is until the tenant ends.
     Stay,
 }
 
-/// What the user is told about a tenant's memory, once.
+/// A notice about a tenant's memory that the user gets once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::server) enum Notice {
-    /// It can open no more descriptors.
+    /// The tenant can open no more descriptors.
     NoDescriptors,
-    /// Some of it cannot move.
+    /// Some of the memory cannot move.
     Immovable,
-    /// It does not fit beside what cannot move of others.
+    /// The memory does not fit beside others' immovable memory.
     NoRoom,
-    /// It waits for memory of somebody who does not answer.
+    /// The tenant waits for memory of an unresponsive tenant.
     PutOff,
 }
 
@@ -77,7 +78,7 @@ pub(in crate::server) enum Notice {
 #[derive(Clone, Copy, Debug)]
 struct Redelivery {
     since: Instant,
-    /// When they are sent again.
+    /// The time at which they are sent again.
     at: Instant,
     pause: Duration,
 }
@@ -92,30 +93,30 @@ pub(in crate::server) struct Holdings {
     next_batch: u32,
     redelivery: Option<Redelivery>,
     notices: Vec<Notice>,
-    /// The most that it has had, in bytes.
+    /// The most memory that the tenant has had, in bytes.
     pub(in crate::server) peak_bytes: u64,
-    /// In which order it is used.
+    /// The order in which the memory is used.
     pub(in crate::server) history: History,
-    /// The looks at its contents that are under way, of which each counts.
+    /// The scans of its contents that are under way, each of which counts.
     pub(in crate::server) scan: Option<RangeInclusive<ScanId>>,
     compaction: Compaction,
-    /// What of its memory is to become one piece.
+    /// The rows of its extents that are to become one piece.
     pub(in crate::server) consolidations: Vec<Consolidation>,
-    /// Something has gone to the host since it was last cut into extents.
+    /// True if memory has gone to the host since it was last cut into extents.
     pub(in crate::server) can_be_recut: bool,
     /// Extents that have got a frame, of which the tenant is to be told.
     pub(in crate::server) reserved: Vec<ExtentId>,
-    /// It was evicted on request: it is not brought in ahead before the tenant asks for the GPU.
+    /// True if the memory was evicted on request: it is not brought in ahead before the tenant asks for the GPU.
     pub(in crate::server) sent_away: bool,
 }
 
-/// Whether what is spare of a tenant's memory, and in its own way, is given back.
+/// The state of giving back a tenant's spare memory that is in its own way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Compaction {
     No,
-    /// It was asked to leave the GPU for that, or has left it.
+    /// The tenant was asked to leave the GPU for that, or has left it.
     UnderWay,
-    /// There is no room for what shares extents with it.
+    /// There is no room for the memory that shares extents with the spare memory.
     Impossible,
 }
 
@@ -146,27 +147,27 @@ impl Holdings {
         &self.extents
     }
 
-    /// The tenant can map and unmap nothing any more.
+    /// Notes that the tenant can no longer map or unmap memory.
     pub(in crate::server) fn stay(&mut self) {
         self.mappings = Mappings::Stay;
     }
 
-    /// Whether it stays where it is.
+    /// True if the memory stays where it is.
     pub(in crate::server) fn stays(&self) -> bool {
         self.mappings == Mappings::Stay
     }
 
-    /// From now on its memory leaves without being unmapped in the tenant.
+    /// Takes the memory: from now on it leaves without being unmapped in the tenant.
     pub(in crate::server) fn take(&mut self, signs: [u32; 2]) {
         self.mappings = Mappings::Taken { since: Instant::now(), signs, in_place: false };
     }
 
-    /// Whether these signs of life are others than when it was taken.
+    /// True if the signs of life have changed since the memory was taken.
     pub(in crate::server) fn has_shown_life(&self, now: [u32; 2]) -> bool {
         matches!(self.mappings, Mappings::Taken { signs, .. } if signs != now)
     }
 
-    /// Since when that is so.
+    /// The time since when the memory has been taken.
     pub(in crate::server) fn taken_since(&self) -> Option<Instant> {
         match self.mappings {
             Mappings::Taken { since, .. } => Some(since),
@@ -174,12 +175,13 @@ impl Holdings {
         }
     }
 
-    /// Whether that is so.
+    /// True if the memory is taken.
     pub(in crate::server) fn is_taken(&self) -> bool {
         self.taken_since().is_some()
     }
 
-    /// The tenant lives, and cannot unmap anything before its work goes on. False if that was known, or nothing was taken.
+    /// Lets the memory return in place, because the tenant lives and cannot unmap memory before its work goes on. Returns false if
+    /// that was known, or no memory was taken.
     pub(in crate::server) fn return_in_place(&mut self) -> bool {
         match &mut self.mappings {
             Mappings::Taken { in_place, .. } => !std::mem::replace(in_place, true),
@@ -187,19 +189,19 @@ impl Holdings {
         }
     }
 
-    /// Whether its memory comes back to where it was.
+    /// True if its memory comes back to where it was.
     pub(in crate::server) fn returns_in_place(&self) -> bool {
         matches!(self.mappings, Mappings::Taken { in_place: true, .. })
     }
 
-    /// The tenant answers again.
+    /// Ends the taking, because the tenant answers again.
     pub(in crate::server) fn untake(&mut self) {
         if self.is_taken() {
             self.mappings = Mappings::Change;
         }
     }
 
-    /// What it was told to unmap and has not said to have.
+    /// Extents that the tenant was told to unmap and has not confirmed.
     pub(in crate::server) fn to_be_unmapped(&self) -> Vec<ExtentId> {
         let unmaps = self.batches.values().filter_map(|(_, batch)| match batch {
             Batch::Unmap(extents) => Some(extents),
@@ -208,17 +210,17 @@ impl Holdings {
         unmaps.flatten().copied().collect()
     }
 
-    /// Whether its program could have what is spare of it, if the tenant left the GPU for a moment.
+    /// True if its program could regain its spare memory by leaving the GPU for a moment.
     pub(in crate::server) fn can_compact(&self) -> bool {
         self.extents.counts().spare > 0 && self.compaction != Compaction::Impossible
     }
 
-    /// Whether the tenant leaves the GPU for that, or has left it.
+    /// True if the tenant leaves the GPU for a compaction, or has left it.
     pub(in crate::server) fn is_compacting(&self) -> bool {
         self.compaction == Compaction::UnderWay
     }
 
-    /// It is to. False if it is so already, or cannot be.
+    /// Begins a compaction. Returns false if one is under way already, or is impossible.
     pub(in crate::server) fn begin_compaction(&mut self) -> bool {
         let begins = self.compaction == Compaction::No;
         if begins {
@@ -227,14 +229,14 @@ impl Holdings {
         begins
     }
 
-    /// What was spare is given back, or its program asks again later; or it could not be.
+    /// Ends a compaction: the spare memory is given back, or the program asks again later, or it was impossible.
     pub(in crate::server) fn end_compaction(&mut self, well: bool) {
         if self.is_compacting() {
             self.compaction = if well { Compaction::No } else { Compaction::Impossible };
         }
     }
 
-    /// The tenant has freed something: it may be possible now, should it not have been before.
+    /// Notes that the tenant has freed memory, so that an impossible compaction may be possible now.
     pub(in crate::server) fn may_compact_again(&mut self) {
         if self.compaction == Compaction::Impossible {
             self.compaction = Compaction::No;
@@ -248,27 +250,27 @@ impl Holdings {
         self.next_batch
     }
 
-    /// Whether a command is under way.
+    /// True if this command is under way.
     pub(in crate::server) fn has_batch(&self, number: u32) -> bool {
         self.batches.contains_key(&number)
     }
 
-    /// A command that the tenant has answered, well or not.
+    /// Takes a command that the tenant has answered, successfully or not.
     pub(in crate::server) fn take_batch(&mut self, number: u32) -> Option<Batch> {
         self.batches.remove(&number).map(|(_, batch)| batch)
     }
 
-    /// Since when the tenant has owed the answer that it has owed for longest.
+    /// The time since when the tenant has owed its oldest answer.
     pub(super) fn oldest_batch(&self) -> Option<Instant> {
         self.batches.values().map(|(since, _)| *since).min()
     }
 
-    /// Whether it owes an answer for too long.
+    /// True if the tenant has owed an answer for too long.
     pub(in crate::server) fn is_late(&self) -> bool {
         !self.is_taken() && self.oldest_batch().is_some_and(|since| since.elapsed() >= ANSWER_LIMIT)
     }
 
-    /// Frames did not reach the tenant: they are sent again after a while.
+    /// Notes that frames did not reach the tenant: they are sent again after a while.
     pub(in crate::server) fn redeliver(&mut self) {
         let now = Instant::now();
         let before = self.redelivery;
@@ -277,7 +279,7 @@ impl Holdings {
         self.redelivery = Some(Redelivery { since, at: now + pause, pause });
     }
 
-    /// Whether frames are to be sent again now. If so, it is said once more after a while.
+    /// True if frames are to be sent again now. If so, the next time is set.
     pub(in crate::server) fn is_redelivery_due(&mut self) -> bool {
         let now = Instant::now();
         let Some(redelivery) = self.redelivery.as_mut().filter(|redelivery| redelivery.at <= now) else { return false };
@@ -285,8 +287,8 @@ impl Holdings {
         true
     }
 
-    /// Some of the frames have come: what is lost can be sent at once, and nothing more is to be if nothing is. Of others' memory there may
-    /// be some `lost` too, and some `under_way` again.
+    /// Notes that some of the frames have come. Lost frames can be sent at once; if there are none, no more sending is due. Frames
+    /// of others' memory may be `lost` too, or `under_way` again.
     pub(in crate::server) fn delivered(&mut self, lost: bool, under_way: bool) {
         let counts = self.extents.counts();
         if counts.lost + counts.sent_again == 0 && !lost && !under_way {
@@ -299,22 +301,22 @@ impl Holdings {
         }
     }
 
-    /// Nothing is sent again: nobody is there who could get it.
+    /// Stops sending frames again, because no tenant is there to receive them.
     pub(in crate::server) fn redeliver_nothing(&mut self) {
         self.redelivery = None;
     }
 
-    /// Since when it has been waited for that frames reach the tenant.
+    /// The time since when frames have been on their way to the tenant.
     pub(in crate::server) fn undelivered_since(&self) -> Option<Instant> {
         self.redelivery.map(|redelivery| redelivery.since)
     }
 
-    /// When frames are sent again.
+    /// The time at which frames are sent again.
     pub(super) fn next_redelivery(&self) -> Option<Instant> {
         self.redelivery.map(|redelivery| redelivery.at)
     }
 
-    /// Whether the user is to be told this, for the first time.
+    /// True if the user is to be told this, for the first time.
     pub(in crate::server) fn is_news(&mut self, notice: Notice) -> bool {
         let is_news = !self.notices.contains(&notice);
         if is_news {
@@ -323,12 +325,12 @@ impl Holdings {
         is_news
     }
 
-    /// Whether the user was told this, and it is so.
+    /// True if the user was told this, and it still holds.
     pub(in crate::server) fn is_told(&self, notice: Notice) -> bool {
         self.notices.contains(&notice)
     }
 
-    /// It is so no longer: when it is so again, the user is told again.
+    /// Notes that this no longer holds: when it holds again, the user is told again.
     pub(in crate::server) fn is_over(&mut self, notice: Notice) {
         self.notices.retain(|other| *other != notice);
     }

@@ -1,4 +1,4 @@
-//! How a tenant that is taken off the GPU stands with its memory: whether that can go, and when it is looked at again.
+//! The memory of a tenant that is taken off the GPU: the conditions for its leaving, and the times of later checks.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Instant;
@@ -8,19 +8,20 @@ use super::preemption::{GATE_LIMIT, LIMIT_TICKS, LOOK, Looked, Probe, Progress, 
 use super::tenant::Tenant;
 
 impl Tenant {
-    /// Whether its memory can be taken away now, as far as it itself is concerned.
+    /// True if the tenant's own state allows its memory to be taken away now.
     pub(in crate::server) fn is_evictable(&self) -> bool {
         self.is_movable() && self.is_off()
     }
 
-    /// Whether nothing of it can touch memory: it has said so, or is paused and its memory is taken without asking.
+    /// True if none of its work can touch memory: it has said so, or it is paused and its memory is taken without asking.
     pub(super) fn is_off(&self) -> bool {
         self.preemption.is_off() || self.memory.is_taken() && self.preemption.is_paused()
     }
 
-    /// When its memory is taken, if it does not answer before: at the second time if nothing is known that keeps it from that.
+    /// The times at which its memory is taken, if it does not answer before. The second one holds if no known reason keeps it from
+    /// answering.
     fn is_taken_at(&self) -> Option<[Instant; 2]> {
-        // What it has made since it last said what there is may run, until it says so.
+        // Channels made since its last report may run, until it reports them.
         let is_all_known = self.preemption.begun == self.connection.theirs.channels_begun.load(Relaxed);
         let can_be =
             self.is_movable() && self.preemption.works() && !self.scheduling.stuck.keeps_memory && is_all_known;
@@ -33,7 +34,7 @@ impl Tenant {
                 Some([last.min(progress.since + GATE_LIMIT), last])
             }
             Some(progress) if !progress.is_off() => None,
-            // It is off, paused or not, and was told to unmap something.
+            // It is off, paused or not, and was told to unmap memory.
             _ => {
                 let since = self.memory.oldest_batch().filter(|_| !self.turn.is_ending())?;
                 let last = self.connection.is_silent_at(since);
@@ -42,11 +43,11 @@ impl Tenant {
         }
     }
 
-    /// Whether its memory is to be taken now.
+    /// True if its memory is to be taken now.
     pub(in crate::server) fn is_to_be_taken(&self) -> bool {
         let now = Instant::now();
         self.is_taken_at().is_some_and(|[first, last]| {
-            // It was silent for long enough, was stopped, or is where it was after its last turn.
+            // It was silent for long enough, was stopped, or is still where its last turn left it.
             let is_hopeless = || {
                 let is_left_out = self.scheduling.left_out.is_some();
                 is_left_out || self.connection.process.is_stopped() == Some(true) || self.is_still_in_driver()
@@ -55,12 +56,12 @@ impl Tenant {
         })
     }
 
-    /// Whether its memory can come before it asks for the GPU.
+    /// True if its memory can come before it asks for the GPU.
     pub(in crate::server) fn can_come_ahead(&self) -> bool {
         self.is_evictable() && !self.memory.is_taken() && self.memory.undelivered_since().is_none()
     }
 
-    /// Whether its memory can be taken away soon, with or without its help.
+    /// True if its memory can be taken away soon, with or without its help.
     pub(in crate::server) fn is_about_to_close(&self) -> bool {
         let progress = self.preemption.progress().filter(|_| self.connection.is_open());
         let held = !self.memory.is_taken()
@@ -73,13 +74,13 @@ impl Tenant {
         held || self.turn.is_ending()
     }
 
-    /// Whether its memory is taken soon, or as soon as that is seen to be due.
+    /// True if its memory is taken soon, or as soon as the server sees that it is due.
     fn is_about_to_be_taken(&self) -> bool {
         self.is_taken_at().is_some_and(|[_, last]| Instant::now() < last + PATIENCE)
     }
 
-    /// When it is paused though it has not closed its gate, or once more because it could not be. A thread that waits for us
-    /// is no reason for that.
+    /// The time at which it is paused although it has not closed its gate, or again after a failure. A thread that waits for the
+    /// coordinator is no reason to pause it.
     pub(in crate::server) fn is_paused_at(&self) -> Option<Instant> {
         let progress = self.preemption.progress().filter(|_| self.connection.is_open())?;
         match progress.stage {
@@ -89,24 +90,24 @@ impl Tenant {
         }
     }
 
-    /// When it has to be looked at again.
+    /// The time at which it has to be checked again.
     pub(in crate::server) fn next_look(&self, now: Instant) -> Option<Instant> {
         let given_up = self.preemption.progress().and_then(Progress::waits_until).filter(|at| *at > now);
         let taken = self.is_taken_at().into_iter().flatten().find(|at| *at > now);
-        // One that lives and cannot answer is let go on where it was.
+        // A tenant that lives and cannot answer is let go on in place.
         let lives = (self.memory.is_taken() && !self.memory.returns_in_place()).then(|| now + LOOK);
         let taken = taken.or(lives);
         [self.is_paused_at(), self.probe_look(), given_up, taken].into_iter().flatten().min()
     }
 
-    /// Whether it has yet to answer, and is inside of the call. One that has not begun, because it was stopped, say, waits for
-    /// nothing on the GPU.
+    /// True if it has yet to answer, and is inside the call. A tenant that has not begun the call, for example because it was
+    /// stopped, does not wait for the GPU.
     pub(in crate::server) fn is_probing(&self) -> bool {
         let is_asked = |progress: Progress| matches!(progress.probe, Probe::Asked { .. });
         self.preemption.progress().is_some_and(is_asked) && self.connection.theirs.probing.load(Relaxed) != 0
     }
 
-    /// Whether it lives, and waits in the driver for work that is paused.
+    /// True if it lives, and waits in the driver for paused work.
     pub(in crate::server) fn is_in_driver(&self) -> bool {
         let ticks = self.connection.theirs.probing.load(Relaxed);
         match self.connection.process.is_stopped() {
@@ -115,12 +116,12 @@ impl Tenant {
         }
     }
 
-    /// Whether it had a turn where it was, and is inside of the same call of its driver: nothing is to be expected of it.
+    /// True if it had a turn in place, and is still inside the same driver call: no answer is expected from it.
     pub(in crate::server) fn is_still_in_driver(&self) -> bool {
         self.scheduling.in_place.0 > 0 && self.is_in_driver()
     }
 
-    /// When it is to be looked whether the call has come back. Who is cut off answers no more, but may be inside.
+    /// The time of the next check that the call has come back. A disconnected tenant no longer answers, but may be inside the call.
     fn probe_look(&self) -> Option<Instant> {
         let progress = self.preemption.progress().filter(|_| self.connection.is_open() || self.is_probing())?;
         match (progress.stage, progress.probe) {
@@ -130,7 +131,7 @@ impl Tenant {
         }
     }
 
-    /// Looks at the probe, if it is time.
+    /// Checks the probe, if it is time.
     pub(in crate::server) fn look_at_probe(&mut self) -> Looked {
         if self.probe_look().is_none_or(|look| Instant::now() < look) {
             return Looked::Nothing;

@@ -14,55 +14,55 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::descriptors;
 use crate::server::event_loop::Interest;
 
-/// A tenant that reads nothing gets no more than this many messages kept for it.
+/// The most messages kept for a tenant that reads none.
 const MOST_KEPT: usize = 4096;
 
-/// No more descriptors than these are on their way to a peer that does not read. The system counts them for the user who sends, and lets
-/// none of that user's processes send any more when there are too many.
+/// The most descriptors on their way to a peer that does not read. The system counts them for the sending user, and when there are
+/// too many, it lets none of that user's processes send more.
 const MOST_UNREAD: usize = 64;
 
-/// How soon it is tried again what the system had no room for, or the peer had not read.
+/// The pause before a message is tried again that the system had no room for, or whose predecessors the peer had not read.
 const SOON: Duration = Duration::from_millis(1);
-/// The same after many tries.
+/// The pause after many tries.
 const LATER: Duration = Duration::from_millis(100);
 
-/// A descriptor that is sent. What is kept for a peer takes no further one.
+/// A descriptor that is sent. Kept messages share it and take no further descriptor.
 pub(in crate::server) type Sent = Arc<OwnedFd>;
 
-/// A socket and what could not be sent yet.
+/// A socket, and the messages that could not be sent yet.
 #[derive(Debug)]
 pub(in crate::server) struct Peer {
-    /// The GPU that is talked about.
+    /// The GPU that the messages are about.
     gpu: GpuNumber,
-    /// Another user than the coordinator's and root, if it is one.
+    /// The peer's user, if it is neither the coordinator's nor root.
     guest: Option<u32>,
     socket: OwnedFd,
     kept: VecDeque<(Vec<u8>, Vec<Sent>)>,
-    /// Why something is kept, which does not show at the socket.
+    /// The reason why messages are kept, if it does not show at the socket.
     held: Option<Held>,
-    /// Descriptors that were sent since it had read all that came before.
+    /// Descriptors sent since the peer had last read all earlier ones.
     unread: usize,
-    /// How many bytes of it have been heard.
+    /// The number of bytes received from the peer.
     heard: u64,
 }
 
-/// What is kept is tried again at times.
+/// The schedule by which kept messages are tried again.
 #[derive(Clone, Copy, Debug)]
 struct Held {
     pause: Duration,
     next: Instant,
 }
 
-/// The connection is of no use any more.
+/// The error of a connection that is no longer usable.
 #[derive(Debug)]
 pub(in crate::server) struct Lost;
 
-/// What became of a message.
+/// The result of sending a message.
 enum Outcome {
     Sent,
-    /// The socket is full. It shows when it no longer is.
+    /// The socket is full. The socket itself shows when it no longer is.
     Full,
-    /// It is to be tried again after a while.
+    /// The message is tried again after a while.
     Later,
 }
 
@@ -90,7 +90,7 @@ impl Peer {
         Ok(())
     }
 
-    /// Tries to send a message. What stands in its way, if anything does, is noted.
+    /// Tries to send a message. Any obstacle is noted.
     fn is_sent(&mut self, bytes: &[u8], with: &[Sent]) -> Result<bool, Lost> {
         match self.try_send(bytes, with)? {
             Outcome::Sent => self.held = None,
@@ -126,22 +126,22 @@ impl Peer {
         }
     }
 
-    /// Whether something waits to be sent.
+    /// True if any message waits to be sent.
     pub(in crate::server) fn keeps(&self) -> bool {
         !self.kept.is_empty()
     }
 
-    /// When to try again to send what waits, where that does not show at the socket.
+    /// The time of the next attempt to send waiting messages, if the socket does not show it.
     pub(in crate::server) fn next_try(&self) -> Option<Instant> {
         self.held.map(|held| held.next)
     }
 
-    /// What it is watched for: to be read, and written to when that is what something left to send waits for.
+    /// The events to watch the socket for: reading, and writing if messages wait for that.
     pub(in crate::server) fn interest(&self) -> Interest {
         if self.keeps() && self.held.is_none() { Interest::Both } else { Interest::Read }
     }
 
-    /// The same where nothing is heard before all is sent.
+    /// The events to watch for on a socket that is read only after all messages are sent.
     pub(in crate::server) fn interest_in_turn(&self) -> Interest {
         match (self.keeps(), self.held.is_some()) {
             (false, _) => Interest::Read,
@@ -150,7 +150,7 @@ impl Peer {
         }
     }
 
-    /// Sends what was kept, as far as that is possible now.
+    /// Sends the kept messages, as far as possible now.
     pub(in crate::server) fn send_kept(&mut self) -> Result<(), Lost> {
         while let Some((bytes, with)) = self.kept.pop_front() {
             match self.is_sent(&bytes, &with) {
@@ -164,17 +164,17 @@ impl Peer {
         Ok(())
     }
 
-    /// The GPU that is talked about.
+    /// The GPU that the messages are about.
     pub(in crate::server) fn gpu(&self) -> GpuNumber {
         self.gpu
     }
 
-    /// Whether a message of the other side is about the GPU that is talked about here.
+    /// Checks that a message of the other side is about this connection's GPU.
     pub(in crate::server) fn check(&self, gpu: GpuNumber) -> Result<(), Malformed> {
         if gpu == self.gpu { Ok(()) } else { Err(Malformed::Gpu(gpu.0)) }
     }
 
-    /// Whether anybody holds the other end.
+    /// True if any process holds the other end.
     pub(in crate::server) fn is_open(&self) -> bool {
         let mut watched = [PollFd::new(&self.socket, PollFlags::empty())];
         let polled = poll(&mut watched, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
@@ -200,18 +200,18 @@ impl Peer {
         }
     }
 
-    /// How many bytes of it have been heard.
+    /// The number of bytes received from the peer.
     pub(in crate::server) fn heard(&self) -> u64 {
         self.heard
     }
 
-    /// The same when all has been heard that is there now.
+    /// The number of bytes received, once all bytes that are there now are counted.
     pub(in crate::server) fn heard_by_now(&self) -> u64 {
         self.heard + link::unheard(self.socket.as_fd()) as u64
     }
 }
 
-/// Whether a message could not be sent because the system has no room for it or its descriptors now.
+/// True if a message could not be sent because the system has no room for it or its descriptors now.
 fn is_want_of_room(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
@@ -248,7 +248,7 @@ mod tests {
         (Answer::Frames { extents: (0..FRAMES as u32).map(ExtentId).collect() }, vec![null; FRAMES])
     }
 
-    /// How many descriptors come, all that are there.
+    /// Reads all descriptors that are there, and returns their number.
     fn read(socket: &OwnedFd) -> usize {
         let heard = || link::receive(socket.as_fd(), true).ok().flatten();
         std::iter::from_fn(heard).map(|received| received.descriptors.len()).sum()
@@ -270,7 +270,7 @@ mod tests {
             peer.send_kept().expect("it lives");
         }
         assert_eq!((came + read(&theirs), peer.next_try()), (10 * FRAMES, None));
-        // Whoever goes while something waits is heard of.
+        // The server notices a peer that goes while messages wait.
         for _ in 0..10 {
             peer.send(&answer, &with).expect("it lives");
         }

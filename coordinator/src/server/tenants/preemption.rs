@@ -1,4 +1,4 @@
-//! How far a tenant is taken off the GPU: the states, and what leads from one to another.
+//! Taking a tenant off the GPU: the states, and the transitions between them.
 //!
 //! ```text
 //!            *Begin* to the tenant            its gate is closed, or it does not answer
@@ -9,7 +9,7 @@
 //!     └────────────────────────────── granted ──────────────────────────────────┴──────────── Resuming
 //! ```
 //!
-//! Whoever carries this out is in `server/preemption`.
+//! The code that carries this out is in `server/preemption`.
 
 use std::time::{Duration, Instant};
 
@@ -17,71 +17,71 @@ use super::limits::PATIENCE;
 use super::slice::Slice;
 use crate::device::preemptor::PreemptTarget;
 
-/// How long a tenant may take to close its gate before it is paused all the same.
+/// The time a tenant has to close its gate before it is paused all the same.
 pub(super) const GATE_LIMIT: Duration = Duration::from_millis(2);
 
-/// How long the call may take, in milliseconds in which the tenant has looked for its end: on a busy machine those are fewer
-/// than have passed. Where nothing is in its way it takes a small part of one.
+/// The time the call may take, counted in milliseconds in which the tenant has checked for its end. On a busy machine those are
+/// fewer than have passed. An unobstructed call takes a small part of one.
 pub(super) const LIMIT_TICKS: u32 = 25;
-/// When it is looked for the first time whether that is over, and how often then.
+/// The time before the first check that the call is over, and between later checks.
 pub(super) const LOOK: Duration = Duration::from_millis(25);
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
-/// How long a tenant is left alone that could not be paused again, descheduled, or rescheduled.
+/// The time for which a tenant is left alone after it could not be paused again, descheduled, or rescheduled.
 const FAILED: Duration = Duration::from_millis(100);
-/// How often it is tried to take a tenant off the GPU that has lost its turn while it was resumed, or to put one back.
+/// The most attempts to take a tenant off the GPU that has lost its turn while it was resumed, or to put one back.
 const MOST_FAILURES: u32 = 10;
 
-/// Whether a tenant can be taken off the GPU.
+/// A tenant's ability to be taken off the GPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Ability {
     #[default]
     No,
-    /// Nobody knows yet.
+    /// Not known yet.
     Trying,
     Works,
 }
 
-/// How far it is.
+/// The stage of taking a tenant off the GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::server) enum Stage {
-    /// To close its gate.
+    /// The tenant was asked to close its gate.
     Asked,
-    /// The preemptor is at it; `again` if the tenant has got more to be paused since.
+    /// The preemptor pauses the tenant; `again` if the tenant has got more to be paused since.
     Pausing {
         again: bool,
     },
-    /// It could not be paused, and is to be then.
+    /// The tenant could not be paused; this is the time of the next attempt.
     Failed {
         again_at: Instant,
     },
     Paused,
     Resuming,
-    /// It runs until it has answered the probe, and is paused then.
+    /// The tenant runs until it has answered the probe, and is paused then.
     Answering,
 }
 
-/// What a tenant has said of its gate.
+/// The tenant's last report about its gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Gate {
     Open,
-    /// Work may be queued.
+    /// The gate is closed; work may be queued.
     Closed,
-    /// Nothing is.
+    /// The gate is closed, and no work is queued.
     Drained,
 }
 
-/// Whether its mappings can be changed, since it was paused.
+/// The state of the probe, which tests that the tenant's mappings can be changed while it is paused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Probe {
     No,
-    /// To be looked at again at some time.
+    /// The probe was asked, and is checked again later.
     Asked {
         since: Instant,
         look: Instant,
     },
     Passed,
-    /// It was let go on for long enough. It stays paused, and its memory where it is, until its turn.
+    /// The tenant was let go on for long enough. It stays paused until its turn, and its memory stays where it is.
     Late,
 }
 
@@ -92,13 +92,13 @@ pub(in crate::server) struct Progress {
     pub(super) since: Instant,
     gate: Gate,
     pub(super) probe: Probe,
-    /// Since when it is known that it cannot unmap memory before its work has ended.
+    /// The time since when the tenant is known to be unable to unmap memory before its work has ended.
     pub(super) stuck: Option<Instant>,
-    /// How often it could not be paused again, after it had lost its turn.
+    /// The number of failures to pause it again, after it had lost its turn.
     failures: u32,
 }
 
-/// How far a tenant is descheduled.
+/// The stage of descheduling a tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Descheduling {
     Going,
@@ -106,61 +106,61 @@ enum Descheduling {
     Coming,
 }
 
-/// What of a tenant can be taken off the GPU, and how far that is.
+/// The part of a tenant that can be taken off the GPU, and the progress of taking it off.
 #[derive(Debug, Default)]
 pub(in crate::server) struct Preemption {
-    /// As it has said.
+    /// The target that the tenant has reported.
     target: Option<PreemptTarget>,
     ability: Ability,
-    /// How often it had been about to make something that can be paused, when it said what there is.
+    /// The number of times it had been about to make a pausable object, at the time of its report.
     pub(in crate::server) begun: u32,
-    /// What the preemptor was asked to pause, with all that was paused before.
+    /// The target that the preemptor was asked to pause, including everything paused before.
     asked: Option<PreemptTarget>,
-    /// What is paused. Pauses are counted, so nothing is paused that is already.
+    /// The paused target. Pauses are counted, so no paused object is paused again.
     paused: Option<PreemptTarget>,
     progress: Option<Progress>,
-    /// Counts the questions whether mappings can be changed.
+    /// The number of probes sent so far.
     probes: u32,
-    /// The user was told that it cannot unmap memory before its work has ended.
+    /// True if the user was told that the tenant cannot unmap memory before its work has ended.
     was_stuck: bool,
-    /// What is descheduled for a burst of somebody urgent, and how far that is.
+    /// The target that is descheduled for an urgent tenant's burst, and its stage.
     descheduling: Option<(Descheduling, PreemptTarget)>,
-    /// How often it could not be rescheduled since it last was, and before when it is not tried again to move it.
+    /// The number of failures since it was last rescheduled, and the earliest time of the next attempt.
     failures: u32,
     not_before: Option<Instant>,
     pub(in crate::server) slice: Slice,
 }
 
-/// What is to be done after a tenant has said what it has.
+/// The next step after a tenant has reported its pausable target.
 #[derive(Debug)]
 pub(in crate::server) enum Told {
     Nothing,
-    /// To find out whether that can be paused.
+    /// Try to pause this target.
     Try(PreemptTarget),
-    /// What has come is to be paused too.
+    /// Pause the new part too.
     PauseRest,
 }
 
-/// What is to be done after it is decided to pause a tenant.
+/// The next step after the decision to pause a tenant.
 #[derive(Debug)]
 pub(in crate::server) enum Pause {
     Nothing,
-    /// It is descheduled, and what is only descheduled may still run: it is to be put back first.
+    /// The tenant is only descheduled and may still run: it must be put back first.
     RescheduleFirst,
     This(PreemptTarget),
     /// All of it is paused already.
     IsPaused,
 }
 
-/// What a look at the probe has shown.
+/// The result of a check of the probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::server) enum Looked {
     Nothing,
-    /// It is to go on, so that its work ends; `first` if the user does not know that yet.
+    /// The tenant goes on, so that its work ends; `first` if the user does not know that yet.
     Resume {
         first: bool,
     },
-    /// It was let go on for long enough; `runs` if it is to be paused again.
+    /// The tenant was let go on for long enough; `runs` if it is to be paused again.
     Late {
         runs: bool,
     },
@@ -175,31 +175,31 @@ impl Progress {
         self.since
     }
 
-    /// Whether it was let go on for long enough to answer its probe, and did not.
+    /// True if the tenant was let go on for long enough to answer its probe, and did not.
     pub(in crate::server) fn is_late(&self) -> bool {
         self.probe == Probe::Late
     }
 
-    /// Whether its gate was closed with nothing queued.
+    /// True if its gate was closed with no work queued.
     pub(in crate::server) fn is_drained(&self) -> bool {
         self.gate == Gate::Drained
     }
 
-    /// Whether nothing of the tenant can touch memory.
+    /// True if none of the tenant's work can touch memory.
     pub(super) fn is_off(&self) -> bool {
         self.stage == Stage::Paused && self.gate != Gate::Open && self.probe == Probe::Passed
     }
 
-    /// Whether it was let go on for long enough, and is being paused again.
+    /// True if the tenant was let go on for long enough, and is being paused again.
     pub(super) fn is_paused_again(&self) -> bool {
         matches!(self.stage, Stage::Pausing { .. }) && self.is_late()
     }
 
-    /// Until when its gate should be closed, or the probe answered.
+    /// The deadline for closing its gate, or for answering the probe.
     pub(super) fn waits_until(self) -> Option<Instant> {
         match self.probe {
             _ if self.gate == Gate::Open => Some(self.since + PATIENCE),
-            // First its work has to end.
+            // Its work has to end first.
             Probe::Asked { .. } if self.stuck.is_some() => self.stuck.map(|since| since + PATIENCE),
             Probe::Asked { since, .. } => Some(since + PATIENCE),
             Probe::Late => Some(self.since),
@@ -209,64 +209,64 @@ impl Progress {
 }
 
 impl Preemption {
-    /// What of it can be taken off the GPU, as it has said.
+    /// The target that can be taken off the GPU, as the tenant has reported it.
     pub(in crate::server) fn target(&self) -> Option<&PreemptTarget> {
         self.target.as_ref()
     }
 
-    /// Whether that was found to work.
+    /// True if pausing it was found to work.
     pub(in crate::server) fn works(&self) -> bool {
         self.ability == Ability::Works
     }
 
-    /// The same, and its driver was never seen to wait for paused work when it was to unmap memory. Of one that was, work is better
-    /// not queued that cannot end.
+    /// True if pausing it works, and its driver was never seen to wait for paused work when it was to unmap memory. If it was seen
+    /// to, work that cannot end is better not queued.
     pub(in crate::server) fn works_promptly(&self) -> bool {
         self.works() && !self.was_stuck
     }
 
-    /// Whether it cannot be taken off the GPU, as far as it has said what there is.
+    /// True if it cannot be taken off the GPU, according to its own report.
     pub(in crate::server) fn is_impossible(&self) -> bool {
         self.ability == Ability::No
     }
 
-    /// How far it is; none if it is not on its way off.
+    /// The progress of taking it off the GPU; none if it is not on its way off.
     pub(in crate::server) fn progress(&self) -> Option<Progress> {
         self.progress
     }
 
-    /// Whether it is on its way off the GPU, or off it.
+    /// True if it is on its way off the GPU, or off it.
     pub(in crate::server) fn is_under_way(&self) -> bool {
         self.progress.is_some()
     }
 
-    /// Whether it is off the GPU, or about to be, and no longer only asked to close its gate.
+    /// True if it is off the GPU, or about to be, and no longer only asked to close its gate.
     pub(in crate::server) fn has_begun(&self) -> bool {
         self.progress.is_some_and(|progress| progress.stage != Stage::Asked)
     }
 
-    /// Whether, as far as this goes, nothing of the tenant can touch memory.
+    /// True if, judging by preemption alone, none of the tenant's work can touch memory.
     pub(in crate::server) fn is_off(&self) -> bool {
         self.progress.is_none_or(|progress| progress.is_off())
     }
 
-    /// Whether its work is paused, whatever the tenant has said.
+    /// True if its work is paused, regardless of the tenant's reports.
     pub(in crate::server) fn is_paused(&self) -> bool {
         self.progress.is_some_and(|progress| progress.stage == Stage::Paused)
     }
 
-    /// Whether it has closed its gate and can change mappings, since it was paused.
+    /// True if it has closed its gate and can change mappings, since it was paused.
     pub(in crate::server) fn has_passed(&self) -> bool {
         self.progress.is_some_and(|progress| progress.is_off())
     }
 
-    /// Whether it is on its way and its gate is open all the same.
+    /// True if it is on its way off the GPU and its gate is still open.
     pub(in crate::server) fn is_gate_open(&self) -> bool {
         self.progress.is_some_and(|progress| progress.gate == Gate::Open)
     }
 
-    /// Whether its tenant can run at the same time as others. A slice that is yet to be set is no reason to part: that takes
-    /// longer; nor is it one that nobody knows yet whether it can be paused.
+    /// True if its tenant can co-run with others. Neither a slice that is yet to be set nor an unknown ability to be paused is a
+    /// reason to part: parting takes longer.
     pub(in crate::server) fn can_corun(&self) -> bool {
         match self.ability {
             Ability::No => false,
@@ -275,15 +275,15 @@ impl Preemption {
         }
     }
 
-    /// The tenant says what of it can be paused.
+    /// Handles the tenant's report of the target that can be paused.
     pub(in crate::server) fn told(&mut self, target: Option<PreemptTarget>) -> Told {
         let Some(target) = target else {
-            // What is paused already can still be resumed.
+            // An already paused target can still be resumed.
             self.ability = Ability::No;
             return Told::Nothing;
         };
         self.target = Some(target.clone());
-        // New contexts have a usual one.
+        // New contexts have the usual slice.
         self.slice.forget();
         match self.progress.as_mut().map(|progress| &mut progress.stage) {
             None if self.ability == Ability::Works => Told::Nothing,
@@ -300,25 +300,25 @@ impl Preemption {
         }
     }
 
-    /// It was tried whether it can be paused.
+    /// Handles the result of the attempt to pause it.
     pub(in crate::server) fn tried(&mut self, works: bool) {
         self.ability = if works { Ability::Works } else { Ability::No };
     }
 
-    /// It is asked to close its gate.
+    /// Notes that it is asked to close its gate.
     pub(in crate::server) fn ask(&mut self) {
         let (stage, since, gate, probe) = (Stage::Asked, Instant::now(), Gate::Open, Probe::No);
         self.progress = Some(Progress { stage, since, gate, probe, stuck: None, failures: 0 });
     }
 
-    /// Its gate is closed; work may be queued. Says whether it is to be paused now.
+    /// Notes that its gate is closed; work may be queued. Returns true if it is to be paused now.
     pub(in crate::server) fn gate_closed(&mut self) -> bool {
         let Some(progress) = &mut self.progress else { return false };
         progress.gate = Gate::Closed;
         progress.stage == Stage::Asked
     }
 
-    /// Its gate is closed, and nothing is queued. Says whether that ends the turn now, as without pausing.
+    /// Notes that its gate is closed, and no work is queued. Returns true if that ends the turn now, as without pausing.
     pub(in crate::server) fn drained(&mut self) -> bool {
         match &mut self.progress {
             None => true,
@@ -333,7 +333,7 @@ impl Preemption {
         }
     }
 
-    /// It is to be paused, with all that is not yet.
+    /// Decides to pause it, including every part that is not paused yet.
     pub(in crate::server) fn pause(&mut self) -> Pause {
         let (Some(progress), Some(target)) = (&mut self.progress, &self.target) else { return Pause::Nothing };
         progress.stage = Stage::Pausing { again: false };
@@ -348,22 +348,22 @@ impl Preemption {
         rest.map_or(Pause::IsPaused, Pause::This)
     }
 
-    /// The preemptor has paused what it was asked to.
+    /// Notes that the preemptor has paused the requested target.
     pub(in crate::server) fn paused(&mut self) {
         self.paused = self.asked.take();
     }
 
-    /// What is paused, of which nothing is kept: it is to be resumed, or goes on by itself.
+    /// Takes the paused target and forgets it: it is to be resumed, or goes on by itself.
     pub(in crate::server) fn take_paused(&mut self) -> Option<PreemptTarget> {
         self.paused.take()
     }
 
-    /// It is off the GPU.
+    /// Notes that it is off the GPU.
     pub(in crate::server) fn rest(&mut self) {
         self.set(Stage::Paused);
     }
 
-    /// It could not be paused. False if it is to be given up.
+    /// Notes that it could not be paused. Returns false if the attempt is to be given up.
     pub(in crate::server) fn fail(&mut self) -> bool {
         let Some(progress) = &mut self.progress else { return true };
         progress.failures += 1;
@@ -371,24 +371,24 @@ impl Preemption {
         progress.failures <= MOST_FAILURES
     }
 
-    /// It cannot be paused after all, and is on the GPU.
+    /// Notes that it cannot be paused after all, and is on the GPU.
     pub(in crate::server) fn give_up(&mut self) {
         (self.progress, self.ability) = (None, Ability::No);
     }
 
-    /// It is to go on. Says with what.
+    /// Lets it go on. Returns the target to resume.
     pub(in crate::server) fn resume(&mut self) -> Option<PreemptTarget> {
         let (Some(_), Some(target)) = (&self.progress, self.target.clone()) else { return None };
         self.set(Stage::Resuming);
         Some(target)
     }
 
-    /// It is on the GPU again, as far as the preemptor goes.
+    /// Notes that the preemptor has put it back on the GPU.
     pub(in crate::server) fn resumed(&mut self) {
         self.paused = None;
     }
 
-    /// It runs until it has answered the probe.
+    /// Lets it run until it has answered the probe.
     pub(in crate::server) fn let_answer(&mut self) {
         if let Some(progress) = &mut self.progress {
             progress.stuck.get_or_insert_with(Instant::now);
@@ -396,7 +396,7 @@ impl Preemption {
         self.set(Stage::Answering);
     }
 
-    /// It is on the GPU, and nobody wants it off.
+    /// Ends preemption: it is on the GPU, and no tenant needs it off.
     pub(in crate::server) fn end(&mut self) {
         self.progress = None;
     }
@@ -407,7 +407,7 @@ impl Preemption {
         }
     }
 
-    /// If it is paused and its gate is closed, asks once whether its mappings can be changed: the number of that question.
+    /// Starts one probe of its mappings, if it is paused and its gate is closed. Returns the probe's number.
     pub(in crate::server) fn probe(&mut self) -> Option<u32> {
         let is_due = |progress: &&mut Progress| {
             progress.stage == Stage::Paused && progress.gate != Gate::Open && progress.probe == Probe::No
@@ -419,7 +419,7 @@ impl Preemption {
         Some(self.probes)
     }
 
-    /// It has answered that question. Says what is to be done.
+    /// Handles its answer to the probe. Returns the next step.
     pub(in crate::server) fn probed(&mut self, number: u32) -> Probed {
         let Some(progress) = self.progress.as_mut().filter(|_| self.probes == number) else { return Probed::Nothing };
         match (progress.stage, progress.probe) {
@@ -429,7 +429,7 @@ impl Preemption {
                 Probed::Nothing
             }
             (Stage::Answering, _) => Probed::Pause,
-            // It may have needed to run for that: it is asked again when it is paused again.
+            // It may have needed to run for the answer: it is asked again when it is paused again.
             _ => {
                 progress.probe = Probe::No;
                 Probed::AskAgain
@@ -437,7 +437,7 @@ impl Preemption {
         }
     }
 
-    /// It is time to look whether the probe's call has come back, of which is known whether it `is_stuck`.
+    /// Checks the probe when its time has come; `is_stuck` tells that the probe's call is stuck.
     pub(super) fn look(&mut self, is_stuck: bool) -> Looked {
         let now = Instant::now();
         let Some(progress) = &mut self.progress else { return Looked::Nothing };
@@ -463,22 +463,22 @@ impl Preemption {
         }
     }
 
-    /// Whether it is off the GPU for a burst.
+    /// True if it is off the GPU for a burst.
     pub(in crate::server) fn is_descheduled(&self) -> bool {
         matches!(self.descheduling, Some((Descheduling::There, _)))
     }
 
-    /// When it is tried again to move it.
+    /// The time of the next attempt to move it.
     pub(in crate::server) fn next_try(&self) -> Option<Instant> {
         self.not_before
     }
 
-    /// Whether it just could not be moved.
+    /// True if an attempt to move it has just failed.
     fn is_left_alone(&self) -> bool {
         self.not_before.is_some_and(|at| Instant::now() < at)
     }
 
-    /// It is to make way for a burst. Says with what, if it can.
+    /// Has it make way for a burst. Returns the target to deschedule, if it can.
     pub(in crate::server) fn deschedule(&mut self) -> Option<PreemptTarget> {
         if self.descheduling.is_some() || !self.works() || self.is_left_alone() || self.failures >= MOST_FAILURES {
             return None;
@@ -488,7 +488,7 @@ impl Preemption {
         Some(target)
     }
 
-    /// If it is descheduled, it is to be put back; with this. If that is still under way, as soon as it is over.
+    /// Has it put back if it is descheduled, and returns the target. If descheduling is still under way, it is put back afterwards.
     pub(in crate::server) fn reschedule(&mut self) -> Option<PreemptTarget> {
         if self.is_left_alone() {
             return None;
@@ -502,7 +502,7 @@ impl Preemption {
         }
     }
 
-    /// It is descheduled (`went`), or rescheduled; or could not be. False if it is to be given up.
+    /// Notes that it was descheduled (`went`) or rescheduled, or that this failed. Returns false if the attempt is to be given up.
     pub(in crate::server) fn moved(&mut self, went: bool, works: bool) -> bool {
         if !works {
             self.failures += 1;
@@ -512,7 +512,7 @@ impl Preemption {
             }
         }
         match &mut self.descheduling {
-            // Where it was to go, or where it was before.
+            // It is where it was to go, or where it was before.
             Some((descheduling, _)) if went == works => *descheduling = Descheduling::There,
             _ => self.descheduling = None,
         }
@@ -523,7 +523,7 @@ impl Preemption {
     }
 }
 
-/// What is to be done after a tenant has answered the probe.
+/// The next step after a tenant has answered the probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::server) enum Probed {
     Nothing,

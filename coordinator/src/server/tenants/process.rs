@@ -11,15 +11,15 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use super::container::Container;
 use super::peer::Peer;
 
-/// As whom the system shows a user whom this user namespace does not have: it may be anybody
+/// The user that the system shows for any user missing from this user namespace: it may be any user
 /// (`/proc/sys/kernel/overflowuid`).
 const UNKNOWN_USER: u32 = 65534;
 
 /// `SO_PEERPIDFD` of Linux 6.5.
 const SO_PEERPIDFD: libc::c_int = 77;
 
-/// Processes that belong together: of one user, in one pod or container. What one of them says of another is believed, as they could
-/// do worse to each other in other ways.
+/// Processes that belong together: of one user, in one pod or container. The coordinator believes one's reports about another, as
+/// they could do worse to each other in other ways.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::server) struct Domain {
     user: u32,
@@ -27,12 +27,13 @@ pub(in crate::server) struct Domain {
 }
 
 impl Domain {
-    /// Of a process of this user, in this container; none if one of the two is not known: then nobody knows who belongs to it.
+    /// The domain of a process of this user, in this container; none if one of the two is unknown, because then its fellows are
+    /// unknown too.
     fn of(user: Option<u32>, container: Option<&Container>) -> Option<Self> {
         Some(Self { user: user?, place: container?.place().map(str::to_owned) })
     }
 
-    /// That of a user's processes in no container.
+    /// The domain of a user's processes in no container.
     #[cfg(test)]
     pub(super) fn of_user(user: u32) -> Self {
         Self { user, place: None }
@@ -44,14 +45,14 @@ impl Domain {
 pub(in crate::server) struct Process {
     /// Readable when the process has ended, even if a forked child keeps its sockets open.
     pidfd: OwnedFd,
-    /// Its number here, if it can be seen from here.
+    /// The process's number here, if it can be seen from here.
     pid: Option<i32>,
-    /// Whose it is, if that is known.
+    /// The process's user, if known.
     user: Option<u32>,
-    /// None if that is not known.
+    /// The process's container, if known.
     container: Option<Container>,
     domain: Option<Domain>,
-    /// Whether the system says that this is the process. Otherwise it says so itself, and is sent no signal.
+    /// True if the system identifies the process. Otherwise the process identifies itself, and is sent no signal.
     is_certain: bool,
 }
 
@@ -62,7 +63,7 @@ impl Process {
         let user = known.map(|peer| peer.user);
         match peer_pidfd(peer.as_fd()) {
             Ok(pidfd) => Self::of_pidfd(pidfd, user, true),
-            // Before Linux 6.5 there is its number, where it can be seen from here.
+            // Before Linux 6.5 only its number is available, if it can be seen from here.
             Err(_) => match known.and_then(|peer| Pid::from_raw(peer.process?)) {
                 Some(pid) => Self::of_pidfd(pidfd_open(pid, PidfdFlags::empty())?, user, true),
                 None => Self::of_sent(sent, user),
@@ -70,7 +71,7 @@ impl Process {
         }
     }
 
-    /// The process that one which cannot be seen from here says that it is. It is none that can be.
+    /// The process that a peer invisible from here claims to be. It cannot be a visible process.
     fn of_sent(sent: OwnedFd, user: Option<u32>) -> io::Result<Self> {
         let process = Self::of_pidfd(sent, user, false)?;
         match process.pid {
@@ -85,7 +86,7 @@ impl Process {
         let pid = number(pidfd.as_fd())?;
         let user = user.filter(|user| *user != UNKNOWN_USER);
         let container = pid.and_then(Container::of);
-        // If it has ended meanwhile, its number may be another one's.
+        // If it has ended meanwhile, its number may belong to another process.
         let container = container.filter(|_| number(pidfd.as_fd()).is_ok_and(|now| now == pid));
         let domain = Domain::of(user.filter(|_| is_certain), container.as_ref());
         Ok(Self { pidfd, pid, user, container, domain, is_certain })
@@ -96,32 +97,32 @@ impl Process {
         self.pid
     }
 
-    /// In which container it is, if that is known.
+    /// The container it is in, if known.
     pub(in crate::server) fn container(&self) -> Option<&Container> {
         self.container.as_ref()
     }
 
-    /// Whose it is, if that is known.
+    /// The process's user, if known.
     pub(in crate::server) fn user(&self) -> Option<u32> {
         self.user
     }
 
-    /// With whom it belongs together, as the system says; none if the system does not say.
+    /// The domain it belongs to, according to the system; none if the system does not say.
     pub(in crate::server) fn domain(&self) -> Option<&Domain> {
         self.domain.as_ref()
     }
 
-    /// Whether what it says of that one, and that one of it, is believed.
+    /// True if the coordinator believes its reports about the other process, and the other's about it.
     pub(in crate::server) fn belongs_with(&self, other: &Self) -> bool {
         self.domain.is_some() && self.domain == other.domain
     }
 
-    /// Whether both are of one user.
+    /// True if both belong to one user.
     pub(in crate::server) fn is_of_user_of(&self, other: &Self) -> bool {
         self.user.is_some() && self.user == other.user
     }
 
-    /// Whether the system says which process it is.
+    /// True if the system identifies the process.
     pub(in crate::server) fn is_certain(&self) -> bool {
         self.is_certain
     }
@@ -135,7 +136,7 @@ impl Process {
             }
     }
 
-    /// Whether it does not run because of a signal or a debugger; none if that cannot be seen from here.
+    /// True if a signal or a debugger keeps it from running; none if that cannot be seen from here.
     pub(in crate::server) fn is_stopped(&self) -> Option<bool> {
         // `PID (NAME) STATE …`, and a name may hold anything.
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid?)).ok()?;

@@ -1,7 +1,7 @@
 //! The pages that a tenant and the server share.
 //!
-//! Tenants have descriptors of them and map those. A page's file is open to this user alone, so that nobody of another one opens
-//! it anew by `/proc` with rights that it was not given.
+//! Tenants have descriptors of them and map those. A page's file is open to this user alone, so that no other user opens it anew by
+//! `/proc` with rights that it was not given.
 
 use std::fs::File;
 use std::io;
@@ -12,7 +12,7 @@ use baton_contract::page::{ActivityPage, CoordinatorPage, ElsewherePage, PAGE_BY
 use rustix::fs::{MemfdFlags, Mode, SealFlags, fchmod, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-/// A kind of page. All its fields are atomics, so any bytes are a valid one, whoever writes them.
+/// A kind of page. All its fields are atomics, so any bytes form a valid page, no matter which process writes them.
 pub(in crate::server) trait Page {}
 
 impl Page for CoordinatorPage {}
@@ -37,8 +37,8 @@ impl<P: Page> Shared<P> {
         Ok((page, file))
     }
 
-    /// A page of zeros that the server and those write to whom it gives the file. So it has no seal against writing: that would hold
-    /// for their mappings too, which they have yet to make.
+    /// A page of zeros that the server writes, and all processes that get its file. So it has no seal against writing: the seal
+    /// would also hold for their mappings, which they have yet to make.
     pub(in crate::server) fn written_by_all() -> io::Result<(Self, OwnedFd)> {
         let file = new_file()?;
         let page = map(&file, ProtFlags::READ | ProtFlags::WRITE)?;
@@ -59,19 +59,19 @@ impl TenantsPage {
     pub(in crate::server) fn new() -> io::Result<Self> {
         let file = new_file()?;
         fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW)?;
-        // The same file once more: what is opened only for reading does not count as mapped writable.
+        // The same file is opened once more: a file opened only for reading does not count as mapped writable.
         let page = map(&reopened(&file)?, ProtFlags::READ)?;
         Ok(Self { page, file })
     }
 
-    /// By which the tenant maps it.
+    /// The file by which the tenant maps the page.
     pub(in crate::server) fn file(&self) -> &OwnedFd {
         &self.file
     }
 
-    /// Whether the tenant no longer has it mapped: its program has been replaced by another one (`exec`), which has nothing
-    /// that the old one had. The system refuses this seal as long as anybody can write (fcntl(2)), in whatever
-    /// namespace. To be asked about one that can be expected to have it mapped no more: it cannot map it again.
+    /// True if the tenant no longer has it mapped: its program has been replaced by another one (`exec`), which has none of the old
+    /// one's mappings. The system refuses this seal as long as any process can write (fcntl(2)), in whatever namespace. Callers ask
+    /// only about a tenant that probably has it mapped no more: the tenant cannot map it again.
     pub(in crate::server) fn is_let_go(&self) -> bool {
         fcntl_add_seals(&self.file, SealFlags::WRITE).is_ok()
     }

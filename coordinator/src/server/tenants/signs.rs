@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 /// A pager shows far more often than this that it is alive while its program is at work.
 const HEARTBEAT: Duration = Duration::from_millis(100);
 
-/// How often a pager has shown that, and when that last changed.
+/// The number of times a pager has shown that, and the time of the last change.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::server) struct Heartbeat {
     pub(in crate::server) beats: u32,
@@ -17,7 +17,7 @@ impl Heartbeat {
         Self { beats: 0, since: Instant::now() }
     }
 
-    /// Whether it has stood still for too long.
+    /// True if it has stood still for too long.
     pub(in crate::server) fn is_overdue(&mut self, beats: u32) -> bool {
         self.is_overdue_by(beats, HEARTBEAT)
     }

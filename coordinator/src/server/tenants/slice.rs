@@ -1,43 +1,43 @@
 //! A tenant's time slice on the GPU.
 //!
-//! Whoever is urgent has a long one: when it ends, the GPU changes over to others even if those have next to nothing, and
-//! that takes time (measured on an H200: with slices of 2 ms instead of 20, requests of 3.8 ms took 0.4 ms longer). Only who is
-//! at work for longer than that anyway, while somebody else urgent is too, has usual slices, until it rests.
+//! An urgent tenant has a long slice: when it ends, the GPU changes over to others even if they have next to no work, and that
+//! takes time (measured on an H200: with slices of 2 ms instead of 20, requests of 3.8 ms took 0.4 ms longer). Only an urgent
+//! tenant that works for longer than that anyway, while another urgent one works too, has usual slices, until it rests.
 
 use std::time::{Duration, Instant};
 
 use baton_contract::class::Class;
 use baton_contract::resource_manager::USUAL_TIMESLICE;
 
-/// Time slices, in microseconds: of those that are urgent, and of others beside them.
+/// Time slices, in microseconds: of urgent tenants, and of others beside them.
 const URGENT_SLICE: u64 = 20_000;
 const TINY_SLICE: u64 = 1;
 
 /// A tenant's time slice.
 #[derive(Debug, Default)]
 pub(in crate::server) struct Slice {
-    /// What was asked for, in microseconds.
+    /// The requested slice, in microseconds.
     asked: Option<u64>,
-    /// That could not be set.
+    /// True if the slice could not be set.
     pub(in crate::server) failed: bool,
-    /// Since when it is at work, as far as was seen.
+    /// The time since when it has been seen at work.
     working: Option<Instant>,
-    /// It shares the GPU with others that are urgent.
+    /// True if it shares the GPU with other urgent tenants.
     shares: bool,
 }
 
 impl Slice {
-    /// The driver does not know of it any more.
+    /// Forgets the slice, because the driver no longer knows it.
     pub(in crate::server) fn forget(&mut self) {
         (self.asked, self.failed) = (None, false);
     }
 
-    /// Its tenant says that it begins to work: it has rested, if only for a moment that was not seen.
+    /// Notes the tenant's report that it begins to work: it has rested, if only for an unseen moment.
     pub(in crate::server) fn work_begins(&mut self) {
         (self.working, self.shares) = (None, false);
     }
 
-    /// Its tenant is at work now, or not; and so is somebody else who is urgent.
+    /// Notes that its tenant is at work now or not, and another urgent tenant too or not.
     pub(in crate::server) fn see(&mut self, now: Instant, at_work: bool, others: bool) {
         self.working = at_work.then(|| self.working.unwrap_or(now));
         let long = Duration::from_micros(URGENT_SLICE);
@@ -45,7 +45,7 @@ impl Slice {
         self.shares = at_work && self.shares || is_long && others;
     }
 
-    /// What it is to be set to, if that is something else than before.
+    /// The slice to set, if it differs from the last one.
     pub(in crate::server) fn set(&mut self, class: Class, urgent: bool) -> Option<u64> {
         let wanted = self.wanted(class, urgent);
         (self.asked.replace(wanted) != Some(wanted)).then_some(wanted)
@@ -60,7 +60,7 @@ impl Slice {
         is_last
     }
 
-    /// What it is to be for this class, with somebody urgent there or not.
+    /// The slice for this class, with or without another urgent tenant.
     fn wanted(&self, class: Class, urgent: bool) -> u64 {
         match class {
             Class::Latency if !self.shares => URGENT_SLICE,

@@ -1,4 +1,4 @@
-//! The table of all tenants: what is said to each, and what they add up to.
+//! The table of all tenants: the messages to each, and the sums over them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -24,29 +24,29 @@ pub(in crate::server) struct Tenants {
     events: Arc<EventLoop>,
     all: BTreeMap<TenantId, Tenant>,
     last: u32,
-    /// How many are guests'.
+    /// The number of tenants that are guests'.
     guests: OfGuests,
-    /// What all tenants' extents add up to.
+    /// The sums over all tenants' extents.
     totals: Counts,
-    /// The same of each guest's who has a tenant, and of all guests'.
+    /// The same sums for each guest that has a tenant, and for all guests together.
     guest_totals: BTreeMap<u32, Counts>,
     all_guests_total: Counts,
-    /// What is kept for those who have said what they need.
+    /// Memory kept for runs that have declared their need.
     reservations: Reservations,
-    /// Which quotas keep tenants from what they have asked for.
+    /// The quotas that deny tenants their requests.
     met: BTreeMap<TenantId, BTreeMap<Quota, Met>>,
     index: Index,
-    /// Who may have changed since the index was last kept up.
+    /// Tenants that may have changed since the index was last brought up to date.
     touched: Vec<TenantId>,
-    /// Who may have changed since time slices were last set.
+    /// Tenants that may have changed since time slices were last set.
     unsliced: BTreeSet<TenantId>,
     #[cfg(debug_assertions)]
     unchecked: usize,
-    /// Whose memory has changed since anybody asked.
+    /// Tenants whose memory has changed since the last query.
     changed: BTreeSet<TenantId>,
-    /// Who has yet to read something.
+    /// Tenants that have yet to read a message.
     behind: BTreeSet<TenantId>,
-    /// Whom something could not be said to: their connections have ended, which is yet to be dealt with.
+    /// Tenants that a message could not be sent to. Their connections have ended, and the server has yet to handle that.
     lost: Vec<TenantId>,
 }
 
@@ -78,12 +78,12 @@ impl Tenants {
         TenantId(self.last + 1)
     }
 
-    /// Whether there has ever been one.
+    /// True if there has ever been a tenant.
     pub(in crate::server) fn has_been_any(&self) -> bool {
         self.last > 0
     }
 
-    /// A new one, without memory, which is listened to from now on.
+    /// Adds a new tenant, without memory. The server listens to it from now on.
     pub(in crate::server) fn add(&mut self, tenant: Tenant) -> io::Result<TenantId> {
         debug_assert!(tenant.memory.extents.is_empty());
         let id = self.next_id();
@@ -102,7 +102,7 @@ impl Tenants {
         Ok(id)
     }
 
-    /// One that is no more, with all that it had.
+    /// Removes a tenant that is gone. Returns it with everything that it had.
     pub(in crate::server) fn remove(&mut self, id: TenantId) -> Option<(Tenant, Extents)> {
         self.listen_no_more(id);
         let mut tenant = self.all.remove(&id)?;
@@ -136,24 +136,24 @@ impl Tenants {
         self.all.get_mut(&id)
     }
 
-    /// A tenant, if this is its present turn, or its last one: what comes from an earlier one is too late.
+    /// The tenant, if this grant is its present turn, or its last one. Messages from an earlier turn are too late.
     pub(in crate::server) fn in_turn(&mut self, id: TenantId, grant: u64) -> Option<&mut Tenant> {
         self.get_mut(id).filter(|tenant| tenant.turn.number() == grant)
     }
 
-    /// One of which only what no index knows is to be changed: its heartbeat, its time slice.
+    /// A tenant, to change only fields that no index knows: its heartbeat, its time slice.
     pub(in crate::server) fn unindexed(&mut self, id: TenantId) -> Option<&mut Tenant> {
         self.all.get_mut(&id)
     }
 
-    /// A tenant may have changed, if only because time has passed: what is known of it is found out anew.
+    /// Marks a tenant that may have changed, if only because time has passed: its facts are taken anew.
     pub(in crate::server) fn touch(&mut self, id: TenantId) {
         if self.touched.last() != Some(&id) {
             self.touched.push(id);
         }
     }
 
-    /// What is known of all of them together.
+    /// The up-to-date index of all tenants.
     pub(in crate::server) fn index(&mut self) -> &Index {
         if !self.touched.is_empty() {
             let now = Instant::now();
@@ -171,7 +171,7 @@ impl Tenants {
         &self.index
     }
 
-    /// Now and then, because with many tenants it takes long.
+    /// The check runs only now and then, because it is slow with many tenants.
     #[cfg(debug_assertions)]
     fn check_index(&mut self) {
         self.unchecked += 1;
@@ -181,7 +181,7 @@ impl Tenants {
         }
     }
 
-    /// Who may have changed since this was asked last.
+    /// Takes the tenants that may have changed since the last call.
     pub(in crate::server) fn take_unsliced(&mut self) -> BTreeSet<TenantId> {
         self.index();
         std::mem::take(&mut self.unsliced)
@@ -195,7 +195,7 @@ impl Tenants {
         self.all.len()
     }
 
-    /// How many are guests'.
+    /// The number of tenants that are guests'.
     pub(in crate::server) fn of_guests(&self) -> &OfGuests {
         &self.guests
     }
@@ -212,7 +212,7 @@ impl Tenants {
         self.all.iter().map(|(id, tenant)| (*id, tenant))
     }
 
-    /// What all of them have.
+    /// The sums over all tenants' extents.
     pub(in crate::server) fn totals(&self) -> &Counts {
         debug_assert_eq!(
             self.totals,
@@ -237,49 +237,49 @@ impl Tenants {
         Some(Changing { id, extents, before, totals, reserved, changed: &mut self.changed })
     }
 
-    /// What the extents of a guest's tenants add up to.
+    /// The sums over the extents of a guest's tenants.
     pub(in crate::server) fn memory_of_guest(&self, user: u32) -> Counts {
         self.guest_totals.get(&user).copied().unwrap_or_default()
     }
 
-    /// What those of all guests' do.
+    /// The sums over the extents of all guests' tenants.
     pub(in crate::server) fn memory_of_guests(&self) -> &Counts {
         &self.all_guests_total
     }
 
-    /// What is kept for those who have said what they need.
+    /// Memory kept for runs that have declared their need.
     pub(in crate::server) fn reservations(&self) -> &Reservations {
         &self.reservations
     }
 
-    /// The run of a tenant that has said what it needs.
+    /// The run of a tenant that has declared its need.
     pub(in crate::server) fn run_of(&self, id: TenantId) -> Option<Run> {
         Some(self.all.get(&id)?.need?.run)
     }
 
-    /// A quota keeps a tenant from what it has asked for.
+    /// Notes that a quota denies a tenant its request.
     pub(in crate::server) fn met(&mut self, id: TenantId, met: Met) {
         self.met.entry(id).or_default().insert(met.quota, met);
     }
 
-    /// Those that did do so no more.
+    /// Notes that these quotas no longer deny a tenant its request.
     pub(in crate::server) fn meets_no_more(&mut self, id: TenantId, quotas: &[Quota]) {
         if let Some(met) = self.met.get_mut(&id) {
             met.retain(|quota, _| !quotas.contains(quota));
         }
     }
 
-    /// Those that keep a tenant from what it has asked for last.
+    /// The quotas that deny a tenant its latest request.
     pub(in crate::server) fn quotas_met(&self, id: TenantId) -> impl Iterator<Item = &Met> {
         self.met.get(&id).into_iter().flat_map(BTreeMap::values)
     }
 
-    /// Whose memory has changed since this was asked last.
+    /// Takes the tenants whose memory has changed since the last call.
     pub(in crate::server) fn take_changed(&mut self) -> BTreeSet<TenantId> {
         std::mem::take(&mut self.changed)
     }
 
-    /// A tenant's connection has ended.
+    /// Stops listening to a tenant whose connection has ended.
     pub(in crate::server) fn listen_no_more(&mut self, id: TenantId) {
         self.behind.remove(&id);
         if let Some(tenant) = self.all.get(&id) {
@@ -288,7 +288,7 @@ impl Tenants {
         }
     }
 
-    /// Those who had something left to read are watched for that.
+    /// Watches the sockets of tenants that have yet to read a message.
     pub(in crate::server) fn watch_those_behind(&mut self) {
         self.behind.retain(|id| {
             let Some(tenant) = self.all.get(id).filter(|tenant| tenant.connection.is_open()) else { return false };
@@ -300,13 +300,13 @@ impl Tenants {
         });
     }
 
-    /// When it is to be tried again to send what waits and shows at no socket.
+    /// The time of the next attempt to send messages that wait for something no socket shows.
     pub(in crate::server) fn next_try(&self) -> Option<Instant> {
         let behind = self.behind.iter().filter_map(|id| self.all.get(id));
         behind.flat_map(|tenant| tenant.connection.peers()).filter_map(Peer::next_try).min()
     }
 
-    /// Tries that again.
+    /// Tries again to send those messages.
     pub(in crate::server) fn send_again(&mut self) {
         let now = Instant::now();
         for id in &self.behind {
@@ -319,12 +319,12 @@ impl Tenants {
         }
     }
 
-    /// Says something to a tenant's control loop.
+    /// Sends a message to a tenant's control loop.
     pub(in crate::server) fn tell(&mut self, id: TenantId, message: &impl Message) {
         self.tell_with(id, message, &[]);
     }
 
-    /// The same, with descriptors.
+    /// Sends a message with descriptors to a tenant's control loop.
     pub(in crate::server) fn tell_with(&mut self, id: TenantId, message: &impl Message, with: &[Sent]) {
         let Some(tenant) = self.all.get_mut(&id) else { return };
         if tenant.connection.is_open() && tenant.connection.control.send(message, with).is_err() {
@@ -347,12 +347,12 @@ impl Tenants {
         }
     }
 
-    /// A tenant whose connection was found to have ended when something was said to it.
+    /// Takes a tenant whose connection turned out to have ended when a message was sent to it.
     pub(in crate::server) fn take_lost(&mut self) -> Option<TenantId> {
         self.lost.pop()
     }
 
-    /// Whether there are any.
+    /// True if there are such tenants.
     pub(in crate::server) fn has_lost(&self) -> bool {
         !self.lost.is_empty()
     }
@@ -366,15 +366,15 @@ impl std::ops::Index<TenantId> for Tenants {
     }
 }
 
-/// A tenant's extents while they are changed. What all tenants have is kept.
+/// A tenant's extents while they are changed. The sums over all tenants are kept up.
 #[derive(Debug)]
 pub(in crate::server) struct Changing<'a> {
     id: TenantId,
     extents: &'a mut Extents,
     before: Counts,
-    /// All sums of which it is a part.
+    /// All sums that include this tenant.
     totals: [Option<&'a mut Counts>; 3],
-    /// If it has said what it needs: its run's.
+    /// Its run's reservations, if it has declared its need.
     reserved: Option<(Run, &'a mut Reservations)>,
     changed: &'a mut BTreeSet<TenantId>,
 }

@@ -15,26 +15,26 @@ use baton_books::extents::Extents;
 use baton_books::reservations::Need;
 use baton_policy::bursts::Usual;
 
-/// How a tenant is scheduled.
+/// A tenant's scheduling.
 #[derive(Debug)]
 pub(in crate::server) struct Scheduled {
-    /// How the user wants it to be.
+    /// The scheduling that the user wants.
     pub(in crate::server) wanted: Scheduling,
-    /// How long its requests usually take, in microseconds, if it is of class latency.
+    /// The usual duration of its requests, in microseconds, if it is of class latency.
     pub(in crate::server) requests: Usual,
-    /// It waits for the GPU, or has it.
+    /// True if it waits for the GPU, or has it.
     pub(in crate::server) is_waiting: bool,
-    /// Since when a user keeps it off the GPU, if one does.
+    /// The time since when a user has kept it off the GPU, if one does.
     pub(in crate::server) suspended: Option<Instant>,
-    /// Since when it is left out because it does not answer.
+    /// The time since when it has been left out because it is unresponsive.
     pub(in crate::server) left_out: Option<Instant>,
-    /// Whether the system said that its process was stopped, when that was decided.
+    /// True if the system reported its process as stopped, when that was decided.
     pub(in crate::server) was_stopped: bool,
-    /// How often it has had a turn where it was since it last answered, and when it may have another one.
+    /// The number of turns in place since it last answered, and the time from which it may have another one.
     pub(in crate::server) in_place: (u32, Option<Instant>),
-    /// What is done if it does not answer, and holds up others.
+    /// The treatment if it is unresponsive and holds up others.
     pub(in crate::server) stuck: Stuck,
-    /// What the arbiter counted for it until its connection ended: switches, and microseconds of GPU time.
+    /// The arbiter's counts for it until its connection ended: switches, and microseconds of GPU time.
     pub(in crate::server) counted: (u64, u64),
 }
 
@@ -45,10 +45,10 @@ pub(in crate::server) struct Tenant {
     pub(in crate::server) connection: Connection,
     pub(in crate::server) scheduling: Scheduled,
     pub(in crate::server) memory: Holdings,
-    /// What of it can be taken off the GPU, and how far that is.
+    /// The part of it that can be taken off the GPU, and the progress of that.
     pub(in crate::server) preemption: Preemption,
     pub(in crate::server) turn: Turn,
-    /// What it has said that it needs.
+    /// The memory that it has said it needs.
     pub(in crate::server) need: Option<Need>,
 }
 
@@ -59,33 +59,33 @@ const MOST_DOUBLINGS: u32 = 3;
 
 /// For how long a guest may show no sign of life that owes an answer, cannot be paused, and is waited for.
 const LONGEST_SILENCE: Duration = Duration::from_secs(1);
-/// How often it is looked at then. Where looks come later, the time in between does not all count: the machine is slow.
+/// Interval between the checks then. If checks come later, not all the time in between counts: the machine is slow.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// What is done with one that does not answer.
+/// The treatment of an unresponsive tenant.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::server) struct Stuck {
-    /// Its memory is not taken.
+    /// True if its memory is not taken.
     pub(in crate::server) keeps_memory: bool,
-    /// For how long others wait for what cannot be taken of it, before it is killed; none if they wait as long as it takes.
+    /// The time others wait for memory that cannot be taken from it, before it is killed; none if they wait as long as it takes.
     pub(in crate::server) killed_after: Option<Duration>,
-    /// When it is looked at again, if nobody waited for it.
+    /// The time of the next check, if no tenant waited for it.
     pub(in crate::server) next_look: Option<Instant>,
     pub(in crate::server) mute: Mute,
 }
 
-/// What was seen of one that owes an answer, cannot be paused, and may not keep others waiting.
+/// Observations of a tenant that owes an answer, cannot be paused, and may not keep others waiting.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::server) struct Mute {
-    /// Since when others have waited for it.
+    /// The time since when others have waited for it.
     since: Option<Instant>,
     looked: Option<Instant>,
-    /// For how long it has shown no sign of life.
+    /// The time for which it has shown no sign of life.
     silence: Duration,
 }
 
 impl Tenant {
-    /// One that has just joined.
+    /// Creates a tenant that has just joined.
     pub(in crate::server) fn new(name: String, connection: Connection, wanted: Scheduling, need: Option<Need>) -> Self {
         Self {
             name,
@@ -113,17 +113,17 @@ impl Tenant {
         self.memory.extents()
     }
 
-    /// How urgent its work is.
+    /// The urgency of its work.
     pub(in crate::server) fn class(&self) -> Class {
         self.scheduling.wanted.class
     }
 
-    /// Whether it is not waited for, because it does not answer.
+    /// True if others do not wait for it, because it is unresponsive.
     pub(in crate::server) fn is_left_out(&self) -> bool {
         self.scheduling.left_out.is_some() || self.memory.is_taken()
     }
 
-    /// When it is killed if others wait for what cannot be taken of it.
+    /// The time at which it is killed, if others wait for memory that cannot be taken from it.
     pub(in crate::server) fn killed_at(&self) -> Option<Instant> {
         let after = self.scheduling.stuck.killed_after?;
         let is_taken = self.memory.is_taken();
@@ -135,7 +135,7 @@ impl Tenant {
         Some((since + after).max(self.scheduling.stuck.next_look.unwrap_or(since)))
     }
 
-    /// Since when it has owed an answer, if it is one that is not waited for long.
+    /// The time since when it has owed an answer, if others do not wait for it for long.
     fn owes_since(&self) -> Option<Instant> {
         let is_bound = self.connection.control.guest().is_some() && self.scheduling.stuck.killed_after.is_some();
         if !is_bound || !self.connection.is_open() || !self.preemption.is_impossible() {
@@ -144,13 +144,13 @@ impl Tenant {
         [self.turn.asked_since(), self.memory.oldest_batch()].into_iter().flatten().min()
     }
 
-    /// When it is looked at again whether it is mute.
+    /// The time of the next check that it is mute.
     pub(in crate::server) fn next_look_for_life(&self) -> Option<Instant> {
         let since = self.owes_since()?;
         Some(since.max(self.scheduling.stuck.mute.looked.unwrap_or(since)) + LOOK)
     }
 
-    /// Looks whether it is mute, and others wait for it. Says for how long they have, if it is.
+    /// Checks that it is mute while others wait for it. Returns the time they have waited, if it is.
     pub(in crate::server) fn mute_for(&mut self, is_waited_for: bool) -> Option<Duration> {
         let (now, mut mute) = (Instant::now(), self.scheduling.stuck.mute);
         let owes = self.owes_since().filter(|_| is_waited_for);
@@ -167,18 +167,18 @@ impl Tenant {
         mute.since.filter(|_| is_mute).map(|since| now - since)
     }
 
-    /// What it shows of being alive while it cannot answer: these change.
+    /// Its signs of life while it cannot answer: these numbers change.
     pub(in crate::server) fn signs_of_life(&self) -> [u32; 2] {
         let theirs = &self.connection.theirs;
         [theirs.heartbeat.load(Relaxed), theirs.probing.load(Relaxed)]
     }
 
-    /// Whether its memory was taken, and it lives all the same and waits for work that is paused.
+    /// True if its memory was taken, yet it lives and waits for paused work.
     pub(in crate::server) fn lives_on(&self) -> bool {
         self.memory.has_shown_life(self.signs_of_life()) && self.connection.process.is_stopped() != Some(true)
     }
 
-    /// It may have a turn where it was, if it has not just had one in vain: then others go first, for longer each time.
+    /// True if it may have a turn in place. After one in vain, others go first, for longer each time.
     pub(in crate::server) fn may_return_in_place(&mut self) -> bool {
         let now = Instant::now();
         let (turns, next) = self.scheduling.in_place;
@@ -190,22 +190,22 @@ impl Tenant {
         may
     }
 
-    /// It answers: its turns where it was were not in vain.
+    /// Notes that it answers: its turns in place were not in vain.
     pub(in crate::server) fn has_answered(&mut self) {
         self.scheduling.in_place = (0, None);
     }
 
-    /// Whether its memory can be moved, as far as it itself is concerned.
+    /// True if the tenant's own state allows its memory to move.
     pub(in crate::server) fn is_movable(&self) -> bool {
         !self.memory.stays() && !self.turn.is_overdue() && self.connection.is_open()
     }
 
-    /// Whether it can be expected to carry out commands at some time, be it late.
+    /// True if it is expected to carry out commands eventually.
     pub(in crate::server) fn may_answer_again(&self) -> bool {
         !self.memory.stays() && self.connection.is_open()
     }
 
-    /// Whether commands to it are under way that it can be expected to carry out.
+    /// True if commands to it are under way that it is expected to carry out.
     pub(in crate::server) fn is_about_to_answer(&self) -> bool {
         self.is_movable() && !self.memory.is_taken() && self.memory.oldest_batch().is_some() && !self.memory.is_late()
     }

@@ -1,4 +1,4 @@
-//! A tenant's turn: which it is, what is in flight during it, and how it ends.
+//! A tenant's turn: its number, the work in flight during it, and its end.
 
 use std::time::{Duration, Instant};
 
@@ -9,11 +9,11 @@ use baton_policy::arbiter::pause;
 use baton_policy::in_flight::InFlight;
 use baton_policy::planner::Nanos;
 
-/// How long a tenant's work may take to end before its gate is opened again. Doubles with every try.
+/// The time a tenant's work may take to end before its gate is opened again. It doubles with every try.
 const DRAIN_LIMIT: Duration = Duration::from_secs(1);
 const MOST_DOUBLINGS: u32 = 6;
 
-/// When a tenant was asked to close its gate, and how long its work may take to end.
+/// The time at which a tenant was asked to close its gate, and the time its work may take to end.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
     since: Instant,
@@ -25,37 +25,37 @@ impl Asked {
         Self { since: Instant::now(), limit }
     }
 
-    /// When the answer is overdue.
+    /// The time from which the answer is overdue.
     fn ends(self) -> Instant {
         self.since + self.limit + ANSWER_LIMIT
     }
 }
 
-/// How far the end of a turn is.
+/// The stage of a turn's end.
 #[derive(Clone, Copy, Debug)]
 enum End {
-    /// Nobody has asked for it.
+    /// The end has not been requested.
     Open,
     Asked(Asked),
-    /// The answer did not come in time: nobody knows whether the gate is closed. It may have been asked once more.
+    /// The answer did not come in time, so the state of the gate is unknown. The tenant may have been asked once more.
     Overdue {
         since: Instant,
         again: Option<Asked>,
     },
 }
 
-/// What it means that a gate is closed.
+/// The meaning of a closed gate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::server) enum Closed {
     InTime,
-    /// The turn was over for everybody else already.
+    /// The turn was already over for all others.
     Late,
 }
 
-/// What is to be done after a tenant's work did not end in time.
+/// The next step after a tenant's work did not end in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::server) enum TimedOut {
-    /// Others go on meanwhile. It is to stop all the same, within this time.
+    /// Others go on meanwhile. The tenant is asked again to stop, within this time.
     AskAgain(Duration),
     GoesOn,
 }
@@ -66,16 +66,16 @@ pub(in crate::server) struct Turn {
     /// Counts the grants; the last one holds if the arbiter says that the tenant runs.
     number: u64,
     in_flight: InFlight,
-    /// When it last held the baton, or came.
+    /// The time when it last held the baton, or came.
     ran: Instant,
-    /// How often it could not be drained since it was last closed.
+    /// The number of failures to drain it since it was last closed.
     failures: u32,
-    /// Until when the tenant is left alone for that.
+    /// The time until which the tenant is left alone because of that.
     left_alone: Option<Instant>,
     end: End,
-    /// Since when it has wanted the next one.
+    /// The time since when it has wanted the next turn.
     demanded: Option<Instant>,
-    /// What it has used first, as far as it has said.
+    /// The extents that it has used first, according to its reports.
     used: Vec<(ExtentId, Nanos)>,
 }
 
@@ -95,35 +95,35 @@ impl Default for Turn {
 }
 
 impl Turn {
-    /// Its number.
+    /// The turn's number.
     pub(in crate::server) fn number(&self) -> u64 {
         self.number
     }
 
-    /// When the tenant last held the baton, or came.
+    /// The time when the tenant last held the baton, or came.
     pub(in crate::server) fn ran(&self) -> Instant {
         self.ran
     }
 
-    /// The tenant has held the baton until now.
+    /// Notes that the tenant has held the baton until now.
     pub(in crate::server) fn runs_until_now(&mut self) {
         self.ran = Instant::now();
     }
 
-    /// The tenant wants the next one.
+    /// Notes that the tenant wants the next turn.
     pub(in crate::server) fn demand(&mut self) {
         self.demanded.get_or_insert_with(Instant::now);
     }
 
-    /// The next one begins, which was decided at that time. Says since when the tenant had wanted it.
+    /// Begins the next turn, which was decided at that time. Returns the time since when the tenant had wanted it.
     pub(in crate::server) fn begin(&mut self, decided: Instant) -> Instant {
         let demanded = self.demanded.take().unwrap_or(decided).min(decided);
-        // What it owed was for an earlier grant; from here on the end of this one counts.
+        // The owed answer was for an earlier grant; from here on the end of this turn counts.
         *self = Self { number: self.number + 1, ..Self::default() };
         demanded
     }
 
-    /// How much it keeps in flight, as it was told.
+    /// The amount of work that it may keep in flight, as it was told.
     pub(in crate::server) fn in_flight(&self) -> InFlight {
         self.in_flight
     }
@@ -132,19 +132,19 @@ impl Turn {
         self.in_flight = in_flight;
     }
 
-    /// The tenant is asked to end it. Says how long its work may take for that.
+    /// Notes that the tenant is asked to end the turn. Returns the time its work may take for that.
     pub(in crate::server) fn ask_for_end(&mut self) -> Duration {
         let limit = DRAIN_LIMIT * 2u32.pow(self.failures.min(MOST_DOUBLINGS));
         self.end = End::Asked(Asked::now(limit));
         limit
     }
 
-    /// Whether the tenant owes its end.
+    /// True if the tenant owes the end of its turn.
     pub(in crate::server) fn is_ending(&self) -> bool {
         matches!(self.end, End::Asked(_) | End::Overdue { again: Some(_), .. })
     }
 
-    /// Since when it has been asked for its end, and has not answered.
+    /// The time since when it has been asked for the end and has not answered.
     pub(super) fn asked_since(&self) -> Option<Instant> {
         match self.end {
             End::Asked(asked) => Some(asked.since),
@@ -152,17 +152,17 @@ impl Turn {
         }
     }
 
-    /// Whether that is so for longer than anybody waits.
+    /// True if the deadline for the end has passed.
     pub(super) fn is_given_up_now(&self) -> bool {
         matches!(self.end, End::Asked(asked) if asked.ends() <= Instant::now())
     }
 
-    /// Whether the tenant did not answer in time: nobody knows whether its gate is closed.
+    /// True if the tenant did not answer in time, so the state of its gate is unknown.
     pub(in crate::server) fn is_overdue(&self) -> bool {
         self.overdue_since().is_some()
     }
 
-    /// Since when, if it did not.
+    /// The time since when the answer is overdue, if it is.
     pub(in crate::server) fn overdue_since(&self) -> Option<Instant> {
         match self.end {
             End::Overdue { since, .. } => Some(since),
@@ -170,7 +170,7 @@ impl Turn {
         }
     }
 
-    /// When it is to be looked whether the answer is overdue.
+    /// The time of the next check for an overdue answer.
     pub(super) fn next_look(&self) -> Option<Instant> {
         match self.end {
             End::Asked(asked) | End::Overdue { again: Some(asked), .. } => Some(asked.ends()),
@@ -178,7 +178,7 @@ impl Turn {
         }
     }
 
-    /// The gate is closed and nothing is queued.
+    /// Notes that the gate is closed and no work is queued.
     pub(in crate::server) fn closed(&mut self) -> Closed {
         self.failures = 0;
         self.left_alone = None;
@@ -188,7 +188,7 @@ impl Turn {
         }
     }
 
-    /// The work did not end in time, and the gate is open again.
+    /// Notes that the work did not end in time, and the gate is open again.
     pub(in crate::server) fn timed_out(&mut self) -> TimedOut {
         if let End::Overdue { since, .. } = self.end {
             self.end = End::Overdue { since, again: Some(Asked::now(DRAIN_LIMIT)) };
@@ -200,13 +200,13 @@ impl Turn {
         TimedOut::GoesOn
     }
 
-    /// Until when the tenant is left alone, as its work did not end in time: what that waits for may be a call that was kept
-    /// off meanwhile.
+    /// The time until which the tenant is left alone because its work did not end in time. The work may wait for a call that was
+    /// kept off meanwhile.
     pub(in crate::server) fn left_alone(&self) -> Option<Instant> {
         self.left_alone.filter(|until| *until > Instant::now())
     }
 
-    /// No answer is waited for any longer. Says whether one was.
+    /// Stops waiting for the answer. Returns true if one was awaited.
     pub(in crate::server) fn give_up(&mut self) -> bool {
         let is_asked = matches!(self.end, End::Asked(_));
         if is_asked {
@@ -215,7 +215,7 @@ impl Turn {
         is_asked
     }
 
-    /// Looks whether the answer is overdue by now. Says whether that is news.
+    /// Gives the answer up if it is overdue by now. Returns true if that is news.
     pub(in crate::server) fn give_up_if_overdue(&mut self) -> bool {
         if self.next_look().is_none_or(|at| Instant::now() < at) {
             return false;
@@ -225,7 +225,7 @@ impl Turn {
         before.is_none()
     }
 
-    /// No answer comes any more.
+    /// Notes that no answer will come.
     pub(in crate::server) fn expect_no_end(&mut self) {
         self.end = match self.end {
             End::Open | End::Asked(_) => End::Open,
@@ -233,14 +233,14 @@ impl Turn {
         };
     }
 
-    /// What the tenant says that it has used first: of so many extents at most, or it is not believed.
+    /// Adds the tenant's report of the extents it has used first. A report of more than `most` extents is not believed.
     pub(in crate::server) fn has_used(&mut self, mut extents: Vec<(ExtentId, Nanos)>, most: usize) {
         if self.used.len() + extents.len() <= most {
             self.used.append(&mut extents);
         }
     }
 
-    /// All that the tenant has said of that.
+    /// Takes all reports of the tenant about that.
     pub(in crate::server) fn take_used(&mut self) -> Vec<(ExtentId, Nanos)> {
         std::mem::take(&mut self.used)
     }
