@@ -50,7 +50,7 @@ def fields(message):
 
 
 def is_test(path):
-    """Whether a file holds tests."""
+    """True if a file holds tests."""
     parts = pathlib.PurePath(path).parts
     return "tests" in parts or "benches" in parts or "examples" in parts or parts[-1] == "tests.rs"
 
@@ -81,7 +81,7 @@ def uses(index, folder):
     """Which files of a folder use which others: {path: {path: symbols}}."""
     defined, referred = {}, []
     for path, symbol, is_definition in occurrences(index):
-        # What is local to a file says nothing, nor do modules: their descriptors end in a slash.
+        # Symbols that are local to a file say nothing, nor do modules: their descriptors end in a slash.
         if not path.startswith(f"{folder}/src/") or symbol.startswith("local ") or symbol.endswith("/"):
             continue
         if is_definition:
@@ -150,7 +150,7 @@ def main():
         print(f"{folder}: {len(found)} circles{f', of {sizes} files' if found else ''}")
         largest = max([largest, *sizes])
         for files in found:
-            print("  " + " ".join(pathlib.PurePath(file).relative_to(folder, ).as_posix() for file in files))
+            print("  " + " ".join(pathlib.PurePath(file).relative_to(folder).as_posix() for file in files))
             for one in files if arguments.edges else ():
                 for other in sorted(set(graph[one]) & set(files)):
                     names = sorted(symbol.rsplit(" ", 1)[-1] for symbol in graph[one][other])

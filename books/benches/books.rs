@@ -1,4 +1,4 @@
-//! What the books of an allocation cost as a tenant's memory grows: `cargo bench -p baton-books --bench books`.
+//! The cost of the books of an allocation as a tenant's memory grows: `cargo bench -p baton-books --bench books`.
 //!
 //! An allocation of 2 MiB that is freed again, beside so many that stay: a frame of the arena, the tenant's extents, and their
 //! sums. The coordinator's own bench has the whole of it, but each extent there takes two of the descriptors that a process may

@@ -1,4 +1,4 @@
-//! What commands use of a coordinator: finding one, talking to it, and where Baton's own files and the driver lie.
+//! Commands find a coordinator here and talk to it; they find the driver and Baton's own files.
 //!
 //! - [`install`]: where Baton's own files lie. [`driver`]: which CUDA driver programs run on.
 //!

@@ -12,7 +12,7 @@ pub enum GpuError {
     Library {
         /// Which library.
         library: PathBuf,
-        /// What the loader said.
+        /// The loader's message.
         why: String,
     },
     /// A call failed.
@@ -26,7 +26,7 @@ pub enum GpuError {
     /// There is no such GPU.
     #[error("there is no GPU {asked}: this machine has {count}, counted from 0")]
     NoSuchGpu {
-        /// What the user asked for.
+        /// The number that the user asked for.
         asked: usize,
         /// How many there are.
         count: usize,
@@ -34,12 +34,12 @@ pub enum GpuError {
 }
 
 impl GpuError {
-    /// Whether the device's memory is full.
+    /// True if the device's memory is full.
     pub fn is_out_of_memory(&self) -> bool {
         matches!(self, Self::Call { code: CUDA_ERROR_OUT_OF_MEMORY, .. })
     }
 
-    /// Whether the driver has no GPU at all.
+    /// True if the driver has no GPU at all.
     pub fn is_no_gpu(&self) -> bool {
         matches!(self, Self::Call { code: CUDA_ERROR_NO_DEVICE, .. })
     }

@@ -1,4 +1,4 @@
-//! What a driver offers for taking work off the GPU.
+//! The driver's ways of taking work off the GPU.
 
 use std::ffi::c_uint;
 
@@ -37,7 +37,7 @@ impl Simulated {
         }
     }
 
-    /// Whether a process has this number, or it cannot be seen from here and has none.
+    /// True if a process has this number, or it cannot be seen from here and has none.
     pub(super) fn is(self, process: u32, pid: Option<i32>) -> Result<bool, GpuError> {
         let mut found = 0;
         // SAFETY: any number may be asked for; a place for the answer.

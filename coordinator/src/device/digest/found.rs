@@ -1,8 +1,8 @@
-//! What a scan finds.
+//! The findings of a scan.
 
 use baton_books::extents::Page;
 
-/// What is known of some pages.
+/// The facts known of some pages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scan {
     /// Each page that was asked for.
