@@ -26,6 +26,75 @@ use baton_policy::arbiter::TenantId;
 const LOOK_BYTES: u64 = 1 << 30;
 const COPY_BYTES: u64 = 48 << 20;
 
+impl Ground<'_> {
+    /// The rest that a program is in, if it is in one.
+    fn rest_of(&self, id: TenantId) -> Option<Rest> {
+        let tenant = self.tenants.get(id).filter(|tenant| tenant.is_movable() && !tenant.memory.is_taken())?;
+        let number = tenant.connection.theirs.rests.load(SeqCst);
+        (!number.is_multiple_of(2)).then(|| Rest { grant: tenant.turn.number(), number })
+    }
+
+    /// The frame of an extent, if the extent could leave.
+    fn could_leave(&self, id: TenantId, extent: ExtentId) -> Option<FrameId> {
+        let entry = self.tenants.get(id)?.extents().get(extent).filter(|entry| Extent::is_evictable(entry))?;
+        entry.frame_of_contents().filter(|_| self.is_let_go(id, extent))
+    }
+
+    /// Scans the next extents.
+    fn look_ahead(&mut self, ahead: &mut Ahead) {
+        let (mut extents, mut pages) = (Vec::new(), Vec::new());
+        while (pages.len() as u64) < LOOK_BYTES / PAGE
+            && let Some(extent) = ahead.left.pop_front()
+        {
+            let Some(frame) = self.could_leave(ahead.tenant, extent) else { continue };
+            let Some(memory) = self.store.frames.memory(frame) else { continue };
+            pages.extend((0..memory.bytes / PAGE).map(|page| memory.address + page * PAGE));
+            extents.push((extent, frame));
+        }
+        if extents.is_empty() {
+            return;
+        }
+        self.store.frames.begin_reading(&frames(&extents));
+        // SAFETY: frames stay mapped here while they are in use, and `release` keeps those that are looked at.
+        unsafe {
+            self.store.scans.look_ahead(pages, LookAhead { tenant: ahead.tenant, rest: ahead.rest, extents });
+        }
+    }
+
+    /// Copies some of the changed extents into separate room: the earlier copy may still be needed. Returns false if nothing has
+    /// changed, or there is no room.
+    fn copy_changed(&mut self, ahead: &mut Ahead) -> bool {
+        let (mut group, mut copied) = (Group::default(), Vec::new());
+        while group.whole < COPY_BYTES
+            && let Some((extent, frame, pages)) = ahead.changed.pop_front()
+        {
+            if self.could_leave(ahead.tenant, extent) != Some(frame) {
+                continue;
+            }
+            let Some(memory) = self.store.frames.memory(frame) else { continue };
+            let Some(runs) = self.store.host.take(memory.bytes) else {
+                // No tenant loses room for this.
+                ahead.changed.clear();
+                ahead.left.clear();
+                break;
+            };
+            group.whole += memory.bytes;
+            for part in not_zero(&pages) {
+                group.add_part(memory.address, &runs, part, |run| self.store.host.address(run));
+            }
+            copied.push(Copied { extent, frame, pages, runs });
+        }
+        if copied.is_empty() {
+            return false;
+        }
+        self.store.frames.begin_reading(&copied.iter().map(|one| one.frame).collect::<Vec<_>>());
+        // SAFETY: `release` keeps frames that are looked at, and the runs are the task's own. What the program writes meanwhile may be
+        // copied or not: then the copy does not count.
+        unsafe { self.store.transfer.copy_ahead(ahead.tenant, ahead.rest, group, copied) };
+        true
+    }
+}
+
 impl Residency {
     /// Takes the next step, if a resting program has memory that others may want.
     pub(super) fn copy_ahead(&mut self, ground: &mut Ground<'_>, wanted: u64) {
@@ -34,7 +103,7 @@ impl Residency {
             return;
         }
         let resting = ground.arbiter.holder().filter(|id| ground.arbiter.is_resting(*id));
-        let rest = resting.and_then(|id| Some((id, self.rest_of(ground, id)?)));
+        let rest = resting.and_then(|id| Some((id, ground.rest_of(id)?)));
         // If everything fits, no tenant will want any of it.
         let Some((id, rest)) = rest.filter(|_| wanted > ground.store.frames.arena().capacity()) else {
             self.ahead = None;
@@ -46,44 +115,10 @@ impl Residency {
             let left = ground.tenants[id].extents().iter().rev().map(|(extent, _)| extent).collect();
             Ahead { tenant: id, rest, left, changed: VecDeque::new() }
         });
-        if !self.copy_changed(ground, &mut ahead) {
-            self.look_ahead(ground, &mut ahead);
+        if !ground.copy_changed(&mut ahead) {
+            ground.look_ahead(&mut ahead);
         }
         self.ahead = Some(ahead);
-    }
-
-    /// The rest that a program is in, if it is in one.
-    fn rest_of(&self, ground: &Ground<'_>, id: TenantId) -> Option<Rest> {
-        let tenant = ground.tenants.get(id).filter(|tenant| tenant.is_movable() && !tenant.memory.is_taken())?;
-        let number = tenant.connection.theirs.rests.load(SeqCst);
-        (!number.is_multiple_of(2)).then(|| Rest { grant: tenant.turn.number(), number })
-    }
-
-    /// The frame of an extent, if the extent could leave.
-    fn could_leave(&self, ground: &Ground<'_>, id: TenantId, extent: ExtentId) -> Option<FrameId> {
-        let entry = ground.tenants.get(id)?.extents().get(extent).filter(|entry| Extent::is_evictable(entry))?;
-        entry.frame_of_contents().filter(|_| ground.is_let_go(id, extent))
-    }
-
-    /// Scans the next extents.
-    fn look_ahead(&mut self, ground: &mut Ground<'_>, ahead: &mut Ahead) {
-        let (mut extents, mut pages) = (Vec::new(), Vec::new());
-        while (pages.len() as u64) < LOOK_BYTES / PAGE
-            && let Some(extent) = ahead.left.pop_front()
-        {
-            let Some(frame) = self.could_leave(ground, ahead.tenant, extent) else { continue };
-            let Some(memory) = ground.store.frames.memory(frame) else { continue };
-            pages.extend((0..memory.bytes / PAGE).map(|page| memory.address + page * PAGE));
-            extents.push((extent, frame));
-        }
-        if extents.is_empty() {
-            return;
-        }
-        ground.store.frames.begin_reading(&frames(&extents));
-        // SAFETY: frames stay mapped here while they are in use, and `release` keeps those that are looked at.
-        unsafe {
-            ground.store.scans.look_ahead(pages, LookAhead { tenant: ahead.tenant, rest: ahead.rest, extents });
-        }
     }
 
     /// Handles the end of such a scan.
@@ -93,7 +128,7 @@ impl Residency {
         ground
             .recorder
             .record(look.tenant, What::Scanned { bytes: scan.pages.len() as u64 * PAGE, time: scanned.time });
-        let rests = self.rest_of(ground, look.tenant) == Some(look.rest);
+        let rests = ground.rest_of(look.tenant) == Some(look.rest);
         let is_its = |ahead: &&mut Ahead| rests && (ahead.tenant, ahead.rest) == (look.tenant, look.rest);
         let Some(ahead) = self.ahead.as_mut().filter(is_its) else { return };
         let Some(tenant) = ground.tenants.get(look.tenant) else { return };
@@ -109,49 +144,16 @@ impl Residency {
         self.waker.wake();
     }
 
-    /// Copies some of the changed extents into separate room: the earlier copy may still be needed. Returns false if nothing has
-    /// changed, or there is no room.
-    fn copy_changed(&mut self, ground: &mut Ground<'_>, ahead: &mut Ahead) -> bool {
-        let (mut group, mut copied) = (Group::default(), Vec::new());
-        while group.whole < COPY_BYTES
-            && let Some((extent, frame, pages)) = ahead.changed.pop_front()
-        {
-            if self.could_leave(ground, ahead.tenant, extent) != Some(frame) {
-                continue;
-            }
-            let Some(memory) = ground.store.frames.memory(frame) else { continue };
-            let Some(runs) = ground.store.host.take(memory.bytes) else {
-                // No tenant loses room for this.
-                ahead.changed.clear();
-                ahead.left.clear();
-                break;
-            };
-            group.whole += memory.bytes;
-            for part in not_zero(&pages) {
-                group.add_part(memory.address, &runs, part, |run| ground.store.host.address(run));
-            }
-            copied.push(Copied { extent, frame, pages, runs });
-        }
-        if copied.is_empty() {
-            return false;
-        }
-        ground.store.frames.begin_reading(&copied.iter().map(|one| one.frame).collect::<Vec<_>>());
-        // SAFETY: `release` keeps frames that are looked at, and the runs are the task's own. What the program writes meanwhile may be
-        // copied or not: then the copy does not count.
-        unsafe { ground.store.transfer.copy_ahead(ahead.tenant, ahead.rest, group, copied) };
-        true
-    }
-
     /// Handles the end of such a copy, successful or not.
     pub(super) fn copied_ahead(
-        &mut self,
+        &self,
         ground: &mut Ground<'_>,
         id: TenantId,
         rest: Rest,
         copied: Vec<Copied>,
         well: bool,
     ) {
-        let counts = well && self.rest_of(ground, id) == Some(rest);
+        let counts = well && ground.rest_of(id) == Some(rest);
         for Copied { extent, frame, pages, runs } in copied {
             let over = match ground.tenants.extents(id).filter(|_| counts) {
                 Some(mut extents) => extents.copied_ahead(extent, frame, pages, runs),

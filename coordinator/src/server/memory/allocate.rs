@@ -32,6 +32,137 @@ impl Ground<'_> {
         let may = |(id, tenant): &(TenantId, &Tenant)| *id != except && tenant.may_answer_again() && has_some(tenant);
         self.tenants.iter().find(may).map(|(id, _)| id)
     }
+
+    /// The limit that denies a tenant this many more bytes, if any does.
+    fn what_is_full(&self, id: TenantId, bytes: u64) -> Option<Full> {
+        let own = self.tenants.get(id).map_or(0, |tenant| tenant.extents().counts().used()).saturating_add(bytes);
+        if own > self.store.offered() {
+            Some(Full::Arena)
+        } else if own > self.offered_to(id) {
+            Some(Full::Held)
+        } else if bytes > self.grantable_to(id) {
+            Some(Full::HostPool)
+        } else {
+            None
+        }
+    }
+
+    /// Takes the frames that exist for an allocation, and makes others leave for the rest. Returns the bytes for which there will
+    /// be no frames.
+    fn find_frames(&mut self, residency: &mut Residency, allocation: &mut Allocation) -> u64 {
+        let Allocation { tenant: id, left, got, as_it_is, .. } = allocation;
+        let owner = self.owner_of(*id);
+        // Existing frames are taken first. Otherwise they would be given up for missing ones, and made again because they are
+        // missing, for ever.
+        left.retain(|class| {
+            let part = &mut as_it_is[class.index()];
+            let held = if *part > 0 { self.store.frames.take_held(*class, true, owner) } else { None };
+            *part -= usize::from(held.is_some());
+            got.extend(held.map(|frame| (*class, frame)));
+            held.is_none()
+        });
+        let mut others = count(left.iter().copied());
+        others.iter_mut().zip(*as_it_is).for_each(|(others, part)| *others = others.saturating_sub(part));
+        left.retain(|class| {
+            let others = &mut others[class.index()];
+            let ready = if *others > 0 { self.store.frames.take(*class, true, owner) } else { None };
+            *others -= usize::from(ready.is_some());
+            got.extend(ready.map(|frame| (*class, frame)));
+            ready.is_none()
+        });
+        let mut soon = PerClass::default();
+        let (mut missing, mut missing_as_it_is) = (PerClass::default(), PerClass::default());
+        left.retain(|class| {
+            let others = &mut others[class.index()];
+            if *others == 0 {
+                self.store.frames.scrub_held(*class, owner);
+                missing_as_it_is[class.index()] += 1;
+                return true;
+            }
+            *others -= 1;
+            match self.store.frames.find(*class, true, owner, &mut soon) {
+                Found::Frame(frame) => got.push((*class, frame)),
+                Found::Soon => return true,
+                Found::None => {
+                    missing[class.index()] += 1;
+                    return true;
+                }
+            }
+            false
+        });
+        residency.evict_for(self, missing, missing_as_it_is, *id)
+    }
+
+    /// Cuts an allocation into the sizes at hand, if there are others than it is cut into.
+    fn cut_to_fit(&mut self, allocation: &mut Allocation) -> bool {
+        let cut: Vec<SizeClass> =
+            allocation.left.iter().chain(allocation.got.iter().map(|(class, _)| class)).copied().collect();
+        std::mem::take(&mut allocation.got).into_iter().for_each(|(_, frame)| self.store.frames.give_back(frame));
+        let found = self.sizes_at_hand(allocation.tenant, &cut);
+        // A tenant that was unresponsive may answer by now, and then its frames can be exchanged.
+        let is_other = found.is_some() || allocation.as_it_is != PerClass::default();
+        let (sizes, as_it_is) = found.unwrap_or((cut, PerClass::default()));
+        (allocation.left, allocation.as_it_is) = (sizes.into(), as_it_is);
+        is_other
+    }
+
+    /// Lends all frames of a complete allocation to its tenant.
+    fn lend(&mut self, allocation: Allocation) {
+        let Allocation { tenant: id, mut at, mut got, asked, .. } = allocation;
+        // The tenant lays them out in this order: large ones first.
+        got.sort_by_key(|(class, _)| Reverse(*class));
+        let Some(mut own) = self.tenants.extents(id) else {
+            return got.iter().for_each(|(_, frame)| self.store.frames.give_back(*frame));
+        };
+        let mut extents: Vec<(ExtentId, SizeClass)> = Vec::with_capacity(got.len());
+        for (class, frame) in &got {
+            extents.push((own.add(at, *class, *frame), *class));
+            at += class.bytes();
+        }
+        let bytes = own.counts().bytes;
+        drop(own);
+        let Some(tenant) = self.tenants.get_mut(id) else { return };
+        tenant.memory.peak_bytes = tenant.memory.peak_bytes.max(bytes);
+        tenant.memory.is_over(Notice::PutOff);
+        self.tenants.meets_no_more(id, &[Quota::Arena, Quota::HostPool]);
+        let resident = self.resident_bytes(id);
+        self.recorder.record(id, What::Allocated { asked, resident });
+        let first: Vec<FrameId> = got.iter().map(|(_, frame)| *frame).take(MAX_DESCRIPTORS).collect();
+        self.answer_with(id, &Answer::Allocated { extents }, &first);
+    }
+
+    /// Denies an allocation.
+    fn deny(&mut self, id: TenantId, full: Full, bytes: u64) {
+        let kept = self.tenants.reservations().of_others(self.tenants.run_of(id));
+        let Some(tenant) = self.tenants.get_mut(id) else { return };
+        tenant.memory.is_over(Notice::PutOff);
+        let why = match full {
+            Full::Arena => {
+                format!("with its {} MiB that is more than the arena", tenant.extents().counts().bytes >> 20)
+            }
+            Full::HostPool => {
+                let kept = match kept {
+                    0 => String::new(),
+                    bytes => format!(", with {} that are kept for others (`baton run --needs`)", size(bytes)),
+                };
+                format!("arena and host pool together have no room{kept}; a larger --host-pool would help")
+            }
+            Full::Held => "the memory for it is held by a program that does not give it back".to_owned(),
+        };
+        log::warn!("{} asked for {} MiB and got none: {why}", tenant.name, bytes >> 20);
+        self.recorder.record(id, What::Refused { bytes, why: full });
+        self.tenants.answer(id, &Answer::Denied { full }, &[]);
+    }
+
+    /// Puts off an allocation that has to wait for memory of an unresponsive tenant.
+    fn put_off(&mut self, id: TenantId, holder: TenantId, bytes: u64) {
+        let holder = self.tenants.get(holder).map_or(String::new(), |tenant| tenant.name.clone());
+        let Some(tenant) = self.tenants.get_mut(id) else { return };
+        if tenant.memory.is_news(Notice::PutOff) {
+            log::warn!("{} waits for {} MiB that {holder} has, which does not answer", tenant.name, bytes >> 20);
+        }
+        self.tenants.answer(id, &Answer::TryAgain, &[]);
+    }
 }
 
 impl Claims {
@@ -56,11 +187,11 @@ impl Claims {
         if self.is_above_quota(ground, id, bytes) {
             return Ok(());
         }
-        let mut full = self.what_is_full(ground, id, bytes);
-        if full.is_some() && self.is_squeezed(ground) {
+        let mut full = ground.what_is_full(id, bytes);
+        if full.is_some() && ground.is_squeezed() {
             // The holder of the arena's memory may have given it back a moment ago.
-            self.unsqueeze_at_need(ground);
-            full = self.what_is_full(ground, id, bytes);
+            ground.unsqueeze_at_need();
+            full = ground.what_is_full(id, bytes);
         }
         let fits_beside = self.wanted_bytes(ground).saturating_add(bytes) <= ground.store.frames.arena().capacity()
             && ground.arbiter.state(id) == State::Corunning;
@@ -71,7 +202,7 @@ impl Claims {
             return Ok(());
         }
         match full {
-            Some(full) => self.deny(ground, id, full, bytes),
+            Some(full) => ground.deny(id, full, bytes),
             None => self.queue.push_back(Claim::Allocate(Allocation {
                 tenant: id,
                 at,
@@ -84,20 +215,6 @@ impl Claims {
         Ok(())
     }
 
-    /// The limit that denies a tenant this many more bytes, if any does.
-    fn what_is_full(&self, ground: &Ground<'_>, id: TenantId, bytes: u64) -> Option<Full> {
-        let own = ground.tenants.get(id).map_or(0, |tenant| tenant.extents().counts().used()).saturating_add(bytes);
-        if own > ground.store.offered() {
-            Some(Full::Arena)
-        } else if own > ground.offered_to(id) {
-            Some(Full::Held)
-        } else if bytes > ground.grantable_to(id) {
-            Some(Full::HostPool)
-        } else {
-            None
-        }
-    }
-
     pub(super) fn serve_allocation(
         &mut self,
         ground: &mut Ground<'_>,
@@ -108,153 +225,36 @@ impl Claims {
         // First with the current cut, then once more, because unchanged memory of an unresponsive tenant leaves at once, and last
         // in the sizes at hand.
         for is_last in [false, false, true] {
-            let lacking = self.find_frames(ground, residency, &mut allocation);
+            let lacking = ground.find_frames(residency, &mut allocation);
             if allocation.left.is_empty() {
-                self.lend(ground, allocation);
+                ground.lend(allocation);
                 return Progress::Done;
             }
             if ground.is_anything_coming() || ground.part_corunners() {
                 self.queue.push_front(Claim::Allocate(allocation));
                 return Progress::Waits;
             }
-            if is_last || lacking > 0 && !self.cut_to_fit(ground, residency, &mut allocation) {
+            if is_last || lacking > 0 && !ground.cut_to_fit(&mut allocation) {
                 break;
             }
         }
         allocation.got.into_iter().for_each(|(_, frame)| ground.store.frames.give_back(frame));
-        if residency.can_compact(ground, id) {
+        if ground.can_compact(id) {
             ground.happened(MemoryEvent::SpareInTheWay(id));
             ground.tenants.answer(id, &Answer::TryAgain, &[]);
             return Progress::Done;
         }
         match ground.who_may_give_back(id) {
             // The tenant asks again, and others have their turns meanwhile.
-            Some(holder) => self.put_off(ground, id, holder, bytes),
-            None => self.deny(ground, id, Full::Held, bytes),
+            Some(holder) => ground.put_off(id, holder, bytes),
+            None => ground.deny(id, Full::Held, bytes),
         }
         Progress::Done
     }
 
-    /// Takes the frames that exist for an allocation, and makes others leave for the rest. Returns the bytes for which there will
-    /// be no frames.
-    fn find_frames(&mut self, ground: &mut Ground<'_>, residency: &mut Residency, allocation: &mut Allocation) -> u64 {
-        let Allocation { tenant: id, left, got, as_it_is, .. } = allocation;
-        let owner = ground.owner_of(*id);
-        // Existing frames are taken first. Otherwise they would be given up for missing ones, and made again because they are
-        // missing, for ever.
-        left.retain(|class| {
-            let part = &mut as_it_is[class.index()];
-            let held = if *part > 0 { ground.store.frames.take_held(*class, true, owner) } else { None };
-            *part -= usize::from(held.is_some());
-            got.extend(held.map(|frame| (*class, frame)));
-            held.is_none()
-        });
-        let mut others = count(left.iter().copied());
-        others.iter_mut().zip(*as_it_is).for_each(|(others, part)| *others = others.saturating_sub(part));
-        left.retain(|class| {
-            let others = &mut others[class.index()];
-            let ready = if *others > 0 { ground.store.frames.take(*class, true, owner) } else { None };
-            *others -= usize::from(ready.is_some());
-            got.extend(ready.map(|frame| (*class, frame)));
-            ready.is_none()
-        });
-        let mut soon = PerClass::default();
-        let (mut missing, mut missing_as_it_is) = (PerClass::default(), PerClass::default());
-        left.retain(|class| {
-            let others = &mut others[class.index()];
-            if *others == 0 {
-                ground.store.frames.scrub_held(*class, owner);
-                missing_as_it_is[class.index()] += 1;
-                return true;
-            }
-            *others -= 1;
-            match ground.store.frames.find(*class, true, owner, &mut soon) {
-                Found::Frame(frame) => got.push((*class, frame)),
-                Found::Soon => return true,
-                Found::None => {
-                    missing[class.index()] += 1;
-                    return true;
-                }
-            }
-            false
-        });
-        residency.evict_for(ground, missing, missing_as_it_is, *id)
-    }
-
-    /// Cuts an allocation into the sizes at hand, if there are others than it is cut into.
-    fn cut_to_fit(&mut self, ground: &mut Ground<'_>, residency: &mut Residency, allocation: &mut Allocation) -> bool {
-        let cut: Vec<SizeClass> =
-            allocation.left.iter().chain(allocation.got.iter().map(|(class, _)| class)).copied().collect();
-        std::mem::take(&mut allocation.got).into_iter().for_each(|(_, frame)| ground.store.frames.give_back(frame));
-        let found = residency.sizes_at_hand(ground, allocation.tenant, &cut);
-        // A tenant that was unresponsive may answer by now, and then its frames can be exchanged.
-        let is_other = found.is_some() || allocation.as_it_is != PerClass::default();
-        let (sizes, as_it_is) = found.unwrap_or((cut, PerClass::default()));
-        (allocation.left, allocation.as_it_is) = (sizes.into(), as_it_is);
-        is_other
-    }
-
-    /// Lends all frames of a complete allocation to its tenant.
-    fn lend(&mut self, ground: &mut Ground<'_>, allocation: Allocation) {
-        let Allocation { tenant: id, mut at, mut got, asked, .. } = allocation;
-        // The tenant lays them out in this order: large ones first.
-        got.sort_by_key(|(class, _)| Reverse(*class));
-        let Some(mut own) = ground.tenants.extents(id) else {
-            return got.iter().for_each(|(_, frame)| ground.store.frames.give_back(*frame));
-        };
-        let mut extents: Vec<(ExtentId, SizeClass)> = Vec::with_capacity(got.len());
-        for (class, frame) in &got {
-            extents.push((own.add(at, *class, *frame), *class));
-            at += class.bytes();
-        }
-        let bytes = own.counts().bytes;
-        drop(own);
-        let Some(tenant) = ground.tenants.get_mut(id) else { return };
-        tenant.memory.peak_bytes = tenant.memory.peak_bytes.max(bytes);
-        tenant.memory.is_over(Notice::PutOff);
-        ground.tenants.meets_no_more(id, &[Quota::Arena, Quota::HostPool]);
-        let resident = ground.resident_bytes(id);
-        ground.recorder.record(id, What::Allocated { asked, resident });
-        let first: Vec<FrameId> = got.iter().map(|(_, frame)| *frame).take(MAX_DESCRIPTORS).collect();
-        ground.answer_with(id, &Answer::Allocated { extents }, &first);
-    }
-
-    /// Denies an allocation.
-    fn deny(&mut self, ground: &mut Ground<'_>, id: TenantId, full: Full, bytes: u64) {
-        let kept = ground.tenants.reservations().of_others(ground.tenants.run_of(id));
-        let Some(tenant) = ground.tenants.get_mut(id) else { return };
-        tenant.memory.is_over(Notice::PutOff);
-        let why = match full {
-            Full::Arena => {
-                format!("with its {} MiB that is more than the arena", tenant.extents().counts().bytes >> 20)
-            }
-            Full::HostPool => {
-                let kept = match kept {
-                    0 => String::new(),
-                    bytes => format!(", with {} that are kept for others (`baton run --needs`)", size(bytes)),
-                };
-                format!("arena and host pool together have no room{kept}; a larger --host-pool would help")
-            }
-            Full::Held => "the memory for it is held by a program that does not give it back".to_owned(),
-        };
-        log::warn!("{} asked for {} MiB and got none: {why}", tenant.name, bytes >> 20);
-        ground.recorder.record(id, What::Refused { bytes, why: full });
-        ground.tenants.answer(id, &Answer::Denied { full }, &[]);
-    }
-
-    /// Puts off an allocation that has to wait for memory of an unresponsive tenant.
-    fn put_off(&mut self, ground: &mut Ground<'_>, id: TenantId, holder: TenantId, bytes: u64) {
-        let holder = ground.tenants.get(holder).map_or(String::new(), |tenant| tenant.name.clone());
-        let Some(tenant) = ground.tenants.get_mut(id) else { return };
-        if tenant.memory.is_news(Notice::PutOff) {
-            log::warn!("{} waits for {} MiB that {holder} has, which does not answer", tenant.name, bytes >> 20);
-        }
-        ground.tenants.answer(id, &Answer::TryAgain, &[]);
-    }
-
     /// Makes a frame for the next tenant that asks for memory, while all memory fits and some is left. The frame is overwritten
     /// when the next scrub begins.
-    pub(super) fn make_ready(&mut self, ground: &mut Ground<'_>, residency: &Residency) {
+    pub(super) fn make_ready(&self, ground: &mut Ground<'_>, residency: &Residency) {
         if ground.tenants.is_empty() {
             return;
         }

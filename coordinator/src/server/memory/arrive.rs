@@ -7,7 +7,6 @@ use baton_contract::messages::ExtentId;
 use baton_contract::wire::MAX_DESCRIPTORS;
 
 use super::ground::Ground;
-use super::residency::Residency;
 use super::transfer::{GROUP_EXTENTS, Group};
 use crate::device::mover::Lane;
 use crate::server::options::Pipeline;
@@ -24,63 +23,31 @@ impl Ground<'_> {
     fn costs(&self) -> Costs {
         self.costs.costs()
     }
-}
 
-impl Residency {
     /// Gives an extent that is in the pool a frame. [`Self::tell_reserved`] tells the tenant.
-    pub(super) fn reserve(
-        &mut self,
-        ground: &mut Ground<'_>,
-        id: TenantId,
-        extent: ExtentId,
-        frame: FrameId,
-        holds: Holds,
-    ) {
+    pub(super) fn reserve(&mut self, id: TenantId, extent: ExtentId, frame: FrameId, holds: Holds) {
         // Clean ones are poisoned.
-        let holds = if holds == Holds::Zeros && ground.store.frames.is_poisoned() { Holds::Nothing } else { holds };
-        if !ground.tenants.extents(id).is_some_and(|mut extents| extents.reserve(extent, frame, holds)) {
-            return ground.store.frames.give_back(frame);
+        let holds = if holds == Holds::Zeros && self.store.frames.is_poisoned() { Holds::Nothing } else { holds };
+        if !self.tenants.extents(id).is_some_and(|mut extents| extents.reserve(extent, frame, holds)) {
+            return self.store.frames.give_back(frame);
         }
-        if let Some(tenant) = ground.tenants.get_mut(id) {
+        if let Some(tenant) = self.tenants.get_mut(id) {
             tenant.memory.reserved.push(extent);
         }
     }
 
-    /// Gives an extent back the frame that it left last, if no other tenant has needed it since. Then no copy is needed.
-    pub(super) fn reserve_kept(&mut self, ground: &mut Ground<'_>, id: TenantId, extent: ExtentId) -> bool {
-        let entry = ground.tenants.get(id).and_then(|tenant| tenant.extents().get(extent));
-        let Some((frame, keepsake)) = entry.and_then(Extent::kept) else { return false };
-        let is_kept = ground.store.frames.take_kept(frame, keepsake);
-        if is_kept {
-            self.reserve(ground, id, extent, frame, Holds::Contents);
-        }
-        is_kept
-    }
-
     /// Has the tenant put the new frames behind its extents.
-    pub(super) fn tell_reserved(&mut self, ground: &mut Ground<'_>, id: TenantId) {
-        let Some(tenant) = ground.tenants.get_mut(id) else { return };
+    pub(super) fn tell_reserved(&mut self, id: TenantId) {
+        let Some(tenant) = self.tenants.get_mut(id) else { return };
         let reserved = std::mem::take(&mut tenant.memory.reserved);
-        ground.send_frames(id, &reserved, MAX_DESCRIPTORS);
+        self.send_frames(id, &reserved, MAX_DESCRIPTORS);
     }
 
-    /// Starts the copies into reserved frames, as one job or, if there are very many, several.
-    pub(super) fn start_copies(&mut self, ground: &mut Ground<'_>, id: TenantId, extents: &[ExtentId]) {
-        let mut job = Group::default();
-        for extent in extents {
-            self.start_arrival(ground, id, *extent, &mut job);
-            if job.extents.len() >= GROUP_EXTENTS {
-                ground.submit(Lane::In, id, std::mem::take(&mut job));
-            }
-        }
-        ground.submit(Lane::In, id, job);
-    }
-
-    fn start_arrival(&mut self, ground: &mut Ground<'_>, id: TenantId, extent: ExtentId, job: &mut Group) {
-        let Some(mut extents) = ground.tenants.extents(id) else { return };
+    fn start_arrival(&mut self, id: TenantId, extent: ExtentId, job: &mut Group) {
+        let Some(mut extents) = self.tenants.extents(id) else { return };
         let Some((frame, holds)) = extents.arrive(extent) else { return };
         let Some(entry) = extents.get(extent) else { return };
-        let address = ground.store.frames.memory(frame).map_or(0, |memory| memory.address);
+        let address = self.store.frames.memory(frame).map_or(0, |memory| memory.address);
         let (arrival, runs) = (entry.arrival(), entry.runs().unwrap_or_default());
         job.extents.push(extent);
         job.whole += entry.class().bytes();
@@ -88,7 +55,7 @@ impl Residency {
             return;
         }
         for part in arrival.copied {
-            job.add_part(address, runs, part, |run| ground.store.host.address(run));
+            job.add_part(address, runs, part, |run| self.store.host.address(run));
         }
         for part in arrival.zeros {
             job.zeros += part.end - part.start;
@@ -99,8 +66,8 @@ impl Residency {
     }
 
     /// A tenant's missing extents, in the order in which it will use them.
-    pub(super) fn order_of(&self, ground: &Ground<'_>, id: TenantId) -> Vec<(ExtentId, SizeClass)> {
-        let Some(tenant) = ground.tenants.get(id) else { return Vec::new() };
+    pub(super) fn order_of(&self, id: TenantId) -> Vec<(ExtentId, SizeClass)> {
+        let Some(tenant) = self.tenants.get(id) else { return Vec::new() };
         let can_come = |extent: &Extent| extent.state().can_come() && extent.left_behind().is_none();
         let missing = tenant.extents().iter().filter(|(_, extent)| can_come(extent));
         let mut wanted: Vec<(ExtentId, SizeClass)> = missing.map(|(id, extent)| (id, extent.class())).collect();
@@ -108,45 +75,10 @@ impl Residency {
         wanted
     }
 
-    /// A tenant's missing extents, in groups.
-    pub(super) fn groups_of(&self, ground: &Ground<'_>, id: TenantId) -> VecDeque<Vec<ExtentId>> {
-        self.in_groups(ground, id, &self.order_of(ground, id))
-    }
-
-    /// Divides extents that are to come in this order into groups.
-    pub(super) fn in_groups(
-        &self,
-        ground: &Ground<'_>,
-        id: TenantId,
-        wanted: &[(ExtentId, SizeClass)],
-    ) -> VecDeque<Vec<ExtentId>> {
-        let Some(tenant) = ground.tenants.get(id) else { return VecDeque::new() };
-        let items: Vec<Item> = wanted
-            .iter()
-            .map(|(id, class)| Item {
-                bytes: if tenant.extents().get(*id).is_some_and(Extent::is_in_frame) { 0 } else { class.bytes() },
-                extents: 1,
-                first_use: tenant.memory.history.first_use(*id).unwrap_or(u64::MAX),
-            })
-            .collect();
-        let ends = match ground.store.rules.pipeline {
-            Pipeline::One => vec![wanted.len()],
-            Pipeline::Extents => (1..=wanted.len()).collect(),
-            Pipeline::Groups | Pipeline::Off => self.ends(ground, &items),
-        };
-        let mut groups = VecDeque::new();
-        let mut start = 0;
-        for end in ends {
-            groups.push_back(wanted[start..end].iter().map(|(id, _)| *id).collect());
-            start = end;
-        }
-        groups
-    }
-
     /// The ends of the groups. Planned groups are cut finer where they are larger than a copy needs for full speed: they were
     /// planned by the program's own clock, which knows nothing of the GPU's other work.
-    fn ends(&self, ground: &Ground<'_>, items: &[Item]) -> Vec<usize> {
-        let costs = ground.costs();
+    fn ends(&self, items: &[Item]) -> Vec<usize> {
+        let costs = self.costs();
         let mut ends = plan(items, &costs).ends;
         let (mut bytes, mut extents) = (0, 0);
         for (at, item) in items.iter().enumerate() {
@@ -164,8 +96,8 @@ impl Residency {
     }
 
     /// Handles extents whose contents have arrived: the tenant may map them.
-    pub(super) fn arrived(&mut self, ground: &mut Ground<'_>, id: TenantId, extents: Vec<ExtentId>) {
-        let Some(mut own) = ground.tenants.extents(id) else { return };
+    pub(super) fn arrived(&mut self, id: TenantId, extents: Vec<ExtentId>) {
+        let Some(mut own) = self.tenants.extents(id) else { return };
         let (mut came, mut in_place) = (Vec::new(), Vec::new());
         for extent in extents {
             match own.arrived(extent) {
@@ -175,7 +107,60 @@ impl Residency {
             }
         }
         drop(own);
-        in_place.into_iter().for_each(|frame| ground.store.frames.unhold(frame));
-        ground.map(id, came);
+        in_place.into_iter().for_each(|frame| self.store.frames.unhold(frame));
+        self.map(id, came);
+    }
+
+    /// Gives an extent back the frame that it left last, if no other tenant has needed it since. Then no copy is needed.
+    pub(super) fn reserve_kept(&mut self, id: TenantId, extent: ExtentId) -> bool {
+        let entry = self.tenants.get(id).and_then(|tenant| tenant.extents().get(extent));
+        let Some((frame, keepsake)) = entry.and_then(Extent::kept) else { return false };
+        let is_kept = self.store.frames.take_kept(frame, keepsake);
+        if is_kept {
+            self.reserve(id, extent, frame, Holds::Contents);
+        }
+        is_kept
+    }
+
+    /// Starts the copies into reserved frames, as one job or, if there are very many, several.
+    pub(super) fn start_copies(&mut self, id: TenantId, extents: &[ExtentId]) {
+        let mut job = Group::default();
+        for extent in extents {
+            self.start_arrival(id, *extent, &mut job);
+            if job.extents.len() >= GROUP_EXTENTS {
+                self.submit(Lane::In, id, std::mem::take(&mut job));
+            }
+        }
+        self.submit(Lane::In, id, job);
+    }
+
+    /// Divides extents that are to come in this order into groups.
+    pub(super) fn in_groups(&self, id: TenantId, wanted: &[(ExtentId, SizeClass)]) -> VecDeque<Vec<ExtentId>> {
+        let Some(tenant) = self.tenants.get(id) else { return VecDeque::new() };
+        let items: Vec<Item> = wanted
+            .iter()
+            .map(|(id, class)| Item {
+                bytes: if tenant.extents().get(*id).is_some_and(Extent::is_in_frame) { 0 } else { class.bytes() },
+                extents: 1,
+                first_use: tenant.memory.history.first_use(*id).unwrap_or(u64::MAX),
+            })
+            .collect();
+        let ends = match self.store.rules.pipeline {
+            Pipeline::One => vec![wanted.len()],
+            Pipeline::Extents => (1..=wanted.len()).collect(),
+            Pipeline::Groups | Pipeline::Off => self.ends(&items),
+        };
+        let mut groups = VecDeque::new();
+        let mut start = 0;
+        for end in ends {
+            groups.push_back(wanted[start..end].iter().map(|(id, _)| *id).collect());
+            start = end;
+        }
+        groups
+    }
+
+    /// A tenant's missing extents, in groups.
+    pub(super) fn groups_of(&self, id: TenantId) -> VecDeque<Vec<ExtentId>> {
+        self.in_groups(id, &self.order_of(id))
     }
 }

@@ -12,6 +12,33 @@ use baton_books::ledger::{Lines, Reading, Verdict};
 use baton_books::sizes::at_least;
 use baton_policy::arbiter::TenantId;
 
+impl Ground<'_> {
+    /// True if the arena is smaller than the user wanted.
+    pub(super) fn is_squeezed(&self) -> bool {
+        self.store.frames.arena().capacity() < self.store.frames.arena().configured()
+    }
+
+    fn say_denied(&self, id: TenantId, need: Need, bytes: u64) {
+        if let Need::Lease { .. } = need
+            && let Some(tenant) = self.tenants.get(id)
+        {
+            log::warn!("{} asked for {} MiB beside the arena, and nobody can give it", tenant.name, bytes >> 20);
+        }
+    }
+
+    /// Lets the arena grow back for a tenant that would be refused otherwise: also into the reserve, and into others' unused
+    /// leases. If they need that memory later, their calls make room again.
+    pub(super) fn unsqueeze_at_need(&mut self) {
+        if self.is_squeezed()
+            && let Ok(free) = self.store.frames.gpu().free_memory()
+        {
+            self.store
+                .frames
+                .set_capacity(self.store.frames.arena().capacity().max(self.store.frames.arena().bytes().all() + free));
+        }
+    }
+}
+
 impl Claims {
     /// The driver's current reading, and the arena's books.
     fn reading(&self, store: &Store) -> Reading {
@@ -38,27 +65,10 @@ impl Claims {
         (self.leases.ledger.lines(&now), now)
     }
 
-    /// True if the arena is smaller than the user wanted.
-    pub(super) fn is_squeezed(&self, ground: &Ground<'_>) -> bool {
-        ground.store.frames.arena().capacity() < ground.store.frames.arena().configured()
-    }
-
     /// Lets the arena grow back into memory that belongs to no tenant, less a reserve.
-    pub(super) fn unsqueeze(&mut self, ground: &mut Ground<'_>) {
-        if self.is_squeezed(ground) {
+    pub(super) fn unsqueeze(&self, ground: &mut Ground<'_>) {
+        if ground.is_squeezed() {
             self.grow(ground, reserve(self.leases.ledger.total()));
-        }
-    }
-
-    /// Lets the arena grow back for a tenant that would be refused otherwise: also into the reserve, and into others' unused
-    /// leases. If they need that memory later, their calls make room again.
-    pub(super) fn unsqueeze_at_need(&mut self, ground: &mut Ground<'_>) {
-        if self.is_squeezed(ground)
-            && let Ok(free) = ground.store.frames.gpu().free_memory()
-        {
-            ground.store.frames.set_capacity(
-                ground.store.frames.arena().capacity().max(ground.store.frames.arena().bytes().all() + free),
-            );
         }
     }
 
@@ -67,7 +77,7 @@ impl Claims {
         self.leases.ledger.room(&self.reading(ground.store)) >= bytes + reserve(self.leases.ledger.total())
     }
 
-    fn grow(&mut self, ground: &mut Ground<'_>, reserve: u64) {
+    fn grow(&self, ground: &mut Ground<'_>, reserve: u64) {
         let could = self.leases.ledger.arena_could_be(&self.reading(ground.store), reserve);
         ground.store.frames.set_capacity(ground.store.frames.arena().capacity().max(could));
     }
@@ -84,14 +94,14 @@ impl Claims {
     }
 
     /// Reads how much unmanaged memory this tenant reports.
-    fn hear_of_unmanaged(&mut self, ground: &mut Ground<'_>, id: TenantId) {
+    fn hear_of_unmanaged(&mut self, ground: &Ground<'_>, id: TenantId) {
         if let Some(tenant) = ground.tenants.get(id) {
             self.leases.ledger.say(id, tenant.connection.theirs.unmanaged());
         }
     }
 
     /// Reads how much unmanaged memory each tenant reports. This is slow with many tenants, so only rare events use it.
-    pub(super) fn hear_of_all_unmanaged(&mut self, ground: &mut Ground<'_>) {
+    pub(super) fn hear_of_all_unmanaged(&mut self, ground: &Ground<'_>) {
         for (id, tenant) in ground.tenants.iter() {
             self.leases.ledger.say(id, tenant.connection.theirs.unmanaged());
         }
@@ -147,7 +157,7 @@ impl Claims {
             }
         };
         if granted == 0 && least > 0 {
-            self.say_denied(ground, id, need, least);
+            ground.say_denied(id, need, least);
         }
         match need {
             Need::Lease { .. } => {
@@ -170,16 +180,8 @@ impl Claims {
         Progress::Done
     }
 
-    fn say_denied(&self, ground: &Ground<'_>, id: TenantId, need: Need, bytes: u64) {
-        if let Need::Lease { .. } = need
-            && let Some(tenant) = ground.tenants.get(id)
-        {
-            log::warn!("{} asked for {} MiB beside the arena, and nobody can give it", tenant.name, bytes >> 20);
-        }
-    }
-
     /// Takes back `bytes` of a tenant's lease that it no longer needs.
-    pub(super) fn unlease(&mut self, ground: &mut Ground<'_>, id: TenantId, bytes: u64) -> Result<(), String> {
+    pub(super) fn unlease(&mut self, ground: &Ground<'_>, id: TenantId, bytes: u64) -> Result<(), String> {
         self.hear_of_unmanaged(ground, id);
         if !self.leases.ledger.unlease(id, bytes) {
             return Err(format!("it gave back {bytes} bytes beside the arena, which it has not leased"));
@@ -189,7 +191,7 @@ impl Claims {
     }
 
     /// Notes that a tenant has made the context for which it asked for room, or has failed to.
-    pub(super) fn context_made(&mut self, ground: &mut Ground<'_>, id: TenantId, made: bool) {
+    pub(super) fn context_made(&mut self, ground: &Ground<'_>, id: TenantId, made: bool) {
         let before = self.leases.before_context.remove(&id);
         self.hear_of_all_unmanaged(ground);
         let now = self.reading(ground.store);

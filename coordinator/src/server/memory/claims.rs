@@ -112,7 +112,12 @@ impl Claims {
 
     /// Bytes that all tenants have, and that they have asked for.
     pub(super) fn wanted_bytes(&self, ground: &Ground<'_>) -> u64 {
-        ground.tenants.totals().bytes + self.queue.iter().map(Claim::bytes).sum::<u64>()
+        ground.tenants.totals().bytes + self.claimed_bytes()
+    }
+
+    /// Bytes of the arena that claims are about to take.
+    pub(super) fn claimed_bytes(&self) -> u64 {
+        self.queue.iter().map(Claim::bytes).sum()
     }
 
     /// Drops the claims of a tenant that is told to leave the GPU. It cannot leave while it waits for memory, and others may wait

@@ -9,12 +9,14 @@ use crate::server::tenants::tenant::Tenant;
 use baton_books::extents::Extent;
 use baton_policy::arbiter::TenantId;
 
-impl Residency {
+impl Ground<'_> {
     /// True if a tenant could regain its spare memory by leaving the GPU for a moment.
-    pub(super) fn can_compact(&self, ground: &Ground<'_>, id: TenantId) -> bool {
-        ground.tenants.get(id).is_some_and(|tenant| tenant.is_movable() && tenant.memory.can_compact())
+    pub(super) fn can_compact(&self, id: TenantId) -> bool {
+        self.tenants.get(id).is_some_and(|tenant| tenant.is_movable() && tenant.memory.can_compact())
     }
+}
 
+impl Residency {
     /// Makes partly spare extents leave, if that was requested, while their tenant comes in again. Returns true if some are on
     /// their way out.
     pub(super) fn compacts(&mut self, ground: &mut Ground<'_>, id: TenantId) -> bool {

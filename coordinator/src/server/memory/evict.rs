@@ -263,7 +263,7 @@ impl Residency {
         let mut group = Group::default();
         let mut count = 0;
         for extent in extents {
-            match self.start_leaving(ground, id, *extent, except, &mut group) {
+            match ground.start_leaving(id, *extent, except, &mut group) {
                 Leaves::Now => {}
                 Leaves::Soon => ground.scan(id, extents),
                 Leaves::NoRoom => break,

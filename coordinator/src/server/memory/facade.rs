@@ -146,8 +146,7 @@ impl Memory {
 
     /// Bytes that are missing for a newcomer with this need.
     pub(in crate::server) fn lacking(&self, tenants: &Tenants, need: Need) -> u64 {
-        let claimed: u64 = self.claims.queue.iter().map(Claim::bytes).sum();
-        let free = self.store.grantable(tenants, None).saturating_sub(claimed);
+        let free = self.store.grantable(tenants, None).saturating_sub(self.claims.claimed_bytes());
         let kept = need.run.guest.map_or(0, |user| tenants.reservations().of_guest(user));
         let left = self.store.quota_left(tenants, need.run.guest).saturating_sub(kept);
         tenants.reservations().lacking(need).saturating_sub(free.min(left))
@@ -187,17 +186,17 @@ impl Handle<'_> {
 
     /// Reads how much unmanaged memory each tenant reports. This is slow with many tenants, so only rare events use it.
     pub(in crate::server) fn hear_of_all_unmanaged(&mut self) {
-        self.claims.hear_of_all_unmanaged(&mut self.ground);
+        self.claims.hear_of_all_unmanaged(&self.ground);
     }
 
     /// Takes back `bytes` of a tenant's lease that it no longer needs.
     pub(in crate::server) fn unlease(&mut self, id: TenantId, bytes: u64) -> Result<(), String> {
-        self.claims.unlease(&mut self.ground, id, bytes)
+        self.claims.unlease(&self.ground, id, bytes)
     }
 
     /// Notes that a tenant has made the context for which it asked for room, or has failed to.
     pub(in crate::server) fn context_made(&mut self, id: TenantId, made: bool) {
-        self.claims.context_made(&mut self.ground, id, made);
+        self.claims.context_made(&self.ground, id, made);
     }
 
     /// Notes that one of a tenant's contexts is gone.
@@ -279,7 +278,7 @@ impl Handle<'_> {
 
     /// Tells each tenant how much it may have, if that has changed.
     pub(in crate::server) fn show_offers(&mut self) {
-        self.claims.show_offers(&mut self.ground);
+        self.claims.show_offers(&self.ground);
     }
 
     /// Tells one tenant how much it may have.
@@ -289,7 +288,7 @@ impl Handle<'_> {
 
     /// The offer shown to a tenant that has just come, for this guest if it is a guest's.
     pub(in crate::server) fn first_offer(&self, guest: Option<u32>) -> (u64, u64) {
-        self.claims.first_offer(&self.ground, guest)
+        self.ground.first_offer(guest)
     }
 
     /// Prefetches, at a user's request, the memory of a tenant that is off the GPU. The headroom stays free, and no other tenant is
@@ -299,12 +298,14 @@ impl Handle<'_> {
         self.residency.fetch(&mut self.ground, is_claimed, id)
     }
 
+    /// Handles a tenant's report that it has carried out a batch of commands.
     pub(in crate::server) fn batch_done(&mut self, id: TenantId, batch: u32, took: Duration) -> Result<(), String> {
         self.residency.batch_done(&mut self.ground, id, batch, took)
     }
 
+    /// Handles a tenant's report that it could not.
     pub(in crate::server) fn batch_failed(&mut self, id: TenantId, batch: u32, code: u32) -> Result<(), String> {
-        self.residency.batch_failed(&mut self.ground, id, batch, code)
+        self.ground.batch_failed(id, batch, code)
     }
 
     /// True if memory is coming in for a tenant.
@@ -314,7 +315,7 @@ impl Handle<'_> {
 
     /// Ends a swap-in that is complete or given up.
     pub(in crate::server) fn end_swap_in(&mut self, id: TenantId) {
-        self.residency.end_swap_in(&mut self.ground, id);
+        self.residency.end_swap_in(&self.ground, id);
     }
 
     /// The offer shown to a tenant that comes later, if it ever does.
@@ -379,7 +380,7 @@ impl Handle<'_> {
     /// Ends the taking of a tenant that answers again and can change mappings, or that is let in. The tenant unmaps the memory it
     /// was left with, except for memory on its way back there.
     pub(in crate::server) fn untake(&mut self, id: TenantId) {
-        self.residency.untake(&mut self.ground, id);
+        self.ground.untake(id);
     }
 
     /// Handles the reports of the threads.

@@ -27,10 +27,56 @@ pub(super) enum Fitted {
     Leaves(Vec<ExtentId>),
 }
 
+impl Ground<'_> {
+    /// The memory that a tenant could get if it needs some. The estimate is low: of the others' pending work it counts only memory
+    /// that leaves.
+    fn at_hand(&self, id: TenantId) -> AtHand {
+        let (arena, owner) = (&self.store.frames.arena(), self.owner_of(id));
+        let (mut as_it_is, held) = arena.free_but_held(owner);
+        let mut any = arena.capacity().saturating_sub(arena.bytes().lent + held);
+        for (other, tenant) in self.tenants.iter() {
+            if self.arbiter.are_united(other, id) || !self.is_off_the_gpu(other) || !tenant.is_evictable() {
+                continue;
+            }
+            let is_its_owner = self.owner_of(other) == owner;
+            for (extent, entry) in tenant.extents().iter() {
+                let leaves = match entry.state() {
+                    ExtentState::Resident { .. } => entry.is_evictable() && self.is_let_go(other, extent),
+                    ExtentState::Reserved { .. } | ExtentState::Leaving { .. } => !tenant.memory.is_late(),
+                    _ => false,
+                };
+                if leaves && self.can_be_exchanged(tenant, entry) {
+                    any += entry.class().bytes();
+                } else if leaves && is_its_owner {
+                    as_it_is[entry.class().index()] += 1;
+                }
+            }
+        }
+        AtHand { any, as_it_is }
+    }
+
+    /// The sizes in which a tenant can have the memory that it asks for, and the number of each that come as they are.
+    pub(super) fn sizes_at_hand(&mut self, id: TenantId, cut: &[SizeClass]) -> Option<(Vec<SizeClass>, PerClass)> {
+        if !self.tenants.index().is_any_had_as_it_is(id) {
+            return None;
+        }
+        let needed = count(cut.iter().copied());
+        let stock = match self.at_hand(id).share(&needed) {
+            Ok(share) => return Some((cut.to_vec(), share)),
+            Err(stock) => stock,
+        };
+        let (bytes, largest) = (bytes_of(&needed), self.store.frames.arena().largest_class());
+        stock.tries().find_map(|mut stock| {
+            let sizes = stock.cut(bytes, largest);
+            Some((sizes, stock.enough()?)).filter(|(sizes, _)| sizes.len() <= MAX_LISTED)
+        })
+    }
+}
+
 impl Residency {
     /// Cuts a tenant's missing memory into the sizes at hand, if it cannot come with its current cut. If that is not enough and
     /// some of the rest `may_leave`, that is cut too.
-    pub(super) fn fit(&mut self, ground: &mut Ground<'_>, id: TenantId, may_leave: bool) -> Fitted {
+    pub(super) fn fit(&self, ground: &mut Ground<'_>, id: TenantId, may_leave: bool) -> Fitted {
         let is_quiet = |tenant: &Tenant| {
             let is_still = tenant.memory.scan.is_none() && tenant.extents().counts().leaving == PerClass::default();
             is_still && tenant.connection.is_open() && !tenant.memory.is_taken()
@@ -45,7 +91,7 @@ impl Residency {
         let away = tenant.extents().iter().filter(|(_, extent)| extent.state() == ExtentState::Host);
         let needed = count(away.map(|(_, extent)| extent.class()));
         let largest = ground.largest_piece_of(tenant);
-        let stock = match self.at_hand(ground, id).share(&needed) {
+        let stock = match ground.at_hand(id).share(&needed) {
             Ok(share) => return Fitted::AsItIs(share),
             Err(stock) => stock,
         };
@@ -63,7 +109,7 @@ impl Residency {
         drop(own);
         let Some(recuts) = recuts else { return Fitted::Not };
         log::debug!("{id:?} is cut into the sizes at hand, at {} places", recuts.len());
-        self.enter_recuts(ground, id, recuts);
+        ground.enter_recuts(id, recuts);
         Fitted::AsItIs(as_it_is)
     }
 
@@ -85,54 +131,5 @@ impl Residency {
             left.clear();
         }
         !left.is_empty()
-    }
-
-    /// The sizes in which a tenant can have the memory that it asks for, and the number of each that come as they are.
-    pub(super) fn sizes_at_hand(
-        &mut self,
-        ground: &mut Ground<'_>,
-        id: TenantId,
-        cut: &[SizeClass],
-    ) -> Option<(Vec<SizeClass>, PerClass)> {
-        if !ground.tenants.index().is_any_had_as_it_is(id) {
-            return None;
-        }
-        let needed = count(cut.iter().copied());
-        let stock = match self.at_hand(ground, id).share(&needed) {
-            Ok(share) => return Some((cut.to_vec(), share)),
-            Err(stock) => stock,
-        };
-        let (bytes, largest) = (bytes_of(&needed), ground.store.frames.arena().largest_class());
-        stock.tries().find_map(|mut stock| {
-            let sizes = stock.cut(bytes, largest);
-            Some((sizes, stock.enough()?)).filter(|(sizes, _)| sizes.len() <= MAX_LISTED)
-        })
-    }
-
-    /// The memory that a tenant could get if it needs some. The estimate is low: of the others' pending work it counts only memory
-    /// that leaves.
-    fn at_hand(&self, ground: &Ground<'_>, id: TenantId) -> AtHand {
-        let (arena, owner) = (&ground.store.frames.arena(), ground.owner_of(id));
-        let (mut as_it_is, held) = arena.free_but_held(owner);
-        let mut any = arena.capacity().saturating_sub(arena.bytes().lent + held);
-        for (other, tenant) in ground.tenants.iter() {
-            if ground.arbiter.are_united(other, id) || !ground.is_off_the_gpu(other) || !tenant.is_evictable() {
-                continue;
-            }
-            let is_its_owner = ground.owner_of(other) == owner;
-            for (extent, entry) in tenant.extents().iter() {
-                let leaves = match entry.state() {
-                    ExtentState::Resident { .. } => entry.is_evictable() && ground.is_let_go(other, extent),
-                    ExtentState::Reserved { .. } | ExtentState::Leaving { .. } => !tenant.memory.is_late(),
-                    _ => false,
-                };
-                if leaves && ground.can_be_exchanged(tenant, entry) {
-                    any += entry.class().bytes();
-                } else if leaves && is_its_owner {
-                    as_it_is[entry.class().index()] += 1;
-                }
-            }
-        }
-        AtHand { any, as_it_is }
     }
 }

@@ -50,10 +50,8 @@ pub(super) struct Frames {
     filler: Mover,
     filled: Receiver<Finished>,
     scrubs: HashMap<JobId, Scrub>,
-    /// The byte that frames are overwritten with.
-    fill: u8,
-    /// True if overwritten frames hold something other than zeros.
-    is_poisoned: bool,
+    /// The byte that frames are overwritten with instead of zeros, so that a tenant which relies on zeros shows.
+    poison: Option<u8>,
     /// True if a tenant may find its contents again in a frame that it has left.
     keeps: bool,
     /// Frames that are being read, with the number of their readers.
@@ -76,8 +74,7 @@ impl Frames {
             arena: Arena::new(bytes),
             made: Vec::new(),
             scrubs: HashMap::new(),
-            fill: poison.unwrap_or(0),
-            is_poisoned: poison.is_some(),
+            poison,
             keeps: keep && poison.is_none(),
             read: HashMap::new(),
             released: Vec::new(),
@@ -107,7 +104,7 @@ impl Frames {
 
     /// True if overwritten frames hold something other than zeros, which exposes programs that rely on zeros.
     pub(super) fn is_poisoned(&self) -> bool {
-        self.is_poisoned
+        self.poison.is_some()
     }
 
     /// The memory behind a frame.
@@ -311,7 +308,7 @@ impl Frames {
         for frame in &frames {
             let size = self.arena.class(*frame).bytes();
             if let Some(memory) = self.memory(*frame) {
-                pieces.push(Piece { device: memory.address, other: End::Bytes(self.fill), bytes: size });
+                pieces.push(Piece { device: memory.address, other: End::Bytes(self.poison.unwrap_or(0)), bytes: size });
             }
             bytes += size;
         }
@@ -364,7 +361,7 @@ impl Frames {
     /// Releases a frame that a scan has found to hold only zeros. Its next owner does not have to write them again.
     pub(super) fn release_zeros(&mut self, frame: FrameId) {
         // Clean ones are poisoned.
-        if self.is_poisoned || self.is_in_use(frame) {
+        if self.is_poisoned() || self.is_in_use(frame) {
             return self.release(frame);
         }
         self.arena.give_back_zeros(frame);

@@ -35,7 +35,7 @@ impl Ground<'_> {
 
 impl Residency {
     /// Frees extents that the tenant has unmapped and released.
-    pub(super) fn free(&mut self, ground: &mut Ground<'_>, id: TenantId, extents: &[ExtentId]) -> Result<(), String> {
+    pub(super) fn free(&self, ground: &mut Ground<'_>, id: TenantId, extents: &[ExtentId]) -> Result<(), String> {
         if let Some(tenant) = ground.tenants.unindexed(id) {
             tenant.memory.may_compact_again();
         }

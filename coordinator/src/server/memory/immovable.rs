@@ -16,9 +16,45 @@ use baton_books::arena::FrameId;
 use baton_books::sharing::Place;
 use baton_policy::arbiter::TenantId;
 
+impl Ground<'_> {
+    /// The owner of an extent that a tenant has mapped, and the extent's frame.
+    fn resident(&self, id: (TenantId, ExtentId)) -> Option<(TenantId, ExtentId, FrameId)> {
+        let attachment = self.store.sharing.get(id);
+        let (owner, extent) = match attachment {
+            Some(attachment) if attachment.place != Place::Mapped => return None,
+            Some(attachment) => attachment.owner,
+            None => id,
+        };
+        let state = self.tenants.get(owner)?.extents().get(extent)?.state();
+        state.frame().filter(|_| state.is_resident()).map(|frame| (owner, extent, frame))
+    }
+
+    /// Applies the consequences for others when some of a tenant's memory cannot move from now on.
+    fn has_made_immovable(&mut self, id: TenantId) {
+        let Some(tenant) = self.tenants.get_mut(id) else { return };
+        let (name, bytes) = (tenant.name.clone(), tenant.extents().counts().immovable >> 20);
+        if bytes > 0 && tenant.memory.is_news(Notice::Immovable) {
+            log::info!("{name} has {bytes} MiB that others can reach: they stay on the GPU until it frees them");
+        }
+        let does_not_fit = |(other, tenant): &(TenantId, &Tenant)| {
+            *other != id && tenant.extents().counts().bytes > self.beside_immovable(*other)
+        };
+        let squeezed: Vec<TenantId> = self.tenants.iter().filter(does_not_fit).map(|(other, _)| other).collect();
+        for other in squeezed {
+            let Some(other) = self.tenants.get_mut(other) else { continue };
+            if other.memory.is_news(Notice::NoRoom) {
+                log::warn!(
+                    "{} does not fit beside the {bytes} MiB of {name} that cannot move, and has to wait",
+                    other.name
+                );
+            }
+        }
+    }
+}
+
 impl Claims {
     /// Makes extents immovable, of this tenant or of another one, because the tenant is about to let others reach them.
-    pub(super) fn make_immovable(&mut self, ground: &mut Ground<'_>, id: TenantId, extents: &[ExtentId]) {
+    pub(super) fn make_immovable(&self, ground: &mut Ground<'_>, id: TenantId, extents: &[ExtentId]) {
         if !ground.tenants.get(id).is_some_and(|tenant| tenant.connection.is_open()) {
             return;
         }
@@ -27,7 +63,7 @@ impl Claims {
             (!ground.store.frames.arena().is_held(frame)).then_some((owner, extent, frame))
         };
         let here: Option<Vec<_>> =
-            extents.iter().map(|extent| self.resident(ground, (id, *extent)).and_then(is_its_own)).collect();
+            extents.iter().map(|extent| ground.resident((id, *extent)).and_then(is_its_own)).collect();
         let Some(here) = here else { return ground.tenants.answer(id, &Answer::Movable, &[]) };
         if self.may_not_stay(ground, id, &here) {
             return ground.tenants.answer(id, &Answer::Movable, &[]);
@@ -39,41 +75,7 @@ impl Claims {
             // The extent will never leave again.
             ground.store.host.give_back(own.make_immovable(extent));
         }
-        self.has_made_immovable(ground, owner);
+        ground.has_made_immovable(owner);
         ground.tenants.answer(id, &Answer::Immovable, &[]);
-    }
-
-    /// The owner of an extent that a tenant has mapped, and the extent's frame.
-    fn resident(&self, ground: &Ground<'_>, id: (TenantId, ExtentId)) -> Option<(TenantId, ExtentId, FrameId)> {
-        let attachment = ground.store.sharing.get(id);
-        let (owner, extent) = match attachment {
-            Some(attachment) if attachment.place != Place::Mapped => return None,
-            Some(attachment) => attachment.owner,
-            None => id,
-        };
-        let state = ground.tenants.get(owner)?.extents().get(extent)?.state();
-        state.frame().filter(|_| state.is_resident()).map(|frame| (owner, extent, frame))
-    }
-
-    /// Applies the consequences for others when some of a tenant's memory cannot move from now on.
-    fn has_made_immovable(&mut self, ground: &mut Ground<'_>, id: TenantId) {
-        let Some(tenant) = ground.tenants.get_mut(id) else { return };
-        let (name, bytes) = (tenant.name.clone(), tenant.extents().counts().immovable >> 20);
-        if bytes > 0 && tenant.memory.is_news(Notice::Immovable) {
-            log::info!("{name} has {bytes} MiB that others can reach: they stay on the GPU until it frees them");
-        }
-        let does_not_fit = |(other, tenant): &(TenantId, &Tenant)| {
-            *other != id && tenant.extents().counts().bytes > ground.beside_immovable(*other)
-        };
-        let squeezed: Vec<TenantId> = ground.tenants.iter().filter(does_not_fit).map(|(other, _)| other).collect();
-        for other in squeezed {
-            let Some(other) = ground.tenants.get_mut(other) else { continue };
-            if other.memory.is_news(Notice::NoRoom) {
-                log::warn!(
-                    "{} does not fit beside the {bytes} MiB of {name} that cannot move, and has to wait",
-                    other.name
-                );
-            }
-        }
     }
 }

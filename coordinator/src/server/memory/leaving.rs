@@ -27,20 +27,19 @@ pub(super) enum Leaves {
     NoRoom,
 }
 
-impl Residency {
+impl Ground<'_> {
     /// Sends one extent on its way out.
     pub(super) fn start_leaving(
         &mut self,
-        ground: &mut Ground<'_>,
         id: TenantId,
         extent: ExtentId,
         except: TenantId,
         group: &mut Group,
     ) -> Leaves {
-        let Some(entry) = ground.tenants.get(id).and_then(|tenant| tenant.extents().get(extent)) else {
+        let Some(entry) = self.tenants.get(id).and_then(|tenant| tenant.extents().get(extent)) else {
             return Leaves::NoRoom;
         };
-        let parts = match entry.copies(ground.store.rules.hash) {
+        let parts = match entry.copies(self.store.rules.hash) {
             Copies::Unknown => return Leaves::Soon,
             Copies::Nothing => Vec::new(),
             Copies::Parts(parts) => parts,
@@ -48,36 +47,38 @@ impl Residency {
         let bytes = entry.class().bytes();
         if parts.is_empty() && entry.is_zero() {
             // Zeros need no room, even if the extent had some before.
-            ground.give_up_room(id, extent);
+            self.give_up_room(id, extent);
         }
-        let Some(entry) = ground.tenants.get(id).and_then(|tenant| tenant.extents().get(extent)) else {
+        let Some(entry) = self.tenants.get(id).and_then(|tenant| tenant.extents().get(extent)) else {
             return Leaves::NoRoom;
         };
         let new_runs = match entry.runs() {
             None if parts.is_empty() => Some(Vec::new()),
             Some(runs) if parts.is_empty() || !runs.is_empty() => None,
-            _ => match ground.room_in_pool(bytes, (id, extent), except) {
+            _ => match self.room_in_pool(bytes, (id, extent), except) {
                 Some(runs) => Some(runs),
                 None => return Leaves::NoRoom,
             },
         };
-        let Some(mut extents) = ground.tenants.extents(id) else { return Leaves::NoRoom };
+        let Some(mut extents) = self.tenants.extents(id) else { return Leaves::NoRoom };
         let Some(frame) = extents.leave(extent, new_runs, parts.is_empty()) else { return Leaves::NoRoom };
-        let address = ground.store.frames.memory(frame).map_or(0, |memory| memory.address);
+        let address = self.store.frames.memory(frame).map_or(0, |memory| memory.address);
         group.leaving.push(extent);
         if !parts.is_empty() {
             group.extents.push(extent);
             let runs = extents.get(extent).and_then(Extent::runs).unwrap_or_default();
             for part in &parts {
-                group.add_part(address, runs, part.clone(), |run| ground.store.host.address(run));
+                group.add_part(address, runs, part.clone(), |run| self.store.host.address(run));
             }
         }
         group.whole += bytes;
         Leaves::Now
     }
+}
 
+impl Residency {
     /// Queues a group's copies out, and has the tenant unmap it.
-    pub(super) fn submit_leaving(&mut self, ground: &mut Ground<'_>, id: TenantId, group: Group) {
+    pub(super) fn submit_leaving(&self, ground: &mut Ground<'_>, id: TenantId, group: Group) {
         if group.leaving.is_empty() {
             return;
         }
@@ -95,7 +96,7 @@ impl Residency {
     }
 
     /// Notes that one half of an eviction is done. The frame is free when both are.
-    pub(super) fn half_left(&mut self, ground: &mut Ground<'_>, id: TenantId, extent: ExtentId, half: Half) {
+    pub(super) fn half_left(&self, ground: &mut Ground<'_>, id: TenantId, extent: ExtentId, half: Half) {
         let held = ground.store.sharing.is_held((id, extent));
         let free = ground.tenants.extents(id).and_then(|mut extents| extents.left(extent, half, held));
         if half == Half::Copied {
@@ -122,7 +123,7 @@ impl Residency {
     }
 
     /// Detaches a tenant from an extent of another tenant. Returns false if the extent is its own.
-    pub(super) fn detach(&mut self, ground: &mut Ground<'_>, id: TenantId, extent: ExtentId) -> bool {
+    pub(super) fn detach(&self, ground: &mut Ground<'_>, id: TenantId, extent: ExtentId) -> bool {
         let Some(owner) = ground.store.sharing.detach((id, extent)) else { return false };
         if let Some(mut own) = ground.tenants.extents(id) {
             own.return_number(extent);
@@ -137,7 +138,7 @@ impl Residency {
     }
 
     /// Notes that a tenant has unmapped an extent of another tenant. Returns false if the extent is its own.
-    pub(super) fn unmapped_of_another(&mut self, ground: &mut Ground<'_>, id: TenantId, extent: ExtentId) -> bool {
+    pub(super) fn unmapped_of_another(&self, ground: &mut Ground<'_>, id: TenantId, extent: ExtentId) -> bool {
         let Some(owner) = ground.store.sharing.get((id, extent)).map(|one| one.owner) else { return false };
         if ground.store.sharing.set_place((id, extent), &[Place::Going], Place::Away) {
             self.half_left(ground, owner.0, owner.1, Half::LetGo);
@@ -146,7 +147,7 @@ impl Residency {
     }
 
     /// Drops the attachments of a tenant that has ended completely.
-    pub(super) fn drop_attachments(&mut self, ground: &mut Ground<'_>, id: TenantId) {
+    pub(super) fn drop_attachments(&self, ground: &mut Ground<'_>, id: TenantId) {
         let had: Vec<ExtentId> = ground.store.sharing.of(id).map(|(extent, _)| extent).collect();
         for extent in had {
             self.detach(ground, id, extent);
@@ -154,7 +155,7 @@ impl Residency {
     }
 
     /// Leaves extents behind that are leaving and that their tenant does not unmap now.
-    pub(super) fn leave_behind(&mut self, ground: &mut Ground<'_>, id: TenantId, extents: &[ExtentId]) {
+    pub(super) fn leave_behind(&self, ground: &mut Ground<'_>, id: TenantId, extents: &[ExtentId]) {
         for extent in extents {
             let behind = ground.tenants.extents(id).and_then(|mut own| own.leave_behind(*extent));
             let Some((frame, is_news)) = behind else { continue };
@@ -170,7 +171,7 @@ impl Residency {
     }
 
     /// Notes that a tenant has unmapped an extent that may have been left behind with it.
-    pub(super) fn unmapped(&mut self, ground: &mut Ground<'_>, id: TenantId, extent: ExtentId) {
+    pub(super) fn unmapped(&self, ground: &mut Ground<'_>, id: TenantId, extent: ExtentId) {
         let behind = ground.tenants.extents(id).and_then(|mut own| own.unmapped(extent));
         if let Some(frame) = behind {
             ground.store.frames.unhold(frame);

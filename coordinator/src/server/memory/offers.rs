@@ -9,18 +9,29 @@ use baton_policy::arbiter::TenantId;
 /// Number of steps in which tenants are shown the common memory, so that not every allocation is reported to all.
 const STEPS: u64 = 256;
 
-impl Claims {
+impl Ground<'_> {
     /// The values of the ledger that all tenants see now.
-    fn shown(&self, ground: &Ground<'_>) -> Shown {
-        let step = (ground.store.frames.arena().configured() / STEPS).max(1);
+    fn shown(&self) -> Shown {
+        let step = (self.store.frames.arena().configured() / STEPS).max(1);
         let (capacity, grantable) =
-            (ground.store.frames.arena().capacity(), ground.store.grantable(ground.tenants, None) / step * step);
-        Shown { capacity, immovable: ground.immovable_bytes(), grantable }
+            (self.store.frames.arena().capacity(), self.store.grantable(self.tenants, None) / step * step);
+        Shown { capacity, immovable: self.immovable_bytes(), grantable }
     }
 
+    /// The offer shown to a tenant that has just come, for this guest if it is a guest's.
+    pub(super) fn first_offer(&self, guest: Option<u32>) -> (u64, u64) {
+        let total = self.store.offered().saturating_sub(self.immovable_bytes());
+        (
+            total.min(self.quota_of(guest)),
+            self.store.grantable(self.tenants, None).min(self.store.quota_left(self.tenants, guest)),
+        )
+    }
+}
+
+impl Claims {
     /// Tells each tenant how much it may have, if that has changed.
-    pub(super) fn show_offers(&mut self, ground: &mut Ground<'_>) {
-        let shown = self.shown(ground);
+    pub(super) fn show_offers(&mut self, ground: &Ground<'_>) {
+        let shown = ground.shown();
         if self.shown.replace(shown) != Some(shown) {
             ground.tenants.ids().collect::<Vec<_>>().into_iter().for_each(|id| self.show_offer(ground, id));
         }
@@ -29,7 +40,7 @@ impl Claims {
     /// Tells one tenant how much it may have.
     pub(super) fn show_offer(&self, ground: &Ground<'_>, id: TenantId) {
         let Some(tenant) = ground.tenants.get(id) else { return };
-        let Shown { capacity, immovable, .. } = self.shown(ground);
+        let Shown { capacity, immovable, .. } = ground.shown();
         // Its memory beside the arena is its own too, even if the arena is not smaller for it.
         let own = capacity.saturating_add(self.leases.account(id).leased).min(ground.store.frames.arena().configured());
         let others = (immovable - tenant.extents().counts().immovable).saturating_add(ground.store.rules.headroom);
@@ -39,14 +50,5 @@ impl Claims {
         let more = ground.grantable_to(id).min(ground.store.quota_left(ground.tenants, guest));
         let could_have = tenant.extents().counts().used().saturating_add(more);
         tenant.connection.page.could_have_bytes.store(could_have, Relaxed);
-    }
-
-    /// The offer shown to a tenant that has just come, for this guest if it is a guest's.
-    pub(super) fn first_offer(&self, ground: &Ground<'_>, guest: Option<u32>) -> (u64, u64) {
-        let total = ground.store.offered().saturating_sub(ground.immovable_bytes());
-        (
-            total.min(ground.quota_of(guest)),
-            ground.store.grantable(ground.tenants, None).min(ground.store.quota_left(ground.tenants, guest)),
-        )
     }
 }

@@ -39,6 +39,57 @@ impl Ground<'_> {
         let reserved: u64 = self.tenants.totals().reserved;
         (self.store.frames.arena().capacity() + reserved).saturating_sub(self.store.frames.arena().bytes().lent)
     }
+
+    /// The tenant that is likely to come next, among those with memory on the host: a waiting tenant, or else the more urgent or
+    /// the last to run.
+    fn likely_next(&mut self) -> Option<TenantId> {
+        let arbiter = &self.arbiter;
+        self.tenants.index().next().find(|id| matches!(arbiter.state(*id), State::Idle | State::Waiting))
+    }
+
+    fn fetched_if_nothing_comes(&mut self) -> Fetched {
+        if self.is_anything_coming() { Fetched::UnderWay } else { Fetched::NoRoom }
+    }
+
+    /// Starts to bring in one group of the memory that a tenant will use first, up to `spare` bytes. Returns true if any of it
+    /// comes, and the size of which a frame was lacking.
+    fn bring_some(&mut self, id: TenantId, mut spare: u64, from: From) -> (bool, Option<SizeClass>) {
+        let (mut ready, mut bytes, mut lacks) = (Vec::new(), 0, None);
+        let owner = self.owner_of(id);
+        let mut soon = PerClass::default();
+        for (extent, class) in self.order_of(id) {
+            let entry = self.tenants.get(id).and_then(|tenant| tenant.extents().get(extent));
+            let Some(state) = entry.map(|entry| entry.state()) else { continue };
+            if bytes > 0 && bytes + class.bytes() > GROUP_BYTES {
+                break;
+            }
+            if class.bytes() > spare {
+                break;
+            }
+            spare -= class.bytes();
+            if state == ExtentState::Host && !self.reserve_kept(id, extent) {
+                let found = match from {
+                    From::Ready => self.store.frames.take(class, true, owner).map_or(Found::None, Found::Frame),
+                    From::Made => self.store.frames.find(class, true, owner, &mut soon),
+                };
+                match found {
+                    Found::Frame(frame) => self.reserve(id, extent, frame, Holds::Zeros),
+                    Found::Soon => break,
+                    Found::None => {
+                        lacks = Some(class);
+                        break;
+                    }
+                }
+            }
+            bytes += class.bytes();
+            ready.push((extent, class));
+        }
+        self.tell_reserved(id);
+        for group in self.in_groups(id, &ready) {
+            self.start_copies(id, &group);
+        }
+        (!ready.is_empty(), lacks)
+    }
 }
 
 impl Residency {
@@ -53,26 +104,19 @@ impl Residency {
         self.reserve_ahead(ground);
     }
 
-    /// The tenant that is likely to come next, among those with memory on the host: a waiting tenant, or else the more urgent or
-    /// the last to run.
-    fn likely_next(&mut self, ground: &mut Ground<'_>) -> Option<TenantId> {
-        let arbiter = &ground.arbiter;
-        ground.tenants.index().next().find(|id| matches!(arbiter.state(*id), State::Idle | State::Waiting))
-    }
-
     /// Brings in some memory of the likely next tenant, if there are frames for it that no other tenant needs. The memory comes in
     /// groups, as in the tenant's turn: when the turn comes, the memory used first is already mapped and does not wait for the
     /// rest.
-    fn bring_ahead(&mut self, ground: &mut Ground<'_>) {
+    fn bring_ahead(&self, ground: &mut Ground<'_>) {
         if ground.arbiter.holder().is_none() {
             return;
         }
-        let Some(id) = self.likely_next(ground).filter(|id| !ground.tenants[*id].memory.sent_away) else { return };
+        let Some(id) = ground.likely_next().filter(|id| !ground.tenants[*id].memory.sent_away) else { return };
         self.recut(ground, id);
         let waits = ground.arbiter.state(id) == State::Waiting;
         // For a tenant that only may come, the headroom stays untouched.
         let spare = if waits { u64::MAX } else { ground.free_bytes().saturating_sub(ground.store.rules.headroom) };
-        self.bring_some(ground, id, spare, From::Ready);
+        ground.bring_some(id, spare, From::Ready);
     }
 
     /// Prefetches, at a user's request, the memory of a tenant that is off the GPU. The headroom stays free, and no other tenant is
@@ -84,68 +128,18 @@ impl Residency {
         }
         self.recut(ground, id);
         let spare = ground.free_bytes().saturating_sub(ground.store.rules.headroom);
-        let (starts, lacks) = self.bring_some(ground, id, spare, From::Made);
+        let (starts, lacks) = ground.bring_some(id, spare, From::Made);
         if starts {
             return Fetched::UnderWay;
         }
         // Frames that are only reserved for others are not in use yet.
-        let Some(class) = lacks else { return self.fetched_if_nothing_comes(ground) };
+        let Some(class) = lacks else { return ground.fetched_if_nothing_comes() };
         let mut missing = PerClass::default();
         missing[class.index()] = 1;
         for wanted in [Wanted::SameClass, Wanted::AnyClass] {
             self.take_reserved(ground, &mut missing, wanted, id);
         }
-        self.fetched_if_nothing_comes(ground)
-    }
-
-    fn fetched_if_nothing_comes(&mut self, ground: &mut Ground<'_>) -> Fetched {
-        if ground.is_anything_coming() { Fetched::UnderWay } else { Fetched::NoRoom }
-    }
-
-    /// Starts to bring in one group of the memory that a tenant will use first, up to `spare` bytes. Returns true if any of it
-    /// comes, and the size of which a frame was lacking.
-    fn bring_some(
-        &mut self,
-        ground: &mut Ground<'_>,
-        id: TenantId,
-        mut spare: u64,
-        from: From,
-    ) -> (bool, Option<SizeClass>) {
-        let (mut ready, mut bytes, mut lacks) = (Vec::new(), 0, None);
-        let owner = ground.owner_of(id);
-        let mut soon = PerClass::default();
-        for (extent, class) in self.order_of(ground, id) {
-            let entry = ground.tenants.get(id).and_then(|tenant| tenant.extents().get(extent));
-            let Some(state) = entry.map(|entry| entry.state()) else { continue };
-            if bytes > 0 && bytes + class.bytes() > GROUP_BYTES {
-                break;
-            }
-            if class.bytes() > spare {
-                break;
-            }
-            spare -= class.bytes();
-            if state == ExtentState::Host && !self.reserve_kept(ground, id, extent) {
-                let found = match from {
-                    From::Ready => ground.store.frames.take(class, true, owner).map_or(Found::None, Found::Frame),
-                    From::Made => ground.store.frames.find(class, true, owner, &mut soon),
-                };
-                match found {
-                    Found::Frame(frame) => self.reserve(ground, id, extent, frame, Holds::Zeros),
-                    Found::Soon => break,
-                    Found::None => {
-                        lacks = Some(class);
-                        break;
-                    }
-                }
-            }
-            bytes += class.bytes();
-            ready.push((extent, class));
-        }
-        self.tell_reserved(ground, id);
-        for group in self.in_groups(ground, id, &ready) {
-            self.start_copies(ground, id, &group);
-        }
-        (!ready.is_empty(), lacks)
+        ground.fetched_if_nothing_comes()
     }
 
     /// Makes room as large as the headroom, if some tenant has memory on the host and so could need it.
@@ -154,7 +148,7 @@ impl Residency {
         if free >= ground.store.rules.headroom {
             return;
         }
-        let Some(next) = self.likely_next(ground) else { return };
+        let Some(next) = ground.likely_next() else { return };
         // A waiting tenant gets memory ahead; taking it away again for a tenant that only may come would go round in circles.
         if ground.arbiter.state(next) == State::Waiting {
             return;
@@ -166,18 +160,18 @@ impl Residency {
 
     /// Reserves frames for the memory that the likely next tenant will use first. They take a little less than the headroom, since
     /// another tenant may come after all. Making frames and putting them in place takes as long as filling them.
-    fn reserve_ahead(&mut self, ground: &mut Ground<'_>) {
-        let Some(id) = self.likely_next(ground) else { return };
+    fn reserve_ahead(&self, ground: &mut Ground<'_>) {
+        let Some(id) = ground.likely_next() else { return };
         self.recut(ground, id);
         let most = ground.store.rules.headroom / 4 * 3;
         let (mut bytes, mut count) = (0, 0);
-        let (order, owner) = (self.order_of(ground, id), ground.owner_of(id));
+        let (order, owner) = (ground.order_of(id), ground.owner_of(id));
         // Kept frames come first, before another extent takes them.
         for (extent, _) in &order {
-            count += usize::from(self.reserve_kept(ground, id, *extent));
+            count += usize::from(ground.reserve_kept(id, *extent));
             if count == AT_ONCE {
                 self.waker.wake();
-                return self.tell_reserved(ground, id);
+                return ground.tell_reserved(id);
             }
         }
         for (extent, class) in order {
@@ -209,9 +203,9 @@ impl Residency {
                 }
                 continue;
             };
-            self.reserve(ground, id, extent, frame, Holds::Zeros);
+            ground.reserve(id, extent, frame, Holds::Zeros);
             count += 1;
         }
-        self.tell_reserved(ground, id);
+        ground.tell_reserved(id);
     }
 }

@@ -34,7 +34,7 @@ impl Claims {
 
     /// True if a tenant's user would exceed its quota of immovable memory, if these extents stayed.
     pub(super) fn may_not_stay(
-        &mut self,
+        &self,
         ground: &mut Ground<'_>,
         id: TenantId,
         extents: &[(TenantId, ExtentId, FrameId)],
@@ -68,7 +68,7 @@ impl Claims {
     }
 
     /// Denies an allocation above a quota, as if there were no memory. Returns true if it was above one.
-    pub(super) fn is_above_quota(&mut self, ground: &mut Ground<'_>, id: TenantId, bytes: u64) -> bool {
+    pub(super) fn is_above_quota(&self, ground: &mut Ground<'_>, id: TenantId, bytes: u64) -> bool {
         let Some(met) = self.quota_in_the_way(ground, id, bytes) else { return false };
         let full = if met.quota == Quota::Arena { Full::Arena } else { Full::HostPool };
         if let Some(tenant) = ground.tenants.get(id) {

@@ -33,18 +33,30 @@ impl Ground<'_> {
     pub(super) fn largest_piece_of(&self, tenant: &Tenant) -> SizeClass {
         largest_piece(tenant.extents().counts().bytes).min(self.store.frames.arena().largest_class())
     }
+
+    /// Enters the recuts of a tenant's memory.
+    pub(super) fn enter_recuts(&mut self, id: TenantId, recuts: Vec<Recut>) {
+        for recut in recuts {
+            self.store.host.give_back(recut.freed);
+            recut.let_go.into_iter().for_each(|(frame, keepsake)| self.store.frames.let_go(frame, keepsake));
+            let Some(tenant) = self.tenants.get_mut(id) else { return };
+            tenant.memory.history.recut(&recut.gone, recut.now.iter().map(|(id, _, _, of)| (*id, &of[..])));
+            let extents = recut.now.iter().map(|(id, at, class, _)| (*id, *at, *class)).collect();
+            self.tenants.tell(id, &MemoryCommand::Recut { gone: recut.gone, extents });
+        }
+    }
 }
 
 impl Residency {
     /// Notes that an extent has gone to the host and can be recut.
-    pub(super) fn can_be_recut(&mut self, ground: &mut Ground<'_>, id: TenantId) {
+    pub(super) fn can_be_recut(&self, ground: &mut Ground<'_>, id: TenantId) {
         let Some(tenant) = ground.tenants.unindexed(id) else { return };
         tenant.memory.can_be_recut = true;
         self.drop_spare(ground, id);
     }
 
     /// Drops a tenant's spare memory as soon as possible.
-    pub(super) fn drop_spare(&mut self, ground: &mut Ground<'_>, id: TenantId) {
+    pub(super) fn drop_spare(&self, ground: &mut Ground<'_>, id: TenantId) {
         if ground.tenants.get(id).is_some_and(|tenant| tenant.extents().counts().spare > 0) {
             self.recut(ground, id);
         }
@@ -52,7 +64,7 @@ impl Residency {
 
     /// Recuts a tenant's memory on the host, if that is worth it. It does nothing once the way in is planned, because the tenant
     /// may have been told about its pointers.
-    pub(super) fn recut(&mut self, ground: &mut Ground<'_>, id: TenantId) {
+    pub(super) fn recut(&self, ground: &mut Ground<'_>, id: TenantId) {
         if !ground.is_off_the_gpu(id) || self.brings_in(ground, id) {
             return;
         }
@@ -70,19 +82,7 @@ impl Residency {
         let Some(mut own) = ground.tenants.extents(id) else { return };
         let recuts = own.recut(largest, ground.store.host.slab());
         drop(own);
-        self.enter_recuts(ground, id, recuts);
-    }
-
-    /// Enters the recuts of a tenant's memory.
-    pub(super) fn enter_recuts(&mut self, ground: &mut Ground<'_>, id: TenantId, recuts: Vec<Recut>) {
-        for recut in recuts {
-            ground.store.host.give_back(recut.freed);
-            recut.let_go.into_iter().for_each(|(frame, keepsake)| ground.store.frames.let_go(frame, keepsake));
-            let Some(tenant) = ground.tenants.get_mut(id) else { return };
-            tenant.memory.history.recut(&recut.gone, recut.now.iter().map(|(id, _, _, of)| (*id, &of[..])));
-            let extents = recut.now.iter().map(|(id, at, class, _)| (*id, *at, *class)).collect();
-            ground.tenants.tell(id, &MemoryCommand::Recut { gone: recut.gone, extents });
-        }
+        ground.enter_recuts(id, recuts);
     }
 }
 

@@ -15,30 +15,45 @@ use crate::server::tenants::memory::Batch;
 use baton_books::extents::Half;
 use baton_policy::arbiter::TenantId;
 
-impl Residency {
-    /// Handles the end of a job, successful or not.
-    pub(super) fn job_ended(&mut self, ground: &mut Ground<'_>, Ended { lane, task, time, well }: Ended) {
-        if well {
-            self.moved(ground, lane, &task, time);
-        }
-        self.task_ended(ground, lane, task, well);
-    }
-
-    fn moved(&mut self, ground: &mut Ground<'_>, lane: Lane, task: &Task, time: Range<Instant>) {
+impl Ground<'_> {
+    fn moved(&mut self, lane: Lane, task: &Task, time: Range<Instant>) {
         let bytes = task.bytes();
         match task {
-            Task::CopyAhead { tenant, .. } => ground.recorder.record(*tenant, What::CopiedAhead { bytes, time }),
+            Task::CopyAhead { tenant, .. } => self.recorder.record(*tenant, What::CopiedAhead { bytes, time }),
             // A consolidation does not use the bus.
             Task::Consolidate { .. } => {}
             Task::Copy { tenant, .. } => {
-                ground.costs.copied(bytes, &time);
+                self.costs.copied(bytes, &time);
                 let way = if lane == Lane::In { Way::In } else { Way::Out };
-                ground.recorder.record(*tenant, What::Copied { way, bytes, time });
+                self.recorder.record(*tenant, What::Copied { way, bytes, time });
             }
         }
     }
 
-    fn task_ended(&mut self, ground: &mut Ground<'_>, lane: Lane, mut task: Task, well: bool) {
+    pub(super) fn batch_failed(&mut self, id: TenantId, batch: u32, code: u32) -> Result<(), String> {
+        let Some(tenant) = self.tenants.get_mut(id) else { return Ok(()) };
+        if !tenant.memory.has_batch(batch) {
+            return Err(format!("it reports command {batch}, which it was not given"));
+        }
+        // After an error that breaks a context, as a kernel's wild access does, the driver maps and unmaps nothing
+        // any more in that process. Its memory comes back when it ends.
+        log::error!("{} cannot map or unmap (CUDA error {code}): its memory stays until it ends", tenant.name);
+        tenant.memory.stay();
+        // The tenant's calls fail from here on, and give the reason.
+        Err("it cannot carry out what it is told".to_owned())
+    }
+}
+
+impl Residency {
+    /// Handles the end of a job, successful or not.
+    pub(super) fn job_ended(&mut self, ground: &mut Ground<'_>, Ended { lane, task, time, well }: Ended) {
+        if well {
+            ground.moved(lane, &task, time);
+        }
+        self.task_ended(ground, lane, task, well);
+    }
+
+    fn task_ended(&self, ground: &mut Ground<'_>, lane: Lane, mut task: Task, well: bool) {
         if let Task::Copy { inherited, .. } = &mut task {
             let inherited = std::mem::take(inherited);
             self.inherited_copy_ended(ground, lane == Lane::Out, well, inherited);
@@ -63,12 +78,12 @@ impl Residency {
                     self.half_left(ground, tenant, extent, Half::Copied);
                 }
             }
-            Task::Copy { tenant, extents, .. } => self.arrived(ground, tenant, extents),
+            Task::Copy { tenant, extents, .. } => ground.arrived(tenant, extents),
         }
     }
 
     pub(super) fn batch_done(
-        &mut self,
+        &self,
         ground: &mut Ground<'_>,
         id: TenantId,
         batch: u32,
@@ -109,28 +124,9 @@ impl Residency {
         Ok(())
     }
 
-    pub(super) fn batch_failed(
-        &mut self,
-        ground: &mut Ground<'_>,
-        id: TenantId,
-        batch: u32,
-        code: u32,
-    ) -> Result<(), String> {
-        let Some(tenant) = ground.tenants.get_mut(id) else { return Ok(()) };
-        if !tenant.memory.has_batch(batch) {
-            return Err(format!("it reports command {batch}, which it was not given"));
-        }
-        // After an error that breaks a context, as a kernel's wild access does, the driver maps and unmaps nothing
-        // any more in that process. Its memory comes back when it ends.
-        log::error!("{} cannot map or unmap (CUDA error {code}): its memory stays until it ends", tenant.name);
-        tenant.memory.stay();
-        // The tenant's calls fail from here on, and give the reason.
-        Err("it cannot carry out what it is told".to_owned())
-    }
-
     /// Handles the end of a copy for extents that have passed to another tenant meanwhile.
     pub(super) fn inherited_copy_ended(
-        &mut self,
+        &self,
         ground: &mut Ground<'_>,
         out: bool,
         well: bool,
@@ -144,7 +140,7 @@ impl Residency {
             } else if out {
                 self.half_left(ground, heir, extent, Half::Copied);
             } else {
-                self.arrived(ground, heir, vec![extent]);
+                ground.arrived(heir, vec![extent]);
             }
         }
     }

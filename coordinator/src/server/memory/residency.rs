@@ -82,7 +82,7 @@ impl Residency {
     }
 
     /// Ends a swap-in that is complete or given up.
-    pub(super) fn end_swap_in(&mut self, ground: &mut Ground<'_>, id: TenantId) {
+    pub(super) fn end_swap_in(&mut self, ground: &Ground<'_>, id: TenantId) {
         self.swap_in.take_if(|swap_in| ground.arbiter.are_united(swap_in.unit, id));
     }
 }

@@ -21,6 +21,64 @@ use baton_books::extents::{ExtentState, Holds};
 use baton_books::sizes::{PerClass, count};
 use baton_policy::arbiter::{State, TenantId};
 
+impl Ground<'_> {
+    /// Lets the tenant run before all is there, if everything that it may reach is known.
+    fn let_it_run(&mut self, id: TenantId) {
+        let Some(tenant) = self.tenants.get(id).filter(|tenant| !tenant.preemption.is_under_way()) else { return };
+        if tenant.extents().counts().unread > 0 {
+            // Part of its memory stayed when it was last here, and was used since the last scan.
+            if tenant.memory.scan.is_none() {
+                self.scan(id, &[]);
+            }
+            return;
+        }
+        if self.tell_pointers(id) {
+            self.happened(MemoryEvent::Ready(id));
+        }
+    }
+
+    /// Reserves the frames that already exist for extents that are to come. Returns how many extents of each class may have any
+    /// frame, not counting those that come as they are.
+    fn reserve_at_hand(&mut self, id: TenantId, groups: &VecDeque<Vec<ExtentId>>, as_it_is: &mut PerClass) -> PerClass {
+        let (clean, owner) = (self.store.frames.is_poisoned(), self.owner_of(id));
+        let class_of = |ground: &Self, extent| {
+            let entry = ground.tenants.get(id)?.extents().get(extent)?;
+            (entry.state() == ExtentState::Host).then(|| entry.class())
+        };
+        let mut others = count(groups.iter().flatten().filter_map(|extent| class_of(self, *extent)));
+        others.iter_mut().zip(as_it_is.iter_mut()).for_each(|(all, part)| {
+            *part = (*part).min(*all);
+            *all -= *part;
+        });
+        // Kept frames come before any search: otherwise one extent would take a frame kept for the next.
+        for extent in groups.iter().flatten() {
+            let Some(class) = class_of(self, *extent) else { continue };
+            let others = &mut others[class.index()];
+            *others -= usize::from(*others > 0 && self.reserve_kept(id, *extent));
+        }
+        for extent in groups.iter().flatten() {
+            let Some(class) = class_of(self, *extent).filter(|class| as_it_is[class.index()] > 0) else { continue };
+            if let Some(frame) = self.store.frames.take_held(class, clean, owner) {
+                as_it_is[class.index()] -= 1;
+                self.reserve(id, *extent, frame, Holds::Nothing);
+            } else if clean {
+                // The frame is clean the next time.
+                self.store.frames.scrub_held(class, owner);
+            }
+        }
+        // Otherwise a clean frame would be given up for another size, then made and overwritten again because it is missing, for
+        // ever.
+        for extent in groups.iter().flatten().filter(|_| clean) {
+            let Some(class) = class_of(self, *extent).filter(|class| others[class.index()] > 0) else { continue };
+            if let Some(frame) = self.store.frames.take(class, clean, owner) {
+                others[class.index()] -= 1;
+                self.reserve(id, *extent, frame, Holds::Nothing);
+            }
+        }
+        others
+    }
+}
+
 impl Residency {
     /// Continues the swap-in under way.
     pub(super) fn serve_swap_in(&mut self, ground: &mut Ground<'_>) {
@@ -89,7 +147,7 @@ impl Residency {
                     }
                 };
                 // The new plan also covers extents that were still on their way out at the first one.
-                coming.left = self.groups_of(ground, id);
+                coming.left = ground.groups_of(id);
             }
             lacking = self.start_groups(ground, id, &mut coming);
             if lacking == 0 && !ground.is_anything_coming() {
@@ -111,7 +169,7 @@ impl Residency {
             members.len() == 1 && ground.store.sharing.of(id).next().is_none() && !ground.is_consolidating(id);
         let is_pipelined = can_run && ground.store.rules.pipeline != Pipeline::Off;
         if ground.arbiter.state(id) == State::Arriving && is_certain && is_pipelined {
-            self.let_it_run(ground, id);
+            ground.let_it_run(id);
         }
     }
 
@@ -153,7 +211,7 @@ impl Residency {
         let clean = ground.store.frames.is_poisoned();
         let owner = ground.owner_of(id);
         let groups = std::mem::take(&mut coming.left);
-        let mut others = self.reserve_at_hand(ground, id, &groups, &mut coming.as_it_is);
+        let mut others = ground.reserve_at_hand(id, &groups, &mut coming.as_it_is);
         for extents in groups {
             let mut waiting = Vec::new();
             let mut ready = Vec::new();
@@ -175,7 +233,7 @@ impl Residency {
                         {
                             Found::Frame(frame) => {
                                 let holds = if zeroed.is_some() { Holds::Zeros } else { Holds::Nothing };
-                                self.reserve(ground, id, extent, frame, holds);
+                                ground.reserve(id, extent, frame, holds);
                                 ready.push(extent);
                             }
                             Found::Soon => waiting.push(extent),
@@ -188,75 +246,13 @@ impl Residency {
                     _ => {}
                 }
             }
-            self.tell_reserved(ground, id);
-            self.start_copies(ground, id, &ready);
+            ground.tell_reserved(id);
+            ground.start_copies(id, &ready);
             if !waiting.is_empty() {
                 coming.left.push_back(waiting);
             }
         }
         self.evict_for(ground, missing, missing_as_it_is, id)
-    }
-
-    /// Reserves the frames that already exist for extents that are to come. Returns how many extents of each class may have any
-    /// frame, not counting those that come as they are.
-    fn reserve_at_hand(
-        &mut self,
-        ground: &mut Ground<'_>,
-        id: TenantId,
-        groups: &VecDeque<Vec<ExtentId>>,
-        as_it_is: &mut PerClass,
-    ) -> PerClass {
-        let (clean, owner) = (ground.store.frames.is_poisoned(), ground.owner_of(id));
-        let class_of = |ground: &Ground<'_>, extent| {
-            let entry = ground.tenants.get(id)?.extents().get(extent)?;
-            (entry.state() == ExtentState::Host).then(|| entry.class())
-        };
-        let mut others = count(groups.iter().flatten().filter_map(|extent| class_of(ground, *extent)));
-        others.iter_mut().zip(as_it_is.iter_mut()).for_each(|(all, part)| {
-            *part = (*part).min(*all);
-            *all -= *part;
-        });
-        // Kept frames come before any search: otherwise one extent would take a frame kept for the next.
-        for extent in groups.iter().flatten() {
-            let Some(class) = class_of(ground, *extent) else { continue };
-            let others = &mut others[class.index()];
-            *others -= usize::from(*others > 0 && self.reserve_kept(ground, id, *extent));
-        }
-        for extent in groups.iter().flatten() {
-            let Some(class) = class_of(ground, *extent).filter(|class| as_it_is[class.index()] > 0) else { continue };
-            if let Some(frame) = ground.store.frames.take_held(class, clean, owner) {
-                as_it_is[class.index()] -= 1;
-                self.reserve(ground, id, *extent, frame, Holds::Nothing);
-            } else if clean {
-                // The frame is clean the next time.
-                ground.store.frames.scrub_held(class, owner);
-            }
-        }
-        // Otherwise a clean frame would be given up for another size, then made and overwritten again because it is missing, for
-        // ever.
-        for extent in groups.iter().flatten().filter(|_| clean) {
-            let Some(class) = class_of(ground, *extent).filter(|class| others[class.index()] > 0) else { continue };
-            if let Some(frame) = ground.store.frames.take(class, clean, owner) {
-                others[class.index()] -= 1;
-                self.reserve(ground, id, *extent, frame, Holds::Nothing);
-            }
-        }
-        others
-    }
-
-    /// Lets the tenant run before all is there, if everything that it may reach is known.
-    fn let_it_run(&mut self, ground: &mut Ground<'_>, id: TenantId) {
-        let Some(tenant) = ground.tenants.get(id).filter(|tenant| !tenant.preemption.is_under_way()) else { return };
-        if tenant.extents().counts().unread > 0 {
-            // Part of its memory stayed when it was last here, and was used since the last scan.
-            if tenant.memory.scan.is_none() {
-                ground.scan(id, &[]);
-            }
-            return;
-        }
-        if ground.tell_pointers(id) {
-            ground.happened(MemoryEvent::Ready(id));
-        }
     }
 
     /// Brings a tenant's taken memory back to where it was. The tenant is arriving, so others are off the GPU, or leave it.
@@ -286,7 +282,7 @@ impl Residency {
             }
         }
         log::debug!("{id:?} returns in place: {} extents come, others leave {}", ready.len(), lent.len());
-        self.start_copies(ground, id, &ready);
+        ground.start_copies(id, &ready);
         if lent.is_empty() {
             return;
         }

@@ -26,9 +26,28 @@ use crate::server::tenants::tenant::Tenant;
 use baton_books::extents::Extent;
 use baton_policy::arbiter::TenantId;
 
+impl Ground<'_> {
+    /// Ends the taking of a tenant that answers again and can change mappings, or that is let in. The tenant unmaps the memory it
+    /// was left with, except for memory on its way back there.
+    pub(super) fn untake(&mut self, id: TenantId) {
+        let Some(tenant) = self.tenants.get_mut(id).filter(|tenant| tenant.memory.is_taken()) else { return };
+        tenant.memory.untake();
+        let told: HashSet<ExtentId> = tenant.memory.to_be_unmapped().into_iter().collect();
+        let is_left = |extent: &Extent| extent.left_behind().is_some() && !extent.comes_in_place();
+        let behind = tenant.extents().iter().filter(|(_, extent)| is_left(extent));
+        let behind: Vec<ExtentId> = behind.map(|(extent, _)| extent).filter(|extent| !told.contains(extent)).collect();
+        for extents in behind.chunks(MAX_LISTED) {
+            let Some(tenant) = self.tenants.get_mut(id) else { return };
+            let (batch, extents) = (tenant.memory.add_batch(Batch::Unmap(extents.to_vec())), extents.to_vec());
+            self.tenants.tell(id, &MemoryCommand::Unmap { batch, extents });
+        }
+        self.is_whole_again(id);
+    }
+}
+
 impl Residency {
     /// Takes the memory of an unresponsive tenant that is off the GPU: from now on it leaves without being unmapped there.
-    pub(super) fn take(&mut self, ground: &mut Ground<'_>, id: TenantId) {
+    pub(super) fn take(&self, ground: &mut Ground<'_>, id: TenantId) {
         let Some(tenant) = ground.tenants.get_mut(id) else { return };
         tenant.connection.page.taken.fetch_max(PAUSED, SeqCst);
         let signs = tenant.signs_of_life();
@@ -38,23 +57,6 @@ impl Residency {
             own.map_no_more();
         }
         self.leave_behind(ground, id, &told);
-    }
-
-    /// Ends the taking of a tenant that answers again and can change mappings, or that is let in. The tenant unmaps the memory it
-    /// was left with, except for memory on its way back there.
-    pub(super) fn untake(&mut self, ground: &mut Ground<'_>, id: TenantId) {
-        let Some(tenant) = ground.tenants.get_mut(id).filter(|tenant| tenant.memory.is_taken()) else { return };
-        tenant.memory.untake();
-        let told: HashSet<ExtentId> = tenant.memory.to_be_unmapped().into_iter().collect();
-        let is_left = |extent: &Extent| extent.left_behind().is_some() && !extent.comes_in_place();
-        let behind = tenant.extents().iter().filter(|(_, extent)| is_left(extent));
-        let behind: Vec<ExtentId> = behind.map(|(extent, _)| extent).filter(|extent| !told.contains(extent)).collect();
-        for extents in behind.chunks(MAX_LISTED) {
-            let Some(tenant) = ground.tenants.get_mut(id) else { return };
-            let (batch, extents) = (tenant.memory.add_batch(Batch::Unmap(extents.to_vec())), extents.to_vec());
-            ground.tenants.tell(id, &MemoryCommand::Unmap { batch, extents });
-        }
-        ground.is_whole_again(id);
     }
 
     /// Makes these extents of a tenant that is off the GPU leave, both resident ones and those that have only got their frames.

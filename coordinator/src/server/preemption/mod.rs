@@ -268,7 +268,7 @@ impl Access<'_> {
     }
 
     /// Resumes the paused target, whatever the tenant does.
-    fn resume_rest(&mut self, id: TenantId, paused: Option<PreemptTarget>) {
+    fn resume_rest(&self, id: TenantId, paused: Option<PreemptTarget>) {
         if let Some(paused) = paused {
             self.preemptions.preemptor.submit(id, PreemptCommand::Resume, paused);
         }

@@ -77,12 +77,12 @@ impl Preemptions {
     }
 
     /// Takes the preemptor's oldest report, of success or failure.
-    pub(in crate::server) fn next_report(&mut self) -> Option<Preempted> {
+    pub(in crate::server) fn next_report(&self) -> Option<Preempted> {
         self.reports.try_recv().ok()
     }
 
     /// A tenant has ended: nothing of it is held any more when that is told ([`PreemptEvent::LetGo`]).
-    pub(in crate::server) fn let_go(&mut self, id: TenantId, target: PreemptTarget) {
+    pub(in crate::server) fn let_go(&self, id: TenantId, target: PreemptTarget) {
         self.preemptor.submit(id, PreemptCommand::End, target);
     }
 }
