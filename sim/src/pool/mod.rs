@@ -95,6 +95,15 @@ pub(crate) struct State {
     destroyed: bool,
 }
 
+/// What keeps a pool from growing.
+#[derive(Clone, Copy)]
+enum Shortage {
+    /// Its own limit, or its addresses: other pools cannot help.
+    Pool,
+    /// The GPU has no memory left.
+    Gpu,
+}
+
 /// An allocation, and the points in other streams that its own one has to wait for first.
 pub(crate) type Allocated = (Arc<Lease>, Vec<Ticket>);
 
@@ -205,17 +214,21 @@ impl Pool {
         let may = |freed: &Freed| {
             freed.at.stream() == own || follow && is_behind(freed) || opportunistic && freed.lease.is_over()
         };
-        let mut found = state.pieces.room(needed, &may);
-        if found.is_none() {
+        let mut found = state.pieces.room(needed, &may).ok_or(Shortage::Gpu);
+        if found.is_err() {
             found = self.grow(&mut state, space, needed, &may);
         }
-        if found.is_none() {
-            // Others may have to give memory back, which locks this pool too.
+        if let Err(shortage) = found {
+            // Both lock this pool too.
             drop(state);
-            make_room();
+            match shortage {
+                Shortage::Pool => self.trim(space, 0),
+                Shortage::Gpu => make_room(),
+            }
             state = self.state();
             found = self.grow(&mut state, space, needed, &may);
         }
+        let mut found = found.ok();
         if found.is_none() && internal {
             found = state.pieces.room(needed, &|_| true);
         }
@@ -292,15 +305,21 @@ impl Pool {
     }
 
     /// Takes more memory from the GPU, beside what can be had already.
-    fn grow(&self, state: &mut State, space: &Space, needed: u64, may: &impl Fn(&Freed) -> bool) -> Option<u64> {
+    fn grow(
+        &self,
+        state: &mut State,
+        space: &Space,
+        needed: u64,
+        may: &impl Fn(&Freed) -> bool,
+    ) -> Result<u64, Shortage> {
         if needed > self.most.min(self.gpu.memory()) {
-            return None;
+            return Err(Shortage::Pool);
         }
-        let addresses = state.reserve(space, addresses_on(self.gpu)).ok()?;
-        let (start, steps) = state.pieces.room_with_more(needed, may, addresses)?;
+        let addresses = state.reserve(space, addresses_on(self.gpu)).map_err(|_| Shortage::Pool)?;
+        let (start, steps) = state.pieces.room_with_more(needed, may, addresses).ok_or(Shortage::Pool)?;
         let more = STEP * steps.len() as u64;
         if self.most - state.reserved.current < more {
-            return None;
+            return Err(Shortage::Pool);
         }
         // All or nothing.
         let make = |step: &u64| match &self.backing {
@@ -308,12 +327,12 @@ impl Pool {
             None => Phys::create(self.gpu, STEP, false),
         };
         let made: Outcome<Vec<Phys>> = steps.iter().map(make).collect();
-        for (step, phys) in steps.into_iter().zip(made.ok()?) {
-            space.change().map_in_order(step, phys, state.access).ok()?;
+        for (step, phys) in steps.into_iter().zip(made.map_err(|_| Shortage::Gpu)?) {
+            space.change().map_in_order(step, phys, state.access).map_err(|_| Shortage::Pool)?;
             state.pieces.add(step);
         }
         state.reserved.add(more);
-        Some(start)
+        Ok(start)
     }
 
     /// Gives steps back that nobody has, as far as these frees are good enough, and as long as so much is left.

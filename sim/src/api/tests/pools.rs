@@ -345,6 +345,20 @@ fn a_stream_is_made_to_wait_for_memory_when_there_is_no_other() {
 }
 
 #[test]
+fn a_pool_at_its_own_limit_takes_nothing_from_other_pools() {
+    let _session = Session::begin();
+    let (limited, other, stream) = (pool(20 * MIB), pool(0), stream());
+    assert_eq!(set(other, THRESHOLD, u64::MAX), 0);
+    let kept = take(other, SMALL, stream);
+    assert_eq!((cuMemFreeAsync(kept, stream), cuStreamSynchronize(stream)), (0, 0));
+    let at = take(limited, 20 * MIB, stream);
+    assert_eq!(ask(|out| cuMemAllocFromPoolAsync(out, 20 * MIB, limited, stream)), (2, 0));
+    assert_eq!(figure(other, RESERVED), STEP);
+    assert_eq!(cuMemFreeAsync(at, stream), 0);
+    assert_eq!((cuMemPoolDestroy(limited), cuMemPoolDestroy(other)), (0, 0));
+}
+
+#[test]
 fn a_free_that_the_program_vouches_for_waits_for_nothing() {
     let session = Session::begin();
     let (made, busy, other) = (pool_with(&[], 0), Busy::new(), stream());
