@@ -3,11 +3,15 @@
 //! - [`arbiter`]: the tenant that may run. [`scheduler`]: the same for tenants that share memory, which run together.
 //!   [`bursts`]: the times at which work is taken off the GPU for others beside it.
 //! - [`in_flight`]: the amount of work queued on the GPU for that.
-//! - [`planner`], [`first_use`]: the order and the groups in which memory comes in.
+//! - [`planner`], [`first_use`], [`arrival`]: the order and the groups in which memory comes in.
+//! - [`victims`]: the memory that leaves for it. [`prefetch`]: the memory that comes before its tenant's turn.
 
 pub mod arbiter;
+pub mod arrival;
 pub mod bursts;
 pub mod first_use;
 pub mod in_flight;
 pub mod planner;
+pub mod prefetch;
 pub mod scheduler;
+pub mod victims;

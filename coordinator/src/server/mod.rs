@@ -83,7 +83,8 @@ use tenants::table::Tenants;
 use tenants::tenant::Tenant;
 use turns::Turns;
 
-pub use options::{Isolation, OnStuck, Options, Pipeline, ServeError, Stuck};
+pub use baton_policy::arrival::Pipeline;
+pub use options::{Isolation, OnStuck, Options, ServeError, Stuck};
 pub use recorder::keeper::Kept;
 pub use state::{Server, Stop};
 pub use tenants::guests::Quotas;

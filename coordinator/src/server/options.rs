@@ -9,6 +9,7 @@ use baton_contract::messages::DriverKind;
 use super::tenants::guests::Quotas;
 use super::tuning::Tuning;
 use crate::device::gpu::GpuError;
+use baton_policy::arrival::Pipeline;
 
 /// The server's options.
 #[derive(Clone, Debug)]
@@ -85,20 +86,6 @@ pub enum Isolation {
     Users,
     /// Between all tenants; no memory is taken from an unresponsive tenant.
     Strict,
-}
-
-/// The ways in which tenants run while their memory comes in. All but the first exist for comparison with it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Pipeline {
-    /// In groups, planned from the order of first use.
-    #[default]
-    Groups,
-    /// Each extent by itself.
-    Extents,
-    /// All in one group.
-    One,
-    /// Not at all: they run when all is there.
-    Off,
 }
 
 /// The reason why the server could not start, or had to end.

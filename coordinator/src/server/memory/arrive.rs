@@ -9,21 +9,13 @@ use baton_contract::wire::MAX_DESCRIPTORS;
 use super::ground::Ground;
 use super::transfer::{GROUP_EXTENTS, Group};
 use crate::device::mover::Lane;
-use crate::server::options::Pipeline;
 use baton_books::arena::FrameId;
 use baton_books::extents::{Arrived, Extent, Holds};
 use baton_policy::arbiter::TenantId;
-use baton_policy::planner::{Costs, Item, plan};
-
-/// The largest group, unless a single extent is larger. A copy of this size is as fast as any (measured), and a call that waits for
-/// its first extent waits in vain for no more than 0.3 ms.
-const MOST_GROUP_BYTES: u64 = 16 << 20;
+use baton_policy::arrival;
+use baton_policy::planner::Item;
 
 impl Ground<'_> {
-    fn costs(&self) -> Costs {
-        self.costs.costs()
-    }
-
     /// Gives an extent that is in the pool a frame. [`Self::tell_reserved`] tells the tenant.
     pub(super) fn reserve(&mut self, id: TenantId, extent: ExtentId, frame: FrameId, holds: Holds) {
         // Clean ones are poisoned.
@@ -73,26 +65,6 @@ impl Ground<'_> {
         let mut wanted: Vec<(ExtentId, SizeClass)> = missing.map(|(id, extent)| (id, extent.class())).collect();
         tenant.memory.history.order(&mut wanted, |(id, _)| *id);
         wanted
-    }
-
-    /// The ends of the groups. Planned groups are cut finer where they are larger than a copy needs for full speed: they were
-    /// planned by the program's own clock, which knows nothing of the GPU's other work.
-    fn ends(&self, items: &[Item]) -> Vec<usize> {
-        let costs = self.costs();
-        let mut ends = plan(items, &costs).ends;
-        let (mut bytes, mut extents) = (0, 0);
-        for (at, item) in items.iter().enumerate() {
-            if bytes + item.bytes > MOST_GROUP_BYTES || extents == GROUP_EXTENTS {
-                ends.push(at);
-                (bytes, extents) = (0, 0);
-            }
-            bytes += item.bytes;
-            extents += 1;
-        }
-        ends.sort_unstable();
-        ends.dedup();
-        ends.retain(|end| *end > 0);
-        ends
     }
 
     /// Handles extents whose contents have arrived: the tenant may map them.
@@ -145,11 +117,7 @@ impl Ground<'_> {
                 first_use: tenant.memory.history.first_use(*id).unwrap_or(u64::MAX),
             })
             .collect();
-        let ends = match self.store.rules.pipeline {
-            Pipeline::One => vec![wanted.len()],
-            Pipeline::Extents => (1..=wanted.len()).collect(),
-            Pipeline::Groups | Pipeline::Off => self.ends(&items),
-        };
+        let ends = arrival::groups(&items, &self.costs.costs(), self.store.rules.pipeline, GROUP_EXTENTS);
         let mut groups = VecDeque::new();
         let mut start = 0;
         for end in ends {

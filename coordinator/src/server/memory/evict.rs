@@ -1,5 +1,4 @@
-//! Eviction of memory of tenants that are off the GPU, only as much as is needed. Idle tenants lose memory before waiting ones,
-//! less urgent ones before more urgent ones, and those that ran longest ago first.
+//! Eviction of memory of tenants that are off the GPU, only as much as is needed, in the order of [`victims`].
 //!
 //! An eviction's copy and its unmapping run at the same time; the frame is free when both are done. Memory that has not changed
 //! since it came in is not copied ([`super::scan`]).
@@ -15,6 +14,7 @@ use crate::server::tenants::tenant::Tenant;
 use baton_books::extents::{Extent, ExtentState};
 use baton_books::sizes::{PerClass, bytes_of, subtract};
 use baton_policy::arbiter::TenantId;
+use baton_policy::victims::{self, Candidate, Wanted};
 
 /// Result of a tenant's eviction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,28 +24,6 @@ pub(in crate::server) enum Evicted {
     UnderWay,
     /// There is no room for it in the pool.
     NoRoom,
-}
-
-/// The kind of others' extents that is wanted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Wanted {
-    /// Extents of the missing classes.
-    SameClass,
-    /// Any extent: its frame is exchanged for the missing classes.
-    AnyClass,
-    /// Extents of these classes whose frames cannot be exchanged.
-    AsItIs,
-}
-
-impl Wanted {
-    /// True if a frame meets this want, given its owner and the possibility to exchange it.
-    fn does(self, is_its_owner: bool, can_be_exchanged: bool) -> bool {
-        match self {
-            Self::SameClass => is_its_owner || can_be_exchanged,
-            Self::AnyClass => can_be_exchanged,
-            Self::AsItIs => is_its_owner && !can_be_exchanged,
-        }
-    }
 }
 
 impl Residency {
@@ -161,15 +139,8 @@ impl Residency {
             let id = victim.1;
             let is_its_owner = ground.owner_of(id) == owner;
             let has_any = |tenant: &Tenant| {
-                let evictable = &tenant.extents().counts().evictable;
-                let has_class = || evictable.iter().zip(&*missing).any(|(has, lacks)| *has.min(lacks) > 0);
-                // Taken memory cannot be exchanged.
-                let does = match wanted {
-                    Wanted::SameClass => has_class() && (is_its_owner || !tenant.memory.is_taken()),
-                    Wanted::AnyClass => !tenant.memory.is_taken(),
-                    Wanted::AsItIs => has_class() && is_its_owner,
-                };
-                does && !tenant.memory.is_late()
+                let (is_taken, evictable) = (tenant.memory.is_taken(), &tenant.extents().counts().evictable);
+                wanted.is_met_by_tenant(is_its_owner, is_taken, evictable, missing) && !tenant.memory.is_late()
             };
             if !ground.arbiter.are_united(id, except)
                 && ground.is_off_the_gpu(id)
@@ -197,22 +168,17 @@ impl Residency {
             let is_its_owner = ground.owner_of(id) == owner;
             let does = |extent: &Extent| {
                 let is_reserved = matches!(extent.state(), ExtentState::Reserved { .. });
-                is_reserved && wanted.does(is_its_owner, ground.can_be_exchanged(tenant, extent))
+                is_reserved && wanted.is_met_by(is_its_owner, ground.can_be_exchanged(tenant, extent))
             };
             // Here too, the memory used last goes first: it was reserved last.
             let reserved = tenant.extents().iter().rev().filter(|(_, extent)| does(extent));
             let reserved: Vec<(ExtentId, SizeClass)> = reserved.map(|(id, extent)| (id, extent.class())).collect();
+            let chosen = victims::choose(reserved, wanted, missing);
             let mut group = Group::default();
             let Some(mut extents) = ground.tenants.extents(id) else { continue };
-            for (extent, class) in reserved {
-                if bytes_of(missing) == 0 || (wanted != Wanted::AnyClass && missing[class.index()] == 0) {
-                    continue;
-                }
-                if extents.give_up_reserved(extent) {
-                    group.leaving.push(extent);
-                    subtract(missing, class, 1);
-                }
-            }
+            group.leaving.extend(
+                chosen.into_iter().map(|(extent, _)| extent).filter(|extent| extents.give_up_reserved(*extent)),
+            );
             drop(extents);
             self.submit_leaving(ground, id, group);
         }
@@ -226,31 +192,21 @@ impl Residency {
         wanted: Wanted,
         except: TenantId,
     ) {
-        // The memory used last goes first, so the tenant can use the rest at once when it runs again. Extents that hold zeros go
-        // before all others: they are copied neither out nor in.
         let tenant = &ground.tenants[victim];
         let is_its_owner = ground.owner_of(victim) == ground.owner_of(except);
         let can_go = |id: ExtentId, extent: &Extent| {
-            let does = victim == except || wanted.does(is_its_owner, ground.can_be_exchanged(tenant, extent));
+            let does = victim == except || wanted.is_met_by(is_its_owner, ground.can_be_exchanged(tenant, extent));
             does && extent.is_evictable() && ground.is_let_go(victim, id)
         };
-        let resident = |(id, extent): (ExtentId, &Extent)| can_go(id, extent).then_some((id, extent.class()));
-        let mut order: Vec<(ExtentId, SizeClass)> = tenant.extents().iter().filter_map(resident).collect();
-        tenant.memory.history.order(&mut order, |(id, _)| *id);
-        order.sort_by_key(|(id, _)| tenant.extents().get(*id).is_some_and(Extent::was_zero));
-        let (mut chosen, mut classes, mut lacking) = (Vec::new(), Vec::new(), *missing);
-        for (extent, class) in order.into_iter().rev() {
-            if wanted != Wanted::AnyClass && lacking[class.index()] == 0 {
-                continue;
-            }
-            if bytes_of(&lacking) == 0 {
-                break;
-            }
-            subtract(&mut lacking, class, 1);
-            chosen.push(extent);
-            classes.push(class);
-        }
-        let count = self.send_out(ground, victim, &chosen, except);
+        let candidate = |(id, extent): (ExtentId, &Extent)| {
+            can_go(id, extent).then(|| Candidate { extent: id, class: extent.class(), zero: extent.was_zero() })
+        };
+        let mut candidates: Vec<Candidate> = tenant.extents().iter().filter_map(candidate).collect();
+        victims::order(&mut candidates, &tenant.memory.history);
+        let mut lacking = *missing;
+        let in_order = candidates.iter().map(|candidate| (candidate.extent, candidate.class));
+        let (extents, classes): (Vec<_>, Vec<_>) = victims::choose(in_order, wanted, &mut lacking).into_iter().unzip();
+        let count = self.send_out(ground, victim, &extents, except);
         classes[..count].iter().for_each(|class| subtract(missing, *class, 1));
     }
 

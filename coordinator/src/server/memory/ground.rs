@@ -17,7 +17,7 @@ use super::host::Host;
 use super::scans::Scans;
 use super::transfer::Transfer;
 use crate::server::cost_model::CostModel;
-use crate::server::options::{Isolation, Pipeline};
+use crate::server::options::Isolation;
 use crate::server::recorder::Recorder;
 use crate::server::tenants::guests::Quotas;
 use crate::server::tenants::table::Tenants;
@@ -27,6 +27,7 @@ use baton_books::extents::Extent;
 use baton_books::pool::Run;
 use baton_books::sharing::Sharing;
 use baton_policy::arbiter::TenantId;
+use baton_policy::arrival::Pipeline;
 use baton_policy::scheduler::Scheduler;
 
 /// The rules by which memory is managed.

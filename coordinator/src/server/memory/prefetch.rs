@@ -4,7 +4,6 @@
 
 use baton_contract::memory::SizeClass;
 
-use super::evict::Wanted;
 use super::frames::Found;
 use super::ground::Ground;
 use super::residency::Residency;
@@ -12,6 +11,8 @@ use super::transfer::GROUP_BYTES;
 use baton_books::extents::{ExtentState, Holds};
 use baton_books::sizes::PerClass;
 use baton_policy::arbiter::{State, TenantId};
+use baton_policy::prefetch;
+use baton_policy::victims::Wanted;
 
 /// Number of frames reserved in a row before others have their turn.
 const AT_ONCE: usize = 8;
@@ -53,20 +54,15 @@ impl Ground<'_> {
 
     /// Starts to bring in one group of the memory that a tenant will use first, up to `spare` bytes. Returns true if any of it
     /// comes, and the size of which a frame was lacking.
-    fn bring_some(&mut self, id: TenantId, mut spare: u64, from: From) -> (bool, Option<SizeClass>) {
-        let (mut ready, mut bytes, mut lacks) = (Vec::new(), 0, None);
+    fn bring_some(&mut self, id: TenantId, spare: u64, from: From) -> (bool, Option<SizeClass>) {
+        let (mut ready, mut lacks) = (Vec::new(), None);
         let owner = self.owner_of(id);
         let mut soon = PerClass::default();
-        for (extent, class) in self.order_of(id) {
+        let mut order = self.order_of(id);
+        order.truncate(prefetch::first_group(&order, spare, GROUP_BYTES));
+        for (extent, class) in order {
             let entry = self.tenants.get(id).and_then(|tenant| tenant.extents().get(extent));
             let Some(state) = entry.map(|entry| entry.state()) else { continue };
-            if bytes > 0 && bytes + class.bytes() > GROUP_BYTES {
-                break;
-            }
-            if class.bytes() > spare {
-                break;
-            }
-            spare -= class.bytes();
             if state == ExtentState::Host && !self.reserve_kept(id, extent) {
                 let found = match from {
                     From::Ready => self.store.frames.take(class, true, owner).map_or(Found::None, Found::Frame),
@@ -81,7 +77,6 @@ impl Ground<'_> {
                     }
                 }
             }
-            bytes += class.bytes();
             ready.push((extent, class));
         }
         self.tell_reserved(id);
@@ -114,8 +109,7 @@ impl Residency {
         let Some(id) = ground.likely_next().filter(|id| !ground.tenants[*id].memory.sent_away) else { return };
         self.recut(ground, id);
         let waits = ground.arbiter.state(id) == State::Waiting;
-        // For a tenant that only may come, the headroom stays untouched.
-        let spare = if waits { u64::MAX } else { ground.free_bytes().saturating_sub(ground.store.rules.headroom) };
+        let spare = prefetch::spare(waits, ground.free_bytes(), ground.store.rules.headroom);
         ground.bring_some(id, spare, From::Ready);
     }
 
@@ -127,7 +121,7 @@ impl Residency {
             return Fetched::UnderWay;
         }
         self.recut(ground, id);
-        let spare = ground.free_bytes().saturating_sub(ground.store.rules.headroom);
+        let spare = prefetch::spare(false, ground.free_bytes(), ground.store.rules.headroom);
         let (starts, lacks) = ground.bring_some(id, spare, From::Made);
         if starts {
             return Fetched::UnderWay;
@@ -144,26 +138,25 @@ impl Residency {
 
     /// Makes room as large as the headroom, if some tenant has memory on the host and so could need it.
     fn restore_headroom(&mut self, ground: &mut Ground<'_>) {
-        let free = ground.free_bytes();
-        if free >= ground.store.rules.headroom {
+        let (free, headroom) = (ground.free_bytes(), ground.store.rules.headroom);
+        if free >= headroom {
             return;
         }
         let Some(next) = ground.likely_next() else { return };
-        // A waiting tenant gets memory ahead; taking it away again for a tenant that only may come would go round in circles.
-        if ground.arbiter.state(next) == State::Waiting {
+        let lacking = prefetch::lacking_headroom(ground.arbiter.state(next) == State::Waiting, free, headroom);
+        if lacking == 0 {
             return;
         }
         let mut missing = PerClass::default();
-        missing[0] = ((ground.store.rules.headroom - free) / SizeClass::ALL[0].bytes()) as usize;
+        missing[0] = (lacking / SizeClass::ALL[0].bytes()) as usize;
         self.evict(ground, missing, next);
     }
 
-    /// Reserves frames for the memory that the likely next tenant will use first. They take a little less than the headroom, since
-    /// another tenant may come after all. Making frames and putting them in place takes as long as filling them.
+    /// Reserves frames for the memory that the likely next tenant will use first. Making frames and putting them in place takes as long as filling them.
     fn reserve_ahead(&self, ground: &mut Ground<'_>) {
         let Some(id) = ground.likely_next() else { return };
         self.recut(ground, id);
-        let most = ground.store.rules.headroom / 4 * 3;
+        let most = prefetch::most_reserved(ground.store.rules.headroom);
         let (mut bytes, mut count) = (0, 0);
         let (order, owner) = (ground.order_of(id), ground.owner_of(id));
         // Kept frames come first, before another extent takes them.

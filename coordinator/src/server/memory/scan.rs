@@ -18,9 +18,9 @@ use baton_contract::messages::{ExtentId, HOST_MEMORY, MAX_LISTED, TurnCommand};
 use super::ground::Ground;
 use super::scans::ScanUnderWay;
 use crate::device::digest::{PAGE, Page, Scan, ScanId, Scanned, TO_HOST};
-use crate::server::options::Pipeline;
 use crate::server::recorder::event::What;
 use baton_policy::arbiter::TenantId;
+use baton_policy::arrival::Pipeline;
 
 /// Number of scans per arena's worth of memory: with 80 GB, each takes less than 2 ms (measured).
 const LOOKS: u64 = 16;

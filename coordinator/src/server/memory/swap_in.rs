@@ -14,12 +14,12 @@ use super::fit::Fitted;
 use super::frames::Found;
 use super::ground::Ground;
 use super::residency::{Coming, Residency, SwapIn};
-use crate::server::options::Pipeline;
 use crate::server::tenants::tenant::Tenant;
 use baton_books::arena::FrameId;
 use baton_books::extents::{ExtentState, Holds};
 use baton_books::sizes::{PerClass, count};
 use baton_policy::arbiter::{State, TenantId};
+use baton_policy::arrival::Pipeline;
 
 impl Ground<'_> {
     /// Lets the tenant run before all is there, if everything that it may reach is known.

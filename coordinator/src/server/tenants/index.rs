@@ -4,7 +4,6 @@
 //! query its facts are taken anew, and only differences are entered. So a query costs the same with two tenants and with a
 //! thousand.
 
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
@@ -12,16 +11,13 @@ use baton_contract::class::Class;
 
 use super::limits::ANSWER_LIMIT;
 use super::tenant::Tenant;
+use crate::server::tuning::micros;
 use baton_policy::arbiter::TenantId;
+use baton_policy::prefetch::NextKey;
+use baton_policy::victims::{Standing, VictimKey};
 
 /// Interval between checks that the program of a disconnected process was replaced (`exec`).
 const REPLACED: Duration = Duration::from_millis(500);
-
-/// The order in which memory is taken away: idle tenants before waiting ones, less urgent ones first, then those that ran longest
-/// ago.
-type VictimKey = (bool, Reverse<Class>, Instant);
-/// The order in which memory comes back ahead of need: waiting tenants first, then more urgent ones, then the last to run.
-type NextKey = (bool, Class, Reverse<Instant>);
 
 /// The facts of one tenant that count for others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +40,7 @@ struct Facts {
 }
 
 impl Facts {
-    fn of(tenant: &Tenant, now: Instant) -> Self {
+    fn of(tenant: &Tenant, start: Instant, now: Instant) -> Self {
         let (counts, class) = (tenant.memory.extents.counts(), tenant.class());
         let is_off = tenant.is_off();
         let can_go = tenant.is_evictable() && counts.here() > counts.immovable;
@@ -56,6 +52,11 @@ impl Facts {
         let answers = (tenant.is_movable() && !tenant.memory.is_taken() && tenant.memory.oldest_batch().is_some())
             .then(|| tenant.memory.oldest_batch())
             .flatten();
+        let standing = Standing {
+            waits: tenant.scheduling.is_waiting,
+            class,
+            ran: micros(tenant.turn.ran().saturating_duration_since(start)),
+        };
         let deadlines = [
             tenant.next_look(now),
             tenant.memory.next_redelivery(),
@@ -78,16 +79,18 @@ impl Facts {
             reserved: counts.reserved > 0,
             as_it_is: tenant.memory.is_taken() || counts.left_behind > 0,
             descheduled: tenant.preemption.is_descheduled(),
-            victim: can_go.then_some((tenant.scheduling.is_waiting, Reverse(class), tenant.turn.ran())),
-            next: can_come.then_some((!tenant.scheduling.is_waiting, class, Reverse(tenant.turn.ran()))),
+            victim: can_go.then(|| standing.into()),
+            next: can_come.then(|| standing.into()),
             deadline: deadlines.into_iter().flatten().min(),
         }
     }
 }
 
 /// The index.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(in crate::server) struct Index {
+    /// Times are counted from here.
+    start: Instant,
     facts: BTreeMap<TenantId, Facts>,
     connected: [usize; Class::ALL.len()],
     apart: usize,
@@ -111,9 +114,28 @@ fn exchange<T: Ord>(set: &mut BTreeSet<T>, before: Option<T>, after: Option<T>) 
 }
 
 impl Index {
+    /// An index of no tenants. No tenant has run before `start`.
+    pub(super) fn new(start: Instant) -> Self {
+        Self {
+            start,
+            facts: BTreeMap::new(),
+            connected: Default::default(),
+            apart: 0,
+            answering: BTreeSet::new(),
+            leaving: BTreeSet::new(),
+            reserved: BTreeSet::new(),
+            as_it_is: BTreeSet::new(),
+            descheduled: BTreeSet::new(),
+            disconnected: BTreeSet::new(),
+            victims: BTreeSet::new(),
+            next: BTreeSet::new(),
+            deadlines: BTreeSet::new(),
+        }
+    }
+
     /// Enters a tenant as it is now; none if it is gone.
     pub(super) fn enter(&mut self, id: TenantId, tenant: Option<&Tenant>, now: Instant) {
-        let after = tenant.map(|tenant| Facts::of(tenant, now));
+        let after = tenant.map(|tenant| Facts::of(tenant, self.start, now));
         let before = match after {
             Some(facts) => self.facts.insert(id, facts),
             None => self.facts.remove(&id),
@@ -222,7 +244,7 @@ impl Index {
     pub(super) fn is_complete<'a>(&self, all: impl Iterator<Item = (TenantId, &'a Tenant)>, now: Instant) -> bool {
         // Deadlines depend on the time.
         let timeless = |facts: Facts| Facts { deadline: None, ..facts };
-        let all: BTreeMap<_, _> = all.map(|(id, tenant)| (id, timeless(Facts::of(tenant, now)))).collect();
+        let all: BTreeMap<_, _> = all.map(|(id, tenant)| (id, timeless(Facts::of(tenant, self.start, now)))).collect();
         let known: BTreeMap<_, _> = self.facts.iter().map(|(id, facts)| (*id, timeless(*facts))).collect();
         all == known
     }

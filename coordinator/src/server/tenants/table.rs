@@ -62,7 +62,7 @@ impl Tenants {
             all_guests_total: Counts::default(),
             reservations: Reservations::default(),
             met: BTreeMap::new(),
-            index: Index::default(),
+            index: Index::new(Instant::now()),
             touched: Vec::new(),
             unsliced: BTreeSet::new(),
             #[cfg(debug_assertions)]
