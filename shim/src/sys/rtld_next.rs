@@ -4,7 +4,7 @@ use core::ffi::{CStr, c_void};
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-/// What `slot` holds, once it was looked for: the function of this name after ours, or `nobody` where there is none.
+/// The function of this name after ours, or `nobody` where there is none; `slot` holds it once it was found.
 ///
 /// `unset` is what the slot holds until then.
 pub(crate) fn after_ours(
