@@ -22,7 +22,7 @@
 //! The folders are floors: each uses only those above it here, and no files use each other in a circle (`floors.rs`).
 //!
 //! - `sys`: our needs of the system. `driver`: the real one, and our own calls of it. `link`: the coordinator's client.
-//! - `gate`: holds calls back. `memory`: the program's allocations. `work`: knows what is queued.
+//! - `gate`: holds calls back. `memory`: the program's allocations. `work`: knows the queued work.
 //! - `channels`: the work of this process that can be taken off the GPU; sees the driver's `ioctl`s go by.
 //! - `arrival`: running while memory is still on its way. `session`: joining, and following the coordinator's commands.
 //! - `hooks`: the handling of each call. `exports`: the names that programs call.

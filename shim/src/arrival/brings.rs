@@ -42,7 +42,7 @@ impl Into {
 
 /// The data that a call brings.
 pub(crate) trait Brings: Copy {
-    /// True if the stream comes to its end by itself, whatever the host does meanwhile.
+    /// True if the stream comes to its end by itself, without any act of the host.
     const ENDS_BY_ITSELF: bool;
 
     /// Adds the memory that is needed for the data.

@@ -32,7 +32,7 @@ pub(super) fn of(caller: usize) -> Asker {
         None => Asker::Program,
         Some(_) => {
             let mut walk = Walk { caller, is_past_callers: false, found: Asker::Program };
-            // SAFETY: the callback below, and what it is handed, which lives over the call.
+            // SAFETY: the callback below, and its argument, which lives over the call.
             unsafe { _Unwind_Backtrace(step, ptr::from_mut(&mut walk).cast()) };
             walk.found
         }

@@ -57,7 +57,7 @@ impl Real {
         if !known.is_null() {
             return known;
         }
-        // SAFETY: the handle and the string are what dlsym takes; RTLD_NEXT means the libraries after ours.
+        // SAFETY: a handle and a string that are valid for dlsym; RTLD_NEXT means the libraries after ours.
         let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
         self.function.store(found, Ordering::Release);
         found

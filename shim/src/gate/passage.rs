@@ -20,7 +20,7 @@ pub(super) static LATE: AtomicU32 = AtomicU32::new(0);
 
 /// The session's side of the gate: the messages that calls have for it.
 pub(crate) struct Keeper {
-    /// A call came before it was decided whether this program joins a coordinator.
+    /// A call came before it was decided if this program joins a coordinator.
     pub(crate) decide: fn(),
     /// A call waits at the closed gate.
     pub(crate) demand: fn(),

@@ -161,7 +161,7 @@ type Register = unsafe extern "C-unwind" fn(*mut c_void, usize, c_uint) -> CUres
 type OfHost = unsafe extern "C-unwind" fn(*mut c_void) -> CUresult;
 
 pub(crate) unsafe fn host_alloc(drivers: HostAlloc, out: *mut *mut c_void, bytes: usize, flags: c_uint) -> CUresult {
-    // SAFETY: the driver's own function with the program's own arguments, and what it has written.
+    // SAFETY: the driver's own function with the program's own arguments, and the value that it has written.
     noted(unsafe { drivers(out, bytes, flags) }, || unsafe {
         let of = if flags & WRITE_COMBINED == 0 { HostOf::Driver } else { HostOf::Program };
         roots::host_made((*out).expose_provenance() as u64, bytes as u64, of);
@@ -169,14 +169,14 @@ pub(crate) unsafe fn host_alloc(drivers: HostAlloc, out: *mut *mut c_void, bytes
 }
 
 pub(crate) unsafe fn alloc_host(drivers: AllocHost, out: *mut *mut c_void, bytes: usize) -> CUresult {
-    // SAFETY: the driver's own function with the program's own arguments, and what it has written.
+    // SAFETY: the driver's own function with the program's own arguments, and the value that it has written.
     noted(unsafe { drivers(out, bytes) }, || unsafe {
         roots::host_made((*out).expose_provenance() as u64, bytes as u64, HostOf::Driver);
     })
 }
 
 pub(crate) unsafe fn alloc_host_v1(drivers: AllocHostV1, out: *mut *mut c_void, bytes: c_uint) -> CUresult {
-    // SAFETY: the driver's own function with the program's own arguments, and what it has written.
+    // SAFETY: the driver's own function with the program's own arguments, and the value that it has written.
     noted(unsafe { drivers(out, bytes) }, || unsafe {
         roots::host_made((*out).expose_provenance() as u64, bytes.into(), HostOf::Driver);
     })
@@ -436,7 +436,7 @@ pub(crate) unsafe fn instantiate(
 ) -> CUresult {
     // Instantiating a graph may take device memory.
     before_instantiating(graph);
-    // SAFETY: the driver's own function with the program's own arguments, and what it has written.
+    // SAFETY: the driver's own function with the program's own arguments, and the value that it has written.
     unsafe { ready(with_memory(KNOWN, || retried(|| drivers(out, graph, node, text, size))), out, graph) }
 }
 
@@ -451,7 +451,7 @@ pub(crate) unsafe fn instantiate_with_flags(
         roots::device_graph_made();
     }
     before_instantiating(graph);
-    // SAFETY: the driver's own function with the program's own arguments, and what it has written.
+    // SAFETY: the driver's own function with the program's own arguments, and the value that it has written.
     unsafe { ready(with_memory(KNOWN, || retried(|| drivers(out, graph, flags))), out, graph) }
 }
 
@@ -467,7 +467,7 @@ pub(crate) unsafe fn instantiate_with_parameters(
         roots::device_graph_made();
     }
     before_instantiating(graph);
-    // SAFETY: the driver's own function with the program's own arguments, and what it has written.
+    // SAFETY: the driver's own function with the program's own arguments, and the value that it has written.
     unsafe { ready(with_memory(KNOWN, || retried(|| drivers(out, graph, parameters))), out, graph) }
 }
 

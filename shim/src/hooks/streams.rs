@@ -29,7 +29,7 @@ unsafe fn stream_made(answer: CUresult, out: *mut CUstream, flags: c_uint) -> CU
 }
 
 pub(super) unsafe fn stream_create(original: StreamCreate, out: *mut CUstream, flags: c_uint) -> CUresult {
-    // SAFETY: the driver's own function with the program's own arguments, and what it has written.
+    // SAFETY: the driver's own function with the program's own arguments, and the value that it has written.
     unsafe { stream_made(original(out, flags), out, flags) }
 }
 
@@ -39,7 +39,7 @@ pub(super) unsafe fn stream_with_priority(
     flags: c_uint,
     priority: c_int,
 ) -> CUresult {
-    // SAFETY: the driver's own function with the program's own arguments, and what it has written.
+    // SAFETY: the driver's own function with the program's own arguments, and the value that it has written.
     unsafe { stream_made(original(out, flags, priority), out, flags) }
 }
 
@@ -50,7 +50,7 @@ pub(super) unsafe fn green_stream(
     flags: c_uint,
     priority: c_int,
 ) -> CUresult {
-    // SAFETY: the driver's own function with the program's own arguments, and what it has written.
+    // SAFETY: the driver's own function with the program's own arguments, and the value that it has written.
     unsafe { stream_made(original(out, green, flags, priority), out, flags) }
 }
 

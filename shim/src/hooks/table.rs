@@ -182,7 +182,7 @@ macro_rules! hooks {
     }};
     (@body $original:ident, $($body:ident)::+ typed stream ($($argument:ident),*)) => {{
         hooks!(@unless_refusing $original ($($argument),*));
-        // SAFETY: the hook promises what the driver's own function does for the same arguments.
+        // SAFETY: the hook keeps the contract of the driver's own function for the same arguments.
         unsafe { $($body)::+::<INDEX>($original, $($argument),*) }
     }};
     // These two are for programs that have yet to begin.
@@ -197,13 +197,13 @@ macro_rules! hooks {
             // SAFETY: the driver's own function with the program's own arguments.
             unsafe { $original($($argument),*) }
         } else {
-            // SAFETY: the hook promises what the driver's own function does for the same arguments.
+            // SAFETY: the hook keeps the contract of the driver's own function for the same arguments.
             unsafe { $($body)::+($original, $($argument),*) }
         }
     };
     (@body $original:ident, $($body:ident)::+ ($($argument:ident),*)) => {{
         hooks!(@unless_refusing $original ($($argument),*));
-        // SAFETY: the hook promises what the driver's own function does for the same arguments.
+        // SAFETY: the hook keeps the contract of the driver's own function for the same arguments.
         unsafe { $($body)::+($original, $($argument),*) }
     }};
 }

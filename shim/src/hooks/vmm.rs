@@ -43,7 +43,7 @@ fn with_handles() -> Option<&'static Space> {
     space::get().filter(|space| session::get().is_some() && space.has_handles())
 }
 
-/// The driver's answers to handles of the smallest size whose properties are not plain: the machine decides which of them it can make.
+/// The driver's answers to handles of the smallest size whose properties are not plain: some machines cannot make all of them.
 static ANSWERS: Mutex<Vec<(c_int, [u8; 8], CUresult)>> = Mutex::new(Vec::new());
 
 fn is_made(properties: &CUmemAllocationProp) -> CUresult {

@@ -1,7 +1,7 @@
 //! The program's device memory: allocations at addresses that never change, even when their memory moves.
 //!
 //! ```text
-//! space ── table (what the program has)
+//! space ── table (the program's allocations)
 //!  │ ├─── window (addresses)
 //!  │ └─── extents (mapping)
 //!  └ link ── coordinator (frames)

@@ -209,7 +209,7 @@ pub(crate) fn note(kind: Unmanaged, what: u64, bytes: u64, context: usize) {
 
 fn insert(what: u64, entry: Entry) {
     let before = lock().entries.get_or_insert_default().insert(what, entry);
-    // The address was reused: its earlier memory is gone, whatever ended it.
+    // The address was reused: its earlier memory is gone.
     before.into_iter().for_each(end);
 }
 

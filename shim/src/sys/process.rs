@@ -83,7 +83,7 @@ pub(crate) fn initialised() {
 }
 
 /// Sets the function that is called once in each copy of this process, at the latest at its first call that could wait. `settle` may do
-/// only what a signal handler may do.
+/// nothing that a signal handler may not do.
 pub(crate) fn attend(settle: fn()) {
     extern "C" fn in_child() {
         // For a system that has not wiped it.

@@ -55,7 +55,7 @@ pub(super) struct Context {
     pub(super) reader: Reader,
     /// Device memory is being read in it or copied.
     pub(super) is_read: bool,
-    /// Contexts whose memory it can reach.
+    /// Contexts whose memory it can access.
     peers: BTreeSet<Handle>,
 }
 
@@ -146,7 +146,7 @@ impl Captured {
     }
 }
 
-/// A device's primary context, and what the program has done with it.
+/// A device's primary context, and the program's calls that retain and release it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Primary {
     /// The driver's handle; 0 if it is not in the books.

@@ -59,7 +59,7 @@ pub(crate) fn drain(device: CUdevice, deadline: Instant, beat: impl Fn()) -> boo
     }
 }
 
-/// Watches whether anything is queued on a GPU, while calls may come in.
+/// Watches for the end of all work on a GPU, while calls may come in.
 pub(crate) struct IdleWatch {
     device: CUdevice,
     /// The queued work, and the number of calls that the program had made by then.

@@ -1,4 +1,4 @@
-//! What the program has queued on the GPU: when it has ended, and how much of it there is.
+//! The program's work on the GPU: its amount, and its end.
 //!
 //! - [`aside`]: the thread for tasks that no call may wait for.
 //! - [`contexts`]: the program's contexts and streams, and how they are asked about while others make and destroy them.
