@@ -49,7 +49,7 @@ const MEMORY: &[(&str, &[&str])] = &[
     ("no memory, but where work on it is put", &["CUstream", "CUlaunchConfig", "CUDA_GRAPH_INSTANTIATE_PARAMS"]),
 ];
 
-/// Types that are not, and the reason.
+/// Types that are no memory, and the reason.
 const NO_MEMORY: &[(&str, &[&str])] = &[
     ("numbers and text", NUMBERS),
     ("one of a few values", ENUMERATIONS),

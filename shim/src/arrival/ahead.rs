@@ -7,17 +7,17 @@
 //! bytes on an H200 (measured), ahead of it after 1.08. A program that waits for its first kernel gains nothing.
 //!
 //! - **Only kernels** are launched ahead. For copies and fills the driver checks the addresses, and a graph may hold any kind of call.
-//! - **Only preemptible tenants** launch ahead: otherwise a switch drains, and would wait for memory that has yet to come. Nor do tenants
-//!   for which a more urgent tenant may come at any time, when little is to be in flight. Tenants that wait for a turn of their own wait
-//!   for the end of the arrival in any case, which is when this turn begins to count; so launches that went ahead are not counted.
+//! - **Only preemptible tenants** launch ahead: otherwise a switch drains, and would wait for memory that has yet to come. And none does
+//!   while a more urgent tenant may come at any time, when little is to be in flight. Tenants that wait for a turn of their own wait for
+//!   the end of the arrival in any case, which is when this turn begins to count; so launches that went ahead are not counted.
 //! - **Opaque launches too** go ahead, and launches that must not run before all is here (`BATON_GATE=whole`): they lack all missing
 //!   memory, and their stream waits for that.
 //! - **The word** holds the number of the last arrival that was completed. An arrival that is broken off leaves it as it is. Work that was
 //!   paused goes on only when all memory is back, and the grant that follows writes it.
 //! - Mappings can be changed while such work waits: measured beside a full queue, freeing, loading code, and waiting for the context
 //!   (`bench/results/driver_facts.json`). So a thread that waits in the driver for such work waits no longer than the memory takes.
-//! - But such a thread may keep others from recording events. So while any work waits, the program counts as busy without being asked,
-//!   as it is.
+//! - But such a thread may keep others from recording events. So while any work waits, the check for idleness is skipped: the program is
+//!   not idle.
 //!
 //! If the coordinator dies before all memory has come, the word is never written: such work waits for ever, as interrupted work does.
 
@@ -141,7 +141,7 @@ fn page() -> Option<*mut c_void> {
     Some(page)
 }
 
-/// True if a context still exists as the one that it was.
+/// True if this context still exists.
 fn is_current(context: ContextId) -> bool {
     contexts::id_of(context.handle()) == Some(context)
 }
@@ -182,7 +182,7 @@ pub(crate) fn context_gone() {
     lock().waiting.streams.clear();
 }
 
-/// Waits until the call's memory is here; or makes the stream wait for it, in which case the call comes next. An error is the call's
+/// Waits until the call's memory is here; or makes the stream wait for it, and then the call has to follow at once. An error is the call's
 /// answer.
 ///
 /// If the driver checks none of the call's memory, the stream waits for all of it; else only for the memory that an opaque call has not

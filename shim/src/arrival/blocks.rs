@@ -198,7 +198,7 @@ pub(super) fn note_first_call() {
     }
 }
 
-/// Waits until some other memory is here, which is in no block.
+/// Waits until memory that is in no block is here.
 pub(super) fn wait_until(passage: &Passage, is_here: impl Fn() -> bool) -> Result<(), CUresult> {
     WAITING.fetch_add(1, Ordering::Relaxed);
     let waited = wait_while(passage, || !is_here(), Instant::now());
@@ -488,7 +488,7 @@ impl Arrival {
         extents.filter(|extent| !extent.is_mapped.load(Ordering::Relaxed)).map(|extent| extent.bytes).sum()
     }
 
-    /// The distance from a kernel's parameter at which memory that it means may begin.
+    /// The largest distance from a kernel's parameter to the memory that it means.
     fn reach_of(&self, address: CUdeviceptr) -> u64 {
         // Memory that was allocated since is in no block.
         let is_new = |space: &space::Space| space.find(address).is_some() || space.mapping(address).is_some();

@@ -179,7 +179,7 @@ impl Brings for Moved {
             // The data leaves the device, or changes no word that leads anywhere.
             return;
         }
-        // Whole words within the device are known from their old place. All other data is not.
+        // Whole words that move within the device are known from their old place; other data is not.
         let is_whole = [to, from, bytes as u64].iter().all(|number| number.is_multiple_of(WORD as u64));
         found.hide(!is_ours(from), Opaque::Elsewhere);
         found.hide(!is_whole, Opaque::SplitWords);
@@ -195,7 +195,7 @@ impl Brings for Value {
     }
 }
 
-/// Adds the address that may come of these bytes, up to a word, at an address that their number divides.
+/// Adds the address that these bytes may become: at most a word, at an address that is a multiple of their number.
 fn bring_word(at: CUdeviceptr, bytes: &[u8], found: &mut Named) {
     let (start, end) = Space::window();
     match <[u8; WORD]>::try_from(bytes).map(u64::from_le_bytes) {

@@ -23,7 +23,7 @@ pub(crate) enum Gpu {
     Other,
 }
 
-/// Passes the gate. An error is the program's call's answer.
+/// Passes the gate. An error is the answer to the program's call.
 #[inline(always)]
 pub(crate) fn pass(needs: impl Fn(Gpu) -> Needs) -> Result<Passage, CUresult> {
     if let Some(device) = elsewhere::current() {
@@ -135,7 +135,7 @@ pub(crate) fn wait_for(passage: &Passage, at: CUdeviceptr, bytes: u64) -> Result
     }
 }
 
-/// Runs a closure while all memory is here and the coordinator moves none. An error is the program's call's answer.
+/// Runs a closure while all memory is here and the coordinator moves none. An error is the answer to the program's call.
 pub(crate) fn with_all_here<T>(what: impl FnOnce(&MappingGuard) -> T) -> Result<T, CUresult> {
     let passage = pass_here(|| Needs::Everything)?;
     let guard = lock_mappings(&passage, Needs::Everything)?;

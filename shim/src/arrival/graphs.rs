@@ -31,7 +31,7 @@ pub(crate) struct KernelNode {
     context: Handle,
 }
 
-/// The contents of a graph.
+/// The needs of a graph, as read from its nodes.
 #[derive(Clone, Debug)]
 struct Harvest {
     /// The memory that its nodes name, and the data that they bring. Host memory that they read is opaque: it is read when the graph runs.

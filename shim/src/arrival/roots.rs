@@ -21,7 +21,7 @@ use crate::work::reading;
 const MOST_GLOBALS: u64 = 4 << 20;
 /// The number of tensor maps that are remembered, the last ones: about 4 MiB of them.
 const MOST_TENSOR_MAPS: usize = 1 << 16;
-/// The most words that are checked one by one if they may be addresses of the host.
+/// The most words that are checked one by one for addresses of the host.
 const MOST_ASKED: usize = 1 << 12;
 /// The addresses of a process's pages, on the processors that there are drivers for: mappings, and programs at any address. Below that
 /// there are too many numbers that are no addresses.
@@ -185,7 +185,7 @@ pub(crate) fn global_found(at: CUdeviceptr, bytes: u64, code: usize) {
     with(|roots| roots.globals.insert(at, Global { bytes, context, device, code, is_managed }));
 }
 
-/// Unloads code by `unload`: from before on, the pager must not read its globals. If that fails, they stay.
+/// Unloads code by `unload`. Its globals are removed beforehand, so that the pager does not read them; if the call fails, they stay.
 pub(crate) fn code_goes(code: usize, unload: impl FnOnce() -> CUresult) -> CUresult {
     let going: Vec<(CUdeviceptr, Global)> =
         with(|roots| roots.globals.extract_if(.., |_, global| global.code == code).collect());
@@ -203,7 +203,7 @@ pub(crate) fn host_made(at: u64, bytes: u64, of: HostOf) {
     HOST[1].fetch_max(at + bytes, Ordering::Relaxed);
 }
 
-/// Frees host memory by `free`: from before on, it must not be read. If that fails, it stays.
+/// Frees host memory by `free`. It is removed beforehand, so that it is not read; if the call fails, it stays.
 pub(crate) fn host_goes(at: u64, free: impl FnOnce() -> CUresult) -> CUresult {
     let going = with(|roots| roots.host.remove(&at));
     host_is_not_read();

@@ -218,7 +218,7 @@ pub(crate) fn where_nobody_is_stuck<T>(what: impl FnOnce() -> T) -> T {
     done
 }
 
-/// Checks before a call of this function, which may wait for a thread that is stuck in the driver.
+/// Checks that this thread may call a function that may wait for a thread that is stuck in the driver.
 #[track_caller]
 fn may_wait(function: &str) {
     if cfg!(debug_assertions) {
@@ -451,7 +451,7 @@ pub(crate) unsafe fn copy_out(to: *mut c_void, from: CUdeviceptr, bytes: usize, 
     unsafe { raw_copy_out(to, from, bytes, handle(stream.0)) }
 }
 
-/// Tells if all work in a stream has ended, as the driver answers.
+/// Tells whether all work in a stream has ended, as the driver answers.
 ///
 /// # Safety
 ///

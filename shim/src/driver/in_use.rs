@@ -1,4 +1,4 @@
-//! Tells if the driver is in use in this process: before `cuInit` it refuses every call itself, and so it does in a forked copy of a
+//! Tells whether the driver is in use in this process: before `cuInit` it refuses every call itself, and so it does in a forked copy of a
 //! process that has called `cuInit`.
 
 use core::ffi::c_int;

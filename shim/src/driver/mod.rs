@@ -8,7 +8,7 @@
 //! | `symbols` | its entry points as data |
 //! | `functions` | its functions, looked up once each |
 //! | `missing` | stands in for functions that it lacks |
-//! | `in_use` | tells if this process uses it |
+//! | `in_use` | tells whether this process uses it |
 //! | `api` | our own calls of it, with the signatures of `cuda.h` |
 
 pub(crate) mod api;

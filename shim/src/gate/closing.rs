@@ -112,8 +112,8 @@ pub(crate) fn set_contended(contended: bool) {
     }
 }
 
-/// Makes the first call from here on declare us at work. False if the gate is not simply open. The caller checks afterwards if a call came
-/// in before.
+/// Makes the first call from here on declare us at work. False if the gate is not simply open. The caller checks afterwards whether a call
+/// came in before.
 pub(crate) fn rest() -> bool {
     rests(false)
 }

@@ -73,13 +73,13 @@ impl Drop for Inside {
     }
 }
 
-/// True if such a call must not go on now that it has begun. `is_shared` tells if its context is on the shared GPU.
+/// True if such a call must not go on now that it has begun. `is_shared` tells whether its context is on the shared GPU.
 pub(super) fn is_kept_off(context: usize, is_shared: bool) -> bool {
     (is_shared && ALL_KEPT_OFF.load(Ordering::SeqCst) != 0) || KEPT_OFF.has(context)
 }
 
-/// Keeps calls off that may keep others out of the driver, until this is dropped: from before the gate is closed until it is known if all
-/// work has ended, or while work is submitted that must not wait.
+/// Keeps calls off that may keep others out of the driver, until this is dropped: from before the gate is closed until it is known whether
+/// all work has ended, or while work is submitted that must not wait.
 #[must_use = "it ends when this is dropped"]
 pub(crate) struct KeptOff(Option<usize>);
 

@@ -18,9 +18,9 @@ pub(super) static GATE: Gate = Gate::new(UNDECIDED);
 /// The count of threads so late in their life that their thread-locals are gone: shared, so counted atomically.
 pub(super) static LATE: AtomicU32 = AtomicU32::new(0);
 
-/// The session's side of the gate: the messages that calls have for it.
+/// The session's functions that calls at the gate run.
 pub(crate) struct Keeper {
-    /// A call came before it was decided if this program joins a coordinator.
+    /// A call came before it was decided whether this program joins a coordinator.
     pub(crate) decide: fn(),
     /// A call waits at the closed gate.
     pub(crate) demand: fn(),
@@ -30,7 +30,7 @@ pub(crate) struct Keeper {
 
 static KEEPER: AtomicPtr<Keeper> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Sets the keeper that calls tell. Until then the gate is never closed.
+/// Sets the keeper. Until then the gate is never closed.
 pub(crate) fn keep(keeper: &'static Keeper) {
     KEEPER.store(core::ptr::from_ref(keeper).cast_mut(), Ordering::Release);
 }
@@ -57,7 +57,7 @@ enum Way {
     Beside,
 }
 
-/// Passes the gate, waiting while it is closed. An error is the program's call's answer.
+/// Passes the gate, waiting while it is closed. An error is the answer to the program's call.
 #[inline(always)]
 pub(crate) fn pass() -> Result<Passage, CUresult> {
     let Some(word) = word::own_or_new() else { return late() };
@@ -87,8 +87,8 @@ pub(crate) struct Exclusive {
 }
 
 /// Enters, in any state of the gate, for a call in this context that touches no memory of ours: the gate only counts the call as inside.
-/// The driver may keep all others from queueing there meanwhile, so such a call waits while the driver is being asked if work has ended.
-/// On another GPU than the shared one, the gate does not count it.
+/// The driver may keep all others from queueing there meanwhile, so such a call waits while the driver is being asked whether work has
+/// ended. On another GPU than the shared one, the gate does not count it.
 pub(crate) fn enter_in_any_state(context: usize, is_shared: bool) -> Exclusive {
     const SOON: Duration = Duration::from_micros(50);
     // As long as nothing is decided, this cannot be on a shared GPU.
@@ -155,7 +155,7 @@ pub(crate) struct MappingGuard {
     _uncancelled: cancel::Off,
 }
 
-/// Waits, outside the gate, until mappings may be changed. An error is the program's call's answer.
+/// Waits, outside the gate, until mappings may be changed. An error is the answer to the program's call.
 pub(crate) fn lock_mappings(passage: &Passage) -> Result<MappingGuard, CUresult> {
     let mut waiting = None;
     loop {

@@ -29,7 +29,7 @@ pub(crate) const ARRIVING: u32 = 4;
 pub(crate) const ARRIVING_CONTENDED: u32 = 5;
 /// Every call passes, and the first one declares that we are at work beside others.
 pub(crate) const RESTING: u32 = 6;
-/// It is not decided yet if this program joins a coordinator: a call that finds a context does that first.
+/// It is not decided yet whether this program joins a coordinator: a call that finds a context does that first.
 pub(crate) const UNDECIDED: u32 = 7;
 
 const NEXT_CLOSING: u32 = 8;

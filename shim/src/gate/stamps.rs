@@ -1,4 +1,4 @@
-//! The times of work that a tenant stamps into its own page: without any message, so that calls hardly notice.
+//! The times of work that a tenant stamps into its own page: without any message, so that calls cost little.
 //!
 //! One stamp tells that the tenant rests in its turn: the coordinator may read its memory then, as long as that lasts.
 //!
@@ -16,7 +16,7 @@ use baton_contract::page::{RequestRing, TenantPage};
 
 use super::activity;
 
-/// In our own page, mapped for ever; null without one.
+/// The requests' ring in our own page, mapped for ever; null without one.
 static RING: AtomicPtr<RequestRing> = AtomicPtr::new(ptr::null_mut());
 static RESTS: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
 

@@ -164,10 +164,10 @@ pub(super) unsafe fn retain(original: Retain, out: *mut CUcontext, device: CUdev
     answer
 }
 
-/// Ends a context, or perhaps not, by `call`. Its memory goes with it.
+/// Makes a call that may end a context. Its memory goes with it.
 ///
 /// For a context of the shared GPU this holds a passage: while the driver waits for the context's work, that work must not count as ended.
-/// And all memory has come, because the coordinator takes back only memory that is here. Behind a broken gate there is no coordinator to
+/// And all memory has to be here, because the coordinator takes back only memory that is. Behind a broken gate there is no coordinator to
 /// tell.
 fn end(context: Handle, device: Option<CUdevice>, way: Way, call: impl FnOnce() -> CUresult) -> CUresult {
     let is_shared = session::get().is_some_and(|session| device == Some(session.device));

@@ -524,7 +524,7 @@ pub(super) unsafe fn free_async<const INDEX: usize>(
         // Only memory of the graph itself can be freed in it; the driver has the answer.
         return pass_on();
     }
-    // This thread's captures forbid nothing, so they come first.
+    // Checked before `api::Relaxed`, from where on this thread's captures forbid nothing.
     if let Err(answer) = is_allowed() {
         return answer;
     }

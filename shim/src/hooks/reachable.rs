@@ -1,4 +1,5 @@
-//! The driver's functions that make objects reachable which a launch does not name: the driver does the work, and the shim takes note.
+//! The driver's functions by which kernels can access memory that a launch does not name: the driver does the work, and the shim takes
+//! note.
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
 

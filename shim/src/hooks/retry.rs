@@ -14,7 +14,7 @@ use crate::{link, session};
 /// Bytes that are freed after a call has found no memory. Less on a small GPU.
 const ROOM_BYTES: u64 = 128 << 20;
 
-/// The time that a thread waits before it asks again: until its program has left the GPU, or has it to itself.
+/// The pause between two requests of a thread, which repeats them until its program has left the GPU, or has it to itself.
 pub(super) const AGAIN: Duration = Duration::from_millis(1);
 
 /// Calls the driver for a context on a GPU: with room for it beside the arena, so that the arena can shrink; with more if that was not

@@ -129,8 +129,8 @@ pub(super) unsafe fn begin_recapture<const INDEX: usize>(
     begun(Stream::of::<INDEX>(stream), || unsafe { original(stream, mode, graph, changed, data) })
 }
 
-/// Work that goes into a list of a graphics interface runs at a time that the interface chooses: it could not be kept off the GPU, nor
-/// could its memory be kept there. So a tenant gets the answer of a driver that does not support this.
+/// `cuStreamBeginCaptureToCig`: work that goes into a list of a graphics interface runs at a time that the interface chooses: it could not
+/// be kept off the GPU, nor could its memory be kept there. So a tenant gets the answer of a driver that does not support this.
 pub(super) unsafe fn begin_capture_to_cig(
     original: BeginCaptureToCig,
     stream: CUstream,

@@ -58,7 +58,7 @@ fn stays(space: &Space, address: CUdeviceptr) -> Result<(), CUresult> {
     }
 }
 
-/// Sets if the host waits for copies and fills of the memory at an address. False if there is none.
+/// Makes the host wait for copies and fills of the memory at an address, or stop doing so. False if there is none.
 fn set(space: &Space, address: CUdeviceptr, is_synchronous: bool) -> bool {
     // Set before any caller can rely on it.
     IS_ANY.fetch_or(is_synchronous, Ordering::Release);

@@ -11,7 +11,7 @@
 //! - `gated over all [address => bytes]`: a gated call that accesses these ranges, and may need more.
 //! - `copied over …`: such a call, which the program may have asked to be complete when it returns.
 //! - `gated into stream …`: the stream may be another GPU's than the current one.
-//! - `… typed stream`: the hook is told if a default stream is the thread's own.
+//! - `… typed stream`: the hook is told whether a default stream is the thread's own.
 //! - `refused over [address => bytes]`: goes to the driver, unless such a range touches addresses of ours.
 //! - `inside`: the driver may wait for all of the context's work, and keep all others from queueing any meanwhile; so the gate
 //!   has to know that the call is inside.

@@ -156,7 +156,7 @@ fn in_all(sides: [u64; 3], format: c_int, channels: c_uint, levels: c_uint) -> u
         let points = sides.map(|side| side.checked_shr(level).unwrap_or(0).max(1)).into_iter();
         points.fold(of_format(format) * u64::from(channels.min(4)), u64::saturating_mul)
     };
-    // After the last level with more than a point, further levels do not exist.
+    // Past the last level with more than one point, levels add next to nothing.
     (0..levels.min(u64::BITS)).map(level).fold(0, u64::saturating_add)
 }
 
@@ -262,7 +262,7 @@ pub(super) fn before_instantiating(graph: *mut c_void) {
     }
 }
 
-/// Counts so many bytes as memory of this program's graphs, now or soon.
+/// Sets the counted memory of this program's graphs to the bytes that they have, or are about to have.
 fn set_reserved(bytes: u64) {
     let counted = unmanaged::of_kind(Unmanaged::Graph);
     match bytes.checked_sub(counted) {

@@ -38,7 +38,7 @@ type OfProperties = unsafe extern "C-unwind" fn(*mut c_void, u64) -> CUresult;
 type Bind = unsafe extern "C-unwind" fn(u64, usize, u64, usize, usize, u64) -> CUresult;
 type Export = unsafe extern "C-unwind" fn(*mut c_void, u64, c_int, u64) -> CUresult;
 
-/// The memory of this process, if it has handles of ours: only then the driver's call alone is not enough.
+/// The memory of this process, if it has handles of ours: without them, the driver's call alone is enough.
 fn with_handles() -> Option<&'static Space> {
     space::get().filter(|space| session::get().is_some() && space.has_handles())
 }
@@ -92,7 +92,7 @@ unsafe fn make_other(
 /// No machine has so many places from which memory could be used.
 const MOST_PLACES: usize = 4096;
 
-/// `CU_MEM_HANDLE_TYPE_FABRIC`: only the driver knows if the machine is part of a fabric, and can export to it.
+/// `CU_MEM_HANDLE_TYPE_FABRIC`: only the driver knows whether the machine is part of a fabric, and can export to it.
 const FABRIC: c_int = 8;
 
 /// True if a handle with these properties can be a row of extents: plain memory of the shared GPU.
@@ -409,7 +409,7 @@ fn consolidate(
     }
 }
 
-/// Makes mappings in a range that could be exported later one piece each, before others access them and they have to stay.
+/// Moves the exportable handles that are mapped in a range into one piece each, before others access them and they have to stay.
 fn consolidate_in(session: &Session, space: &Space, address: CUdeviceptr, bytes: usize) -> Result<(), CUresult> {
     let mut handles = space.exportable_in_pieces(address, bytes as u64).into_iter();
     handles.try_for_each(|handle| one_piece(session, space, handle).map(drop))
@@ -425,7 +425,8 @@ fn bound(handle: u64, bind: impl FnOnce(u64) -> CUresult) -> CUresult {
     one_piece(session, space, handle).map_or_else(|answer| answer, bind)
 }
 
-/// Binds the memory of a mapping to such an object. Allocated memory cannot be bound; only the driver knows if binding is possible at all.
+/// Binds the memory of a mapping to such an object. Allocated memory cannot be bound; only the driver knows whether binding is possible at
+/// all.
 fn bound_at(address: CUdeviceptr, bytes: usize, bind: impl Fn(CUdeviceptr) -> CUresult) -> CUresult {
     if escapes::is_ours(address, bytes) {
         return match bind(NOTHING) {

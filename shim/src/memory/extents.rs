@@ -268,7 +268,7 @@ impl Extents {
         for Run { at, bytes, access } in runs(&places) {
             match give_access(device, at, bytes, access) {
                 Err(CUDA_ERROR_OUT_OF_MEMORY) => return Err(CUDA_ERROR_OUT_OF_MEMORY),
-                // Between GPUs that cannot access each other, the driver's answers to the program's calls report it.
+                // If the GPUs cannot access each other, the driver reports that in its answers to the program's calls.
                 _ => continue,
             }
         }

@@ -46,7 +46,7 @@ impl Space {
         Err(CUDA_ERROR_OUT_OF_MEMORY)
     }
 
-    /// Sets if the host waits for copies and fills of the memory at an address. False if there is none.
+    /// Makes the host wait for copies and fills of the memory at an address, or stop doing so. False if there is none.
     pub(crate) fn set_synchronous(&self, at: CUdeviceptr, is_synchronous: bool) -> bool {
         self.lock().table.set_synchronous(at, is_synchronous)
             || self.extents.lock().mappings.set_synchronous(at, is_synchronous)

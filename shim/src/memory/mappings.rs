@@ -240,7 +240,7 @@ impl Mappings {
         (address < mapping.end()).then_some(mapping)
     }
 
-    /// Sets if the host waits for copies and fills of the mapping at this address. False if there is none.
+    /// Makes the host wait for copies and fills of the mapping at this address, or stop doing so. False if there is none.
     pub(super) fn set_synchronous(&mut self, address: CUdeviceptr, is_synchronous: bool) -> bool {
         let found = self.by_address.range_mut(..=address).next_back();
         let Some((_, mapping)) = found.filter(|(_, mapping)| address < mapping.end()) else { return false };

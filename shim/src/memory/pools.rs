@@ -230,7 +230,7 @@ impl<T: Copy> Pools<T> {
         }
     }
 
-    /// A pool's settings, which decide if it may reuse memory that other streams have freed.
+    /// A pool's settings, which decide whether it may reuse memory that other streams have freed.
     pub(crate) fn settings(&self, pool: PoolNumber) -> Option<Settings> {
         self.all.get(&pool).map(|pool| pool.settings)
     }

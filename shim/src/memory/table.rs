@@ -46,9 +46,9 @@ pub(crate) struct Facts {
 enum Home {
     /// The allocation itself, in whole 2 MiB.
     Own,
-    /// Several allocations together.
+    /// Several allocations, which share it.
     Shared,
-    /// A pool; with the stream that it was allocated for, if another stream may have yet to reach the free before.
+    /// A pool; with the stream that it was allocated for, if another stream may have yet to reach an earlier free of the memory.
     Pool(PoolNumber, Option<StreamNumber>),
     /// Another process.
     Opened(Opened),
@@ -83,7 +83,7 @@ impl Allocation {
 #[derive(Debug)]
 pub(crate) struct Pooled {
     pub(crate) pool: PoolNumber,
-    /// The stream that it was allocated for, if another stream may have yet to reach the free before.
+    /// The stream that it was allocated for, if another stream may have yet to reach an earlier free of the memory.
     pub(crate) behind: Option<StreamNumber>,
     /// The size that the program asked for, and the bytes that it takes.
     pub(crate) asked: u64,
@@ -159,7 +159,7 @@ impl Default for Table {
     }
 }
 
-/// Far from the numbers that the driver gives to its own memory.
+/// The first number: far from those that the driver gives to its own memory.
 const FIRST_NUMBER: u64 = 1 << 40;
 
 impl Table {
@@ -391,7 +391,7 @@ impl Table {
         Some(memory)
     }
 
-    /// Sets if the host waits for copies and fills of the allocation at this address. False if there is none.
+    /// Makes the host wait for copies and fills of the allocation at this address, or stop doing so. False if there is none.
     pub(crate) fn set_synchronous(&mut self, address: CUdeviceptr, is_synchronous: bool) -> bool {
         let found = self.allocations.range_mut(..=address).next_back();
         let Some((_, allocation)) = found.filter(|(at, one)| address < **at + one.facts.bytes) else { return false };

@@ -38,7 +38,7 @@ struct Entry {
     is_leased: bool,
 }
 
-/// All memory of this kind.
+/// All unmanaged memory of this process.
 #[derive(Default)]
 struct Live {
     /// By address or handle.

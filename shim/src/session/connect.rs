@@ -35,14 +35,14 @@ use crate::sys::user;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The time after which a message tells the user that the program waits.
 const SILENCE: Duration = Duration::from_secs(1);
-/// The pause before a program that was told to come again does so.
+/// The pause before a program that was told to come again tries once more.
 const COME_AGAIN: Duration = Duration::from_millis(100);
 
 /// The reason why there is no session.
 pub(super) enum Unjoined {
     /// The user does not want this GPU to be shared, or this program to share it.
     NotAsked,
-    /// Joining was tried.
+    /// Joining failed.
     Cannot {
         /// The reason for the failure.
         why: String,

@@ -12,8 +12,8 @@ use crate::gate::{self, activity, stamps};
 use crate::link::Link;
 use crate::work::drain::IdleWatch;
 
-/// The bounds of the time for which the program has to be quiet before the others go on. The time is learned between them: the gaps inside
-/// its requests are not for others.
+/// The bounds of the time for which the program has to be quiet before the others go on. The time is learned within these bounds, so that
+/// others do not run in the gaps inside the program's requests.
 const SHORTEST_REST: Duration = Duration::from_micros(80);
 const LONGEST_REST: Duration = Duration::from_millis(1);
 /// A program that is at work again so soon was not at rest.
@@ -66,7 +66,7 @@ impl Corun {
         self.state == State::Off
     }
 
-    /// The time until the next check if the program has come to rest.
+    /// The time until it is checked again whether the program has come to rest.
     pub(super) fn look_again_after(&self) -> Option<Duration> {
         self.is_busy().then(|| self.rest_after / 2)
     }

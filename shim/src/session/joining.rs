@@ -167,10 +167,10 @@ pub(crate) fn of(uuid: [u8; 16]) -> Option<Of> {
     connect::offered(uuid).map(Of::Offer)
 }
 
-/// Forgets the session in a forked child: the parent's files must not live on here. Async-signal-safe.
+/// Forgets the session in a forked child: the parent's descriptors must not stay open here. Async-signal-safe.
 fn forget() {
     if link::forget() {
-        // The GPU first: for the coordinator, the end of the connection means that the GPU is not held any more either.
+        // The GPU first: to the coordinator, the end of the connection means that the process no longer holds the GPU either.
         fork::let_go_of_the_gpu();
         link::close_sockets();
         reserve::forget();

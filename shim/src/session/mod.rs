@@ -9,7 +9,7 @@
 //! - `control`: the thread that follows the coordinator's commands. `idle`: tells how long the program has been quiet.
 //! - `corun`: this program's state while it runs at the same time as others. `requests`: finds the end of its requests.
 //! - `consolidation`: memory that becomes one piece because it is exported.
-//! - `probe`: tests if mappings can be changed while our work is paused.
+//! - `probe`: tests whether mappings can be changed while our work is paused.
 //! - `fork`: closes the files that a forked child must not keep.
 
 mod connect;

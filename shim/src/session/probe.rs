@@ -1,4 +1,4 @@
-//! Tests if mappings can be changed while our work is paused.
+//! Tests whether mappings can be changed while our work is paused.
 //!
 //! To change them the driver may need a lock that a thread of the program holds inside it while the thread waits for work, and paused work
 //! does not end. If that were found out with memory that the program uses, its work could not be resumed: its memory might be half gone.
@@ -20,7 +20,7 @@ use crate::memory::extents::{check, give_access};
 use crate::sys::event::Event;
 use crate::sys::thread;
 
-/// The interval at which a call that has not come back is counted.
+/// The interval at which `ticks` is counted up while the call has not come back.
 const TICK_MS: i32 = 1;
 
 /// The piece, and a thread that unmaps it: another thread has to be left to notice that the coordinator has died meanwhile, and to resume
@@ -35,7 +35,7 @@ pub(super) struct Probe {
 impl Probe {
     /// `None` if there is no memory left for it. While the call is made, `ticks` counts up the milliseconds in which it was seen not to
     /// come back, from 1. On a busy machine the count stands still whenever the waiting thread gets no processor, as the unmapping thread
-    /// may then get none, and before that thread has begun: so it tells a call that waits from one that has yet to be made.
+    /// may then get none, and before that thread has begun: so the count tells a call that waits from one that has yet to be made.
     pub(super) fn new(device: CUdevice, ticks: &'static AtomicU32) -> Option<Self> {
         let (piece, done) = (Arc::new(Mutex::new(Piece::new(device)?)), Arc::new(Event::new()?));
         let (its_piece, its_end) = (Arc::clone(&piece), Arc::clone(&done));

@@ -35,7 +35,7 @@ impl Requests {
         ((is_gate_open || self.found.is_some()) && stamps::is_any()).then_some(LOOK)
     }
 
-    /// Checks, with the gate open, if the work has ended, and for how long.
+    /// Checks, with the gate open, whether the work has ended, and for how long.
     pub(super) fn look(&mut self, watch: &mut Watch, idle: &mut IdleWatch) {
         if !stamps::is_any() {
             return;

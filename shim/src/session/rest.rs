@@ -13,8 +13,8 @@ use crate::gate::{self, stamps};
 use crate::link::Link;
 use crate::work::drain::IdleWatch;
 
-/// The interval of checks if the program is quiet, and the time for which it has to be: it comes to rest and goes on at most ten times a
-/// second, and reports both.
+/// The interval of the checks for a quiet program, and the time for which it has to be quiet: so it comes to rest and goes on at most ten
+/// times a second, and reports both.
 const LOOK: Duration = Duration::from_millis(50);
 const QUIET: Duration = Duration::from_millis(100);
 
@@ -35,7 +35,7 @@ impl Rest {
         self.resting.is_none().then_some(LOOK)
     }
 
-    /// Checks if the program rests, in a turn that no other tenant waits for.
+    /// Checks whether the program rests, in a turn that no other tenant waits for.
     pub(super) fn look(&mut self, grant: u64, watch: &mut Watch, idle: &mut IdleWatch) {
         let (calls, before) = (gate::activity(), stamps::rests_before());
         if self.resting.is_some() || watch.quiet() < QUIET || !idle.is_idle(calls) || !gate::rest_alone() {

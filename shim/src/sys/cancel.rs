@@ -1,6 +1,6 @@
-//! Protects threads that the program cancels (`pthread_cancel`): none ends while it waits or talks for us.
+//! Protects threads that the program cancels (`pthread_cancel`): none ends while it waits for us, or makes a request for us.
 //!
-//! A thread that ended in the middle of our talk would leave its answer to the next thread that asks, or its question unasked. So every
+//! A thread that ended in the middle of a request would leave its answer to the next thread that asks, or its request unmade. So every
 //! call of ours that may be a cancellation point of the C library is made with cancellation off (`floors.rs` checks that), and so is every
 //! change of mappings. Afterwards, and in the driver's own calls, cancellation is as the program wants it: there, and at its own
 //! cancellation points, a thread ends as it would without us.

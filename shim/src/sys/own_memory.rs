@@ -13,7 +13,7 @@ pub(crate) fn read(at: usize, bytes: usize, see: impl FnMut(&[u8])) -> bool {
     in_pieces(at, bytes, see, |at, piece| {
         let local = libc::iovec { iov_base: piece.as_mut_ptr().cast(), iov_len: piece.len() };
         let remote = libc::iovec { iov_base: core::ptr::without_provenance_mut::<c_void>(at), iov_len: piece.len() };
-        // SAFETY: writes into the piece; the system checks if the rest can be read.
+        // SAFETY: writes into the piece; the system checks whether the rest can be read.
         let read = unsafe { libc::process_vm_readv(libc::getpid(), &local, 1, &remote, 1, 0) };
         read == piece.len() as isize
     })

@@ -80,7 +80,7 @@ pub(super) fn ask<T: Send + 'static>(limit: Duration, what: impl FnOnce() -> T +
 const LONG: Duration = Duration::from_millis(200);
 
 /// Runs a task that may have to wait for a thread that is stuck in the driver: on this thread if no other is inside, else on the aside
-/// thread. Returns `None` if it takes too long, and then it ends later; or if it cannot be run.
+/// thread. Returns `None` if it takes too long (it still ends later), or if it cannot be run.
 pub(super) fn unless_stuck<T: Send + 'static>(context: Handle, what: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     match KeptOff::begin_if_none_is_inside(context) {
         Some(_kept_off) if gate::inside() <= 1 => Some(api::where_nobody_is_stuck(what)),

@@ -75,7 +75,7 @@ fn enter(stream: Stream) -> Option<Entered> {
 /// A number that no handle has, for each thread's own default stream.
 struct OwnKey(Handle);
 
-/// Handles are addresses, which have this bit in no program.
+/// A bit that no handle has: handles are addresses.
 const IS_PER_THREAD: Handle = 1 << 63;
 static KEYS: AtomicUsize = AtomicUsize::new(IS_PER_THREAD);
 
@@ -108,7 +108,7 @@ pub(super) fn stream_of(stream: Handle) -> Option<Stream> {
     }
 }
 
-/// Tells where the work ends that a stream had before it captures, as far as a question can tell that. The context is current.
+/// Finds the end of the work that a stream had before its capture, as far as a question can tell that. The context is current.
 fn before(entered: &Entered, stream: Stream) -> Option<Before> {
     // SAFETY: a stream that the program is about to use, of this context.
     if unsafe { api::is_capturing(stream) } {
@@ -120,7 +120,7 @@ fn before(entered: &Entered, stream: Stream) -> Option<Before> {
     }
     let mut contexts = contexts::lock();
     let context = contexts.get(entered.context)?;
-    // Only the first capture of a context is behind all that was there.
+    // Only the first capture of a context comes after all earlier work.
     (is_first(context) && context.before_captures.is_some()).then_some(Before::Context)
 }
 
@@ -242,7 +242,7 @@ pub(super) fn refresh(id: ContextId) {
     drop(asking);
 }
 
-/// True if a stream of the program captures. Where the books say so, the driver is asked again.
+/// True if a stream of the program captures. If the books say so, the driver is asked again.
 pub(crate) fn is_any() -> bool {
     if contexts::is_capturing() {
         for id in contexts::all() {

@@ -38,7 +38,7 @@ pub(super) struct Context {
     serial: u64,
     /// Its number in the driver, which is never reused; `None` if the driver has no such numbers.
     pub(super) number: Option<u64>,
-    /// The number of calls under way that may end it; then two flags: one of them reports that it has ended, and that is proven.
+    /// The number of calls under way that may end it. `has_ended`: one of them reports that it has. `is_gone`: that is proven.
     pub(super) leaving: u32,
     pub(super) has_ended: bool,
     pub(super) is_gone: bool,
@@ -243,7 +243,7 @@ impl Contexts {
         Asking(id, about)
     }
 
-    /// Removes a context that has ended, and our own objects in it.
+    /// Removes a context that has ended, with our own objects in it.
     pub(super) fn remove(&mut self, handle: Handle) {
         let Some(gone) = self.all.remove(&handle) else { return };
         for other in self.all.values_mut() {
@@ -341,8 +341,8 @@ pub(super) fn settled() {
     SETTLED.notify_all();
 }
 
-/// Waits until all earlier questions about a context that are in the way are answered. The caller has entered before what later questions
-/// must not touch.
+/// Waits until all earlier questions about a context that are in the way are answered. The caller has entered its change before, so that
+/// later questions respect it.
 pub(super) fn quiesce(id: ContextId, is_in_the_way: impl Fn(About) -> bool) {
     drop(wait_until(|contexts| !contexts.asking.iter().any(|(asked, about)| *asked == id && is_in_the_way(*about))));
 }
@@ -469,7 +469,8 @@ fn make_events_ahead() {
     }
 }
 
-/// Makes sure that a context has an event, for a call that waits in the context for anything that making an event would wait for.
+/// Makes sure that a context has an event, for a call that itself waits for everything in the context that the making of an event could
+/// wait for.
 pub(crate) fn provide_event(id: ContextId) {
     if lock().live(id).is_ok_and(|context| context.events.is_empty()) {
         api::within(id.handle, || make_events(id));
@@ -488,7 +489,7 @@ pub(crate) fn primary(device: CUdevice) -> Option<Handle> {
     lock().primaries.get(&device).map(|primary| primary.context).filter(|context| *context != 0)
 }
 
-/// The number of times that contexts went.
+/// Counts the contexts that have gone.
 pub(super) fn departures() -> usize {
     DEPARTURES.load(Ordering::Acquire)
 }
@@ -544,8 +545,8 @@ pub(super) fn event_or_new(id: ContextId) -> Option<Handle> {
     event(id).or_else(api::new_event)
 }
 
-/// Removes a stream from the books. `has_left` gets true if the stream was capturing, and decides if its work stays in the books. Returns
-/// the stream's context and that decision.
+/// Removes a stream from the books. `has_left` gets true if the stream was capturing, and decides whether its work stays in the books.
+/// Returns the stream's context and that decision.
 pub(super) fn remove_from_books(stream: Handle, has_left: impl FnOnce(bool) -> bool) -> Option<(ContextId, bool)> {
     let mut contexts = lock();
     let (id, context) = contexts.of_stream(stream)?;
@@ -566,7 +567,7 @@ pub(crate) fn is_capturing() -> bool {
     CAPTURING.load(Ordering::Acquire) != 0
 }
 
-/// The program calls functions whose default stream is the thread's own.
+/// Notes that the program calls functions whose default stream is the thread's own.
 pub(crate) fn note_per_thread_streams() {
     PER_THREAD.store(true, Ordering::Relaxed);
 }

@@ -1,5 +1,5 @@
-//! Tells when everything that the program has queued on a GPU has ended. The driver is only asked, and never waited in: work may wait for
-//! something that the program has yet to do, and then the gate has to be opened again.
+//! Tells when everything that the program has queued on a GPU has ended. The driver is only asked, and no thread waits in it: work may
+//! wait for something that the program has yet to do, and then the gate has to be opened again.
 
 use std::time::{Duration, Instant};
 

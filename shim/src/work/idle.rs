@@ -1,4 +1,4 @@
-//! Tells if a stream is idle before its next work is queued: then that work runs at once, with what the host has written so far.
+//! Tells whether a stream is idle before its next work is queued: then that work runs at once, with what the host has written so far.
 //!
 //! A stream whose state is unknown counts as busy.
 
@@ -15,8 +15,8 @@ use crate::driver::api::{self, Stream};
 /// Set when work was queued, after all earlier work had ended, that may not end before the host does something.
 static MAY_WAIT: AtomicBool = AtomicBool::new(false);
 
-/// The time for which a stream that may be about to end is asked again, which costs less than waiting for memory. Its work may be a mark
-/// of ours, behind which a program that had ended its work was paused.
+/// A stream that may be about to end is asked again for this long, which costs less than waiting for memory. Its work may be a mark of
+/// ours, behind which a program that had ended its work was paused.
 const ABOUT_TO_END: Duration = Duration::from_millis(1);
 
 /// Notes that work is about to be queued that may wait for the host, or for other work that does: a kernel, a wait, a function of the

@@ -35,7 +35,7 @@ static CURRENT_STRIDE: AtomicU32 = AtomicU32::new(STRIDE);
 /// A more urgent tenant may come at any time.
 static IS_FOR_URGENT: AtomicBool = AtomicBool::new(false);
 
-/// Sets the amount that is in flight at most while the gate is contended.
+/// Sets the most work that is in flight while the gate is contended.
 pub(crate) fn set(in_flight: InFlight) {
     let stride = match in_flight {
         InFlight::Any => STRIDE,
@@ -51,7 +51,7 @@ pub(crate) fn is_for_somebody_urgent() -> bool {
     IS_FOR_URGENT.load(Ordering::Relaxed)
 }
 
-/// The longest time for which a thread waits for its earlier launches.
+/// The longest wait of a thread for its earlier launches.
 const LONGEST_WAIT: Duration = Duration::from_millis(50);
 /// A thread that waits for longer than this sleeps in between, for a part of the time that it has waited: launches that took so long have
 /// others behind them that take as long. A more urgent tenant may need the processor meanwhile.

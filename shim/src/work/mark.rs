@@ -1,4 +1,4 @@
-//! A place behind queued work: it tells if everything has ended that was queued when the mark was set.
+//! A place behind queued work: it tells whether everything has ended that was queued when the mark was set.
 //!
 //! Most marks are one event: behind a stream's work, or behind all work of a context (`cuCtxRecordEvent`, which orders nothing, and also
 //! covers streams that are not in the books). During a capture in the context there can be no such event, and older drivers have none:
@@ -163,7 +163,7 @@ impl Mark {
         ask(self.context).is_ok_and(|_asking| unsafe { api::wait_event(stream, event) } == CUDA_SUCCESS)
     }
 
-    /// Tells if everything before the mark has ended. Does not wait.
+    /// Tells whether everything before the mark has ended. Does not wait.
     pub(crate) fn look(&mut self) -> Ended {
         let ended = match self.ask() {
             Ok(Ended::Failed(answer)) => match contexts::confirm(self.context) {
@@ -282,7 +282,7 @@ fn not_capturing<T>(id: ContextId, stream: Option<Stream>, what: impl FnOnce() -
     Ok(what())
 }
 
-/// Tells if all unfinished work of destroyed streams with this handle has ended.
+/// Tells whether all unfinished work of destroyed streams with this handle has ended.
 fn left_by(id: ContextId, stream: Handle) -> Ended {
     loop {
         let (event, _asking) = {
@@ -307,7 +307,7 @@ fn left_by(id: ContextId, stream: Handle) -> Ended {
 }
 
 impl Waiting {
-    /// Tells if the stream, or the context, has been seen without work. The context is current.
+    /// Tells whether the stream, or the context, has been seen without work. The context is current.
     fn look(self, id: ContextId) -> Ended {
         if let Self::Stream(stream) = self {
             match left_by(id, stream) {

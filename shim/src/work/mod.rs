@@ -3,7 +3,7 @@
 //! - [`aside`]: the thread for tasks that no call may wait for.
 //! - [`contexts`]: the program's contexts and streams, and how they are asked about while others make and destroy them.
 //! - [`leaving`]: contexts that may be ending, and the proof that one has.
-//! - [`mark`]: a place behind queued work, which tells if everything before it has ended.
+//! - [`mark`]: a place behind queued work, which tells whether everything before it has ended.
 //! - [`capture`]: streams that begin to capture: from then on they cannot be asked.
 //! - [`drain`](mod@drain): tells when everything has ended.
 //! - [`limit`]: keeps little in flight while another tenant waits for the GPU.

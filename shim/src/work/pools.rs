@@ -304,7 +304,7 @@ impl Asked {
     }
 }
 
-/// The last free that a stream has reached, where `last` is its last free.
+/// The last free that a stream has reached; `last` is the last one in it.
 fn passed(asked: &Asked, last: Free) -> Option<Free> {
     // The marks are taken out, because the driver is asked meanwhile.
     let mut behind = marks().remove(&last.stream).unwrap_or_default();
@@ -363,7 +363,7 @@ fn look_at_all() {
     look_at(with(|books| books.pools.unsettled(|_| true)));
 }
 
-/// Allocates pool memory for a stream. It may be valid in the stream's order only: work that is queued later may use it.
+/// Allocates pool memory for a stream. It may be usable in the stream's order only, by work that is queued later.
 pub(crate) fn allocate(
     passage: &Passage,
     requests: &Requests,
@@ -732,7 +732,7 @@ pub(crate) fn has_left(leaving: Leaving, is_gone: bool) {
     give_up(gone, space);
 }
 
-/// Gives the addresses of pools back that are gone.
+/// Gives back the addresses of pools that have gone.
 fn sweep(space: &Space) {
     let returned = space.take_returned();
     let gone = with(|books| {

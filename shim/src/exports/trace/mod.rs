@@ -42,7 +42,7 @@ pub(crate) fn is_on() -> bool {
     tracing().is_some()
 }
 
-/// True if doors lead through the trace already. Async-signal-safe.
+/// True if tracing has begun. Async-signal-safe.
 pub(crate) fn has_begun() -> bool {
     matches!(TRACING.get(), Some(Some(_)))
 }
