@@ -100,7 +100,7 @@ impl Own {
 }
 
 impl Simulated {
-    /// `None` if this is another driver.
+    /// Finds the simulated driver's functions. `None` if this is another driver.
     fn find(gpu: [u8; 16]) -> Option<Self> {
         type Get = unsafe extern "C" fn(*const [u8; 16], *mut c_uint) -> CUresult;
         type Resume = unsafe extern "C" fn(c_uint) -> CUresult;

@@ -145,7 +145,7 @@ impl Gate {
         self.state.load(Ordering::Relaxed)
     }
 
-    /// Sets a state, whatever it was before. For [`CLOSED`] there is [`Self::close`].
+    /// Sets a state, regardless of the one before. For [`CLOSED`] there is [`Self::close`].
     pub(crate) fn set(&self, to: u32) {
         self.state.store(to, Ordering::Release);
     }

@@ -70,7 +70,7 @@ impl Space {
         // Without a coordinator no other process could open it.
         let key = link.requests.export(at, found.bytes).map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
         if self.get(at).is_none_or(|now| now.number != found.number) {
-            // Another thread has freed it, and may have said so before this request.
+            // Another thread has freed it, and may have reported that before this request.
             link.requests.unexport(at);
             return Err(CUDA_ERROR_INVALID_VALUE);
         }

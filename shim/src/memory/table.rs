@@ -97,7 +97,7 @@ pub(crate) struct Pooled {
 pub(crate) struct Allocation {
     pub(crate) facts: Facts,
     home: Home,
-    /// Others may access its memory for ever, whatever becomes of its addresses.
+    /// Others may access its memory for ever, even after its addresses are freed.
     has_escaped: bool,
     /// Other processes may have it open, even after it is freed.
     is_exported: bool,

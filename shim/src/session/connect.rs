@@ -60,7 +60,7 @@ fn look_at_the_log() -> String {
     "see the coordinator's log".to_owned()
 }
 
-/// A device's UUID; none if CUDA does not work in this process.
+/// A device's UUID; `None` if CUDA does not work in this process.
 pub(super) fn uuid(device: CUdevice) -> Option<[u8; 16]> {
     let mut uuid = [0; 16];
     // SAFETY: an out-parameter of the right type.
@@ -148,7 +148,7 @@ fn greet(path: &Path, chosen: Chosen, hello: &Opening, uuid: [u8; 16]) -> Result
             error => cannot(format!("{at}: {error}"), "see `baton doctor`"),
         })?;
         let gone = || cannot(format!("the coordinator at {at} ended the connection"), look_at_the_log());
-        // A coordinator that does not hear us may have told the reason.
+        // If sending fails, the coordinator may have sent its reason before.
         let _ = link::send(socket.as_fd(), &hello.encode(GpuNumber::ANY), &[own.as_fd()], false);
         let asked = Instant::now();
         let mut queued = None;
@@ -207,7 +207,7 @@ pub(super) fn offered(uuid: [u8; 16]) -> Option<u64> {
     let mut waiting = Waiting { since: Instant::now(), is_said: false };
     loop {
         let socket = link::connect(&path, chosen, PATIENCE).ok()?;
-        // A coordinator that does not hear us may have told the reason.
+        // If sending fails, the coordinator may have sent its reason before.
         let _ = link::send(socket.as_fd(), &Opening::Expect.encode(GpuNumber::ANY), &[], false);
         let received = link::receive(socket.as_fd(), false).ok()??;
         match FromCoordinator::decode(&received.message) {

@@ -33,9 +33,10 @@ pub(super) struct Probe {
 }
 
 impl Probe {
-    /// `None` if there is no memory left for it. While the call is made, `ticks` counts up the milliseconds in which it was seen not to
-    /// come back, from 1. On a busy machine the count stands still whenever the waiting thread gets no processor, as the unmapping thread
-    /// may then get none, and before that thread has begun: so the count tells a call that waits from one that has yet to be made.
+    /// Makes the piece and its thread. `None` if there is no memory left for them. While the call is made, `ticks` counts up the
+    /// milliseconds in which it was seen not to come back, from 1. On a busy machine the count stands still whenever the waiting thread
+    /// gets no processor, as the unmapping thread may then get none, and before that thread has begun: so the count tells a call that
+    /// waits from one that has yet to be made.
     pub(super) fn new(device: CUdevice, ticks: &'static AtomicU32) -> Option<Self> {
         let (piece, done) = (Arc::new(Mutex::new(Piece::new(device)?)), Arc::new(Event::new()?));
         let (its_piece, its_end) = (Arc::clone(&piece), Arc::clone(&done));

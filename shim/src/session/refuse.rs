@@ -70,7 +70,7 @@ struct Python {
 }
 
 impl Python {
-    /// None if there is no interpreter, or it is not running.
+    /// Finds the interpreter. `None` if there is none, or it is not running.
     fn find() -> Option<Self> {
         let symbol = |name: &CStr| {
             // SAFETY: looks a name up among all libraries.

@@ -359,7 +359,7 @@ pub(super) fn of_device(device: CUdevice) -> Vec<ContextId> {
     here.map(|(handle, context)| ContextId { handle: *handle, serial: context.serial }).collect()
 }
 
-/// The contexts of the GPU that a context is on; none if that has ended.
+/// The contexts of the GPU that a context is on; empty if that context has ended.
 pub(crate) fn of_same_device(context: Handle) -> Vec<ContextId> {
     device_of(context).map(of_device).unwrap_or_default()
 }
