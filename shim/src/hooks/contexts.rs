@@ -164,7 +164,7 @@ pub(super) unsafe fn retain(original: Retain, out: *mut CUcontext, device: CUdev
     answer
 }
 
-/// Makes a call that may end a context. Its memory goes with it.
+/// Makes `call`, which may end a context and its memory with it.
 ///
 /// For a context of the shared GPU this holds a passage: while the driver waits for the context's work, that work must not count as ended.
 /// And all memory has to be here, because the coordinator takes back only memory that is. Behind a broken gate there is no coordinator to
