@@ -1,4 +1,4 @@
-//! The coverage table, `docs/coverage.md`: what happens to every entry point of the driver.
+//! The coverage table, `docs/coverage.md`: the handling of every entry point of the driver.
 //!
 //! Every name is hooked, or forwarded with a reason from [`RULES`]. A name without either fails the
 //! test below, so a new driver's new names cannot slip past unnoticed.
@@ -9,19 +9,19 @@ use std::fmt::Write as _;
 use crate::driver::symbols::{SYMBOLS, Symbol};
 use crate::hooks;
 
-/// What forwarding a call means for sharing the GPU.
+/// The consequence of forwarding a call for sharing the GPU.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Class {
     /// It works; the memory behind it stays on the GPU, outside the arena.
     Unmanaged,
     /// It works, and takes room on the GPU outside the arena.
     Outside,
-    /// It neither gives out nor takes back device memory, and reads or writes none that a hook does not know of.
+    /// It neither allocates nor frees device memory, and reads or writes none that a hook does not know of.
     Harmless,
 }
 use Class::{Harmless, Outside, Unmanaged};
 
-/// Why names are forwarded, by the longest prefix of the name that a program asks for.
+/// The reasons for forwarding names, by the longest prefix of the name that a program asks for.
 const RULES: &[(&str, Class, &str)] = &[
     ("cuDriverGetVersion", Harmless, "a question about the driver"),
     ("cuGetError", Harmless, "texts of errors"),
@@ -114,7 +114,7 @@ fn rule(symbol: &Symbol) -> Option<(Class, &'static str)> {
         .map(|(_, class, why)| (*class, *why))
 }
 
-/// Whether the rule for a symbol says that to forward it does no harm.
+/// True if the rule for a symbol makes forwarding it harmless.
 pub(crate) fn is_harmless(symbol: &str) -> bool {
     let symbol = SYMBOLS.iter().find(|known| known.name() == symbol);
     symbol.and_then(rule).is_some_and(|(class, _)| class == Harmless)
@@ -207,7 +207,7 @@ fn document(
     Ok(text)
 }
 
-/// What the driver exports and we do not.
+/// The names that the driver exports and Baton does not.
 fn kept_out() -> Vec<String> {
     let beyond: Vec<(String, String, Vec<String>)> =
         serde_json::from_str(baton_contract::SYMBOLS_BEYOND).expect("the symbol list is JSON rows");

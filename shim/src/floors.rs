@@ -1,7 +1,7 @@
 //! The shim's floors: each folder uses only those above it in this list, and no files use each other in a circle.
 //!
-//! A newcomer can then read from the top, and nothing waits for what waits for it. What a lower floor has to tell a higher
-//! one goes through functions that the higher one hands down ([`crate::gate::Keeper`]).
+//! A newcomer can then read from the top, and no module waits for one that waits for it. A lower floor tells a higher one by functions
+//! that the higher one hands down ([`crate::gate::Keeper`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -38,7 +38,7 @@ fn paths(tokens: TokenStream, prefix: &[String], found: &mut Vec<Vec<String>>) {
     let tokens: Vec<TokenTree> = tokens.into_iter().collect();
     let mut at = 0;
     while at < tokens.len() {
-        // A module of tests stands aside.
+        // A module of tests is ignored.
         if let (TokenTree::Ident(word), Some(TokenTree::Ident(name))) = (&tokens[at], tokens.get(at + 1))
             && word == "mod"
             && name == "tests"
@@ -60,7 +60,7 @@ fn paths(tokens: TokenStream, prefix: &[String], found: &mut Vec<Vec<String>>) {
         match tokens.get(at) {
             Some(TokenTree::Group(group)) => {
                 paths(group.stream(), &[], found);
-                // `use a::{b, c}`: what is inside goes on where the path has stopped.
+                // `use a::{b, c}`: the group goes on where the path has stopped.
                 if !path.is_empty() {
                     paths(group.stream(), &whole, found);
                 }
@@ -69,14 +69,14 @@ fn paths(tokens: TokenStream, prefix: &[String], found: &mut Vec<Vec<String>>) {
             _ if path.is_empty() => at += 1,
             _ => {}
         }
-        // Alone it says who may see something.
+        // Alone the word is a visibility.
         if path.len() > 1 || !prefix.is_empty() && !path.is_empty() {
             found.push(whole);
         }
     }
 }
 
-/// Which files a file uses.
+/// The files that a file uses.
 fn uses(module: &[String], file: &Path, all: &BTreeMap<Vec<String>, PathBuf>) -> BTreeSet<Vec<String>> {
     let text = std::fs::read_to_string(file).expect("a source file");
     let mut found = Vec::new();
@@ -140,7 +140,7 @@ fn each_floor_uses_only_those_below_it() {
 #[test]
 fn no_files_use_each_other_in_a_circle() {
     let mut left = graph();
-    // Whoever uses nothing that is left stands in no circle, nor whoever is used by nobody that is left.
+    // A file that uses no remaining file stands in no circle, nor does one that no remaining file uses.
     loop {
         let before = left.len();
         let names: BTreeSet<_> = left.keys().cloned().collect();
@@ -187,7 +187,7 @@ fn whatever_may_be_a_cancellation_point_is_met_with_cancellation_off() {
         "libc::poll(",
         "libc::ppoll(",
     ];
-    // Run in threads of ours, or in a child that has just been forked; what joins has it off from `session::joining` on.
+    // Run in threads of ours, or in a child that has just been forked; joining has it off from `session::joining` on.
     let others: [&[&str]; 7] = [
         &["session", "control"],
         &["session", "probe"],

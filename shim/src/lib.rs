@@ -1,7 +1,7 @@
 //! `libbaton.so`: stands between a CUDA program and the driver.
 //!
-//! Preloaded, this library is what the loader hands out as `libcuda.so.1`. Every call of the program
-//! comes in through an **export** (one of the driver's names) and leaves towards the real driver:
+//! When preloaded, this library is the one that the loader hands out as `libcuda.so.1`. Every call of the program comes in through an
+//! **export** (one of the driver's names) and leaves towards the real driver:
 //!
 //! ```text
 //! program ── cuLaunchKernel ──> export ─ slot ──> the driver's own           (most names)
@@ -21,11 +21,11 @@
 //!
 //! The folders are floors: each uses only those above it here, and no files use each other in a circle (`floors.rs`).
 //!
-//! - `sys`: what we need of the system. `driver`: the real one, and our own calls of it. `link`: the coordinator's client.
-//! - `gate`: holds calls back. `memory`: the program's allocations. `work`: knows what is queued.
-//! - `channels`: what of this process can be taken off the GPU; sees the driver's `ioctl`s go by.
+//! - `sys`: our needs of the system. `driver`: the real one, and our own calls of it. `link`: the coordinator's client.
+//! - `gate`: holds calls back. `memory`: the program's allocations. `work`: knows the queued work.
+//! - `channels`: the work of this process that can be taken off the GPU; sees the driver's `ioctl`s go by.
 //! - `arrival`: running while memory is still on its way. `session`: joining, and following the coordinator's commands.
-//! - `hooks`: what happens to each call. `exports`: the names that programs call.
+//! - `hooks`: the handling of each call. `exports`: the names that programs call.
 //!
 //! Nothing happens before the first call: slots start at stubs that find the driver (`driver`) and
 //! the hook, and fill themselves in (`exports::doors`). A program that never calls CUDA gets no thread, no

@@ -1,5 +1,5 @@
-//! The hook table beside the signatures of `cuda.h`: each argument that is memory says what the call does with it, and the
-//! row does what that takes.
+//! The hook table beside the signatures of `cuda.h`: each argument that is memory declares the call's effect on it, and the row does what
+//! that effect takes.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use crate::coverage;
 use crate::driver::symbols::SYMBOLS;
 use crate::hooks;
 
-/// Types that are memory or name some, without `const` and stars, and why.
+/// Types that are memory or name some, without `const` and stars, and the reason.
 const MEMORY: &[(&str, &[&str])] = &[
     ("addresses of the device", &["CUdeviceptr", "CUdeviceptr_v1"]),
     ("addresses of either side, and whatever else a program means by it", &["void"]),
@@ -49,7 +49,7 @@ const MEMORY: &[(&str, &[&str])] = &[
     ("no memory, but where work on it is put", &["CUstream", "CUlaunchConfig", "CUDA_GRAPH_INSTANTIATE_PARAMS"]),
 ];
 
-/// Types that are none, and why.
+/// Types that are no memory, and the reason.
 const NO_MEMORY: &[(&str, &[&str])] = &[
     ("numbers and text", NUMBERS),
     ("one of a few values", ENUMERATIONS),
@@ -208,7 +208,7 @@ const ENUMERATIONS: &[&str] = &[
     "CUtensorMapSwizzle",
 ];
 
-/// Descriptions of which the driver looks at the addresses already when it is told to keep them.
+/// Descriptions whose addresses the driver checks as soon as it is told to keep them.
 const LOOKED_AT: &[&str] =
     &["CUDA_MEMCPY3D", "CUDA_MEMSET_NODE_PARAMS", "CUDA_BATCH_MEM_OP_NODE_PARAMS", "CUgraphNodeParams"];
 
@@ -228,7 +228,7 @@ const EFFECTS: [&str; 13] = [
     "Writes",
 ];
 
-/// What a row says of an argument.
+/// A row's declaration of an argument.
 #[derive(Clone, Copy)]
 struct Argument {
     effect: Option<&'static str>,
@@ -248,7 +248,7 @@ impl Argument {
 
 /// An entry point as the hook table has it.
 struct Row {
-    /// The first word of its body: the module of its hook, or how the table says that it is none.
+    /// The first word of its body: the module of its hook, or the table's word for a row without one.
     body: Option<&'static str>,
     arguments: Vec<Argument>,
 }
@@ -266,7 +266,7 @@ fn rows() -> BTreeMap<&'static str, Row> {
     rows
 }
 
-/// What the header says: a symbol and the types of its parameters, each with its name if it is a void pointer.
+/// The header's rows: a symbol and the types of its parameters, each with its name if it is a void pointer.
 fn header() -> Vec<(String, Vec<String>)> {
     let rows: Vec<Vec<String>> =
         serde_json::from_str(baton_contract::SIGNATURES).expect("the signatures are JSON rows");
@@ -285,7 +285,7 @@ fn without_name(parameter: &str) -> &str {
     }
 }
 
-/// A type without what it is pointed to by.
+/// A type without its pointers.
 fn base(parameter: &str) -> &str {
     without_name(parameter).trim_start_matches("const ").trim_end_matches('*')
 }
@@ -362,13 +362,13 @@ fn what_a_row_does_suits_what_its_arguments_declare() {
             let suits = match effect {
                 // Memory has to be there before work that uses it is queued.
                 "Reads" | "Writes" | "Uses" | "Queues" => row.body.is_some(),
-                // Somebody has to keep the books, or a document has to say that nobody does.
+                // The books have to be kept, or a document has to state that they are not.
                 "Allocates" | "Frees" => row.body.is_some() || !coverage::is_harmless(&symbol),
                 "Imports" => {
                     matches!(row.body, Some("descriptors" | "foreign" | "ipc" | "unmanaged"))
                         || row.body.is_none() && !coverage::is_harmless(&symbol)
                 }
-                // The driver must not hear of it if it is ours.
+                // The driver must not see it if it is ours.
                 "Escapes" => is_guarded,
                 "Changes" => is_guarded || !is_address,
                 "Keeps" => row.body.is_some() || !LOOKED_AT.contains(&kind),
@@ -381,7 +381,7 @@ fn what_a_row_does_suits_what_its_arguments_declare() {
     }
 }
 
-/// How an argument is passed.
+/// The way in which an argument is passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shape {
     Pointer,
@@ -422,7 +422,7 @@ fn shape_in_c(kind: &str) -> Shape {
     }
 }
 
-/// Whether a type in Rust is passed as the header's; also what it points to, if Rust says more than that it is something.
+/// True if a type in Rust is passed as the header's; and so is its target, if Rust names a type for that.
 fn agrees(rust: &str, c: &str) -> bool {
     let pointee = rust.strip_prefix("*mut ").or(rust.strip_prefix("*const "));
     match (pointee, c.strip_suffix('*')) {

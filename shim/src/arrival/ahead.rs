@@ -1,26 +1,25 @@
-//! Launching ahead of memory: a kernel whose memory comes as one piece waits for it on the GPU, and its program goes on.
+//! Launching ahead of memory: a kernel whose memory arrives as one piece waits for it on the GPU, and its program goes on.
 //!
-//! What a program has mapped side by side is one block. If that is most of its memory, its first launch lacks nearly everything, and
-//! to wait for that here would be to begin with all other launches when the last byte has come. So a wait for a word of host memory
-//! is put into the launch's own stream, and the launch goes behind it. The control loop writes the word when **all** memory has come.
-//! An evicted model of 7 B in one segment of 13 GB makes launches for 40 ms: with them behind its memory it answers after 1.20 times what
-//! its bytes take on an H200 (measured), ahead of it after 1.08. A program that waits for its first kernel gains nothing.
+//! Memory that a program has mapped side by side is one block. If that is most of its memory, its first launch lacks nearly everything,
+//! and waiting for it here would delay all other launches until the last byte has come. So a wait for a word of host memory is put into
+//! the launch's own stream, and the launch goes behind it. The control loop writes the word when **all** memory has come. An evicted model
+//! of 7 B in one segment of 13 GB makes launches for 40 ms: with them behind its memory it answers after 1.20 times the copy time of its
+//! bytes on an H200 (measured), ahead of it after 1.08. A program that waits for its first kernel gains nothing.
 //!
-//! - **Only kernels** are launched ahead. Of copies and fills the driver checks the addresses, and a graph may hold whatever calls do.
-//! - **Only what can be preempted** is: otherwise a switch drains, and would wait for memory that has yet to come. And not while somebody
-//!   more urgent may come at any time, when little is to be in flight. Whoever waits for a turn of its own waits for the end of the
-//!   arrival in any case, which is when this turn begins to count; so launches that went ahead are not counted.
-//! - **Also what cannot be read**, or must not run before all is here (`BATON_GATE=whole`): it lacks all that is missing, and that is
-//!   what its stream waits for.
-//! - **The word** says which arrival was the last to come to its end. An arrival that is broken off leaves it as it is. Work that was
+//! - **Only kernels** are launched ahead. For copies and fills the driver checks the addresses, and a graph may hold any kind of call.
+//! - **Only preemptible tenants** launch ahead: otherwise a switch drains, and would wait for memory that has yet to come. And none does
+//!   while a more urgent tenant may come at any time, when little is to be in flight. Tenants that wait for a turn of their own wait for
+//!   the end of the arrival in any case, which is when this turn begins to count; so launches that went ahead are not counted.
+//! - **Opaque launches too** go ahead, and launches that must not run before all is here (`BATON_GATE=whole`): they lack all missing
+//!   memory, and their stream waits for that.
+//! - **The word** holds the number of the last arrival that was completed. An arrival that is broken off leaves it as it is. Work that was
 //!   paused goes on only when all memory is back, and the grant that follows writes it.
-//! - Mappings can be changed whatever waits meanwhile: measured beside a full queue, freeing, loading code, and waiting for the context
-//!   (`bench/results/driver_facts.json`). So whoever waits in the driver for such work waits no longer than the memory takes.
-//! - But a thread that waits there may keep others from setting events. So as long as something waits, the program is not asked whether
-//!   it is idle, which it is not.
+//! - Mappings can be changed while such work waits: measured beside a full queue, freeing, loading code, and waiting for the context
+//!   (`bench/results/driver_facts.json`). So a thread that waits in the driver for such work waits no longer than the memory takes.
+//! - But such a thread may keep others from recording events. So while any work waits, the check for idleness is skipped: the program is
+//!   not idle.
 //!
-//! If the coordinator dies before all memory has come, the word is never written: what waits for it waits for ever, as interrupted work
-//! does.
+//! If the coordinator dies before all memory has come, the word is never written: such work waits for ever, as interrupted work does.
 
 use core::ffi::c_void;
 use core::ptr;
@@ -38,14 +37,14 @@ use crate::work::capture;
 use crate::work::contexts::{self, ContextId};
 use crate::work::limit;
 
-/// Where a context reaches the word.
+/// The word's address in a context.
 #[derive(Clone, Copy, Debug)]
 struct Word {
     context: ContextId,
     at: CUdeviceptr,
 }
 
-/// The streams in which work waits for an arrival. Of the context that reaches the word, so a stream has one key.
+/// The streams in which work waits for an arrival. They belong to the context of the word, so a stream has one key.
 #[derive(Debug, Default)]
 struct Waiting {
     arrival: u32,
@@ -63,27 +62,27 @@ static AHEAD: Mutex<Ahead> =
     Mutex::new(Ahead { word: None, waiting: Waiting { arrival: 0, streams: BTreeSet::new() } });
 /// The word itself, on a page of its own; null until it is made. The page stays: contexts come and go.
 static PAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
-/// The last arrival that has begun, that work was launched ahead of, and that has come to its end. They count on for ever, and past
-/// the highest number.
+/// The last arrival that has begun, the last that work was launched ahead of, and the last that was completed. The numbers go on for ever,
+/// and wrap around.
 static BEGUN: AtomicU32 = AtomicU32::new(0);
 static LAUNCHED: AtomicU32 = AtomicU32::new(0);
 static HERE: AtomicU32 = AtomicU32::new(0);
 /// The driver has refused such a wait.
 static IS_REFUSED: AtomicBool = AtomicBool::new(false);
 
-/// The legacy stream in a list of streams. No handle is like that.
+/// The legacy stream in a list of streams. No handle has this value.
 const LEGACY: Handle = 0;
 
 fn lock() -> MutexGuard<'static, Ahead> {
     AHEAD.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether one arrival has begun after another one.
+/// True if one arrival has begun after another one.
 fn is_after(one: u32, other: u32) -> bool {
     one.wrapping_sub(other).cast_signed() > 0
 }
 
-/// Whether what a call lacks is most of what is missing: then there is little that it could begin with before all is here.
+/// True if a call lacks most of the missing memory: then there is little that it could begin with before all is here.
 fn is_most(lacking: u64, missing: u64) -> bool {
     lacking >= missing.saturating_sub(lacking)
 }
@@ -93,7 +92,7 @@ impl Waiting {
         self.arrival == arrival && self.streams.contains(&stream)
     }
 
-    /// Work of the stream waits for this arrival from here on. For an earlier one that is over nobody needs to know.
+    /// Adds a stream whose work waits for this arrival. An earlier arrival is over, and needs no entry.
     fn add(&mut self, arrival: u32, stream: Handle) {
         if self.arrival != arrival {
             if !is_after(arrival, self.arrival) {
@@ -105,7 +104,8 @@ impl Waiting {
     }
 }
 
-/// Makes the word, if there is none: nothing is queued, and nobody is inside the gate. Otherwise the driver might have this thread wait.
+/// Makes the word, if there is none: nothing is queued, and no thread is inside the gate. Otherwise the driver might make this thread
+/// wait.
 pub(crate) fn prepare(device: CUdevice) {
     let word = lock().word;
     if word.is_some_and(|word| is_current(word.context)) || IS_REFUSED.load(Ordering::Relaxed) {
@@ -128,7 +128,7 @@ fn page() -> Option<*mut c_void> {
         return Some(made.cast());
     }
     let access = libc::PROT_READ | libc::PROT_WRITE;
-    // Shared: what the GPU reads must not be copied to another place when the program forks.
+    // Shared: memory that the GPU reads must not be copied to another place when the program forks.
     // SAFETY: a new mapping wherever the system likes.
     let page =
         unsafe { libc::mmap(ptr::null_mut(), PAGE_BYTES, access, libc::MAP_SHARED | libc::MAP_ANONYMOUS, -1, 0) };
@@ -141,18 +141,18 @@ fn page() -> Option<*mut c_void> {
     Some(page)
 }
 
-/// Whether a context is still the one that it was.
+/// True if this context still exists.
 fn is_current(context: ContextId) -> bool {
     contexts::id_of(context.handle()) == Some(context)
 }
 
-/// Memory begins to arrive. Says by which number work may wait for it; none where work must not.
+/// Begins an arrival. Returns the number by which work may wait for it; `None` if work must not.
 pub(crate) fn begin(preemptible: bool) -> Option<u32> {
     let arrival = BEGUN.fetch_add(1, Ordering::AcqRel).wrapping_add(1);
     preemptible.then_some(arrival)
 }
 
-/// All memory is here, of every arrival so far: what waits for it goes on. Not to be called when a gate is merely closed.
+/// Ends every arrival so far: all memory is here, and work that waits for it goes on. Never called when a gate is merely closed.
 pub(crate) fn all_is_here() {
     let arrival = BEGUN.load(Ordering::Acquire);
     // SAFETY: null, or a page that stays.
@@ -162,29 +162,31 @@ pub(crate) fn all_is_here() {
     let was_waited_for = is_waited_for_on_gpu();
     HERE.store(arrival, Ordering::Release);
     if was_waited_for {
-        // The first of it begins now.
+        // The first of that work begins now.
         blocks::note_first_call();
     }
 }
 
-/// Whether work may be waiting for memory.
+/// True if work may be waiting for memory.
 pub(crate) fn is_waited_for_on_gpu() -> bool {
     is_after(LAUNCHED.load(Ordering::Acquire), HERE.load(Ordering::Acquire))
 }
 
-/// A stream is about to be destroyed: its handle may come to mean another one.
+/// Called before a stream is destroyed: its handle may be reused.
 pub(crate) fn stream_goes(stream: Handle) {
     lock().waiting.streams.remove(&stream);
 }
 
-/// A context has gone, and its streams with it.
+/// Called when a context has gone, and its streams with it.
 pub(crate) fn context_gone() {
     lock().waiting.streams.clear();
 }
 
-/// A call waits until what it needs is here; or its stream does, and the call comes next. `Err` is what it has to answer.
+/// Waits until the call's memory is here; or makes the stream wait for it, and then the call has to follow at once. An error is the call's
+/// answer.
 ///
-/// Of what the driver does not look at, the stream waits for all; else only for what an opaque call has not shown.
+/// If the driver checks none of the call's memory, the stream waits for all of it; else only for the memory that an opaque call has not
+/// shown.
 #[cold]
 pub(super) fn wait(passage: &Passage, mut needs: Needs, stream: Stream) -> Result<(), CUresult> {
     let Some(lack) = blocks::lack(&needs) else {
@@ -209,7 +211,7 @@ pub(super) fn wait(passage: &Passage, mut needs: Needs, stream: Stream) -> Resul
     }
 }
 
-/// Has the stream wait for memory, if a launch in it may go ahead of that.
+/// Makes the stream wait for memory, if a launch in it may go ahead of that.
 fn goes_ahead(lack: &Lack, stream: Stream) -> bool {
     let Some(arrival) = lack.arrival else { return false };
     if IS_REFUSED.load(Ordering::Relaxed) || limit::is_for_somebody_urgent() {
@@ -223,7 +225,7 @@ fn goes_ahead(lack: &Lack, stream: Stream) -> bool {
     let Some(word) = word.filter(|word| contexts::id_of(api::current_context()) == Some(word.context)) else {
         return false;
     };
-    // A launch that is captured runs at another time, and comes behind nothing that is in the stream.
+    // A captured launch runs at another time, and is not ordered behind the stream's work.
     // SAFETY: the stream of the program's call.
     if unsafe { api::is_capturing(stream) } {
         return false;
@@ -235,10 +237,10 @@ fn goes_ahead(lack: &Lack, stream: Stream) -> bool {
     if !is_most(lack.bytes, lack.missing) || !unsafe { api::is_of_current_context(stream) } {
         return false;
     }
-    // Before there is such work, so that nobody takes the program for idle that has it.
+    // Noted before there is such work, so that a program that has some is never taken for idle.
     note_launched(arrival);
-    // SAFETY: a stream of the current context, of which it was seen that it does not capture; and a word that this context reaches
-    // until it goes, with all its work.
+    // SAFETY: a stream of the current context, which does not capture, as was checked; and a word that this context can access until it
+    // ends, with all its work.
     if unsafe { api::wait_before_launch(stream, word.at, arrival) } != CUDA_SUCCESS {
         IS_REFUSED.store(true, Ordering::Relaxed);
         return false;
@@ -247,7 +249,7 @@ fn goes_ahead(lack: &Lack, stream: Stream) -> bool {
     true
 }
 
-/// Work is launched ahead of this arrival; by a slow thread perhaps of one that is over.
+/// Notes that work is launched ahead of this arrival; for a slow thread it may be over.
 fn note_launched(arrival: u32) {
     let newer = |last| is_after(arrival, last).then_some(arrival);
     let _ = LAUNCHED.fetch_update(Ordering::AcqRel, Ordering::Acquire, newer);

@@ -20,25 +20,25 @@ use crate::memory::space;
 use crate::sys::futex::{self, Scope};
 use crate::sys::user;
 
-/// How long a call looks again and again before it sleeps: mapping an extent takes about so long.
+/// The time for which a call polls before it sleeps: mapping an extent takes about as long.
 const SPIN: Duration = Duration::from_micros(40);
 
-/// Memory that is waited for as a whole.
+/// Memory that calls wait for as a whole.
 #[derive(Debug)]
 struct Block {
     start: CUdeviceptr,
     end: CUdeviceptr,
-    /// What backs it, a part of [`Arrival::behind`]. Other blocks may have parts of them.
+    /// The extents behind it, a part of [`Arrival::behind`]. Other blocks may share them.
     extents: Range<u32>,
-    /// What of that points somewhere, a part of [`Arrival::pointing`].
+    /// Those of its extents whose contents point somewhere, a part of [`Arrival::pointing`].
     pointing: Range<u32>,
-    /// How many of its extents are not mapped yet.
+    /// The number of its extents that are not mapped yet.
     missing: AtomicU32,
-    /// Whether a call has needed it.
+    /// A call has needed it.
     used: AtomicBool,
 }
 
-/// Memory that comes as a whole.
+/// Memory that arrives as a whole.
 #[derive(Debug)]
 struct Extent {
     id: ExtentId,
@@ -46,52 +46,52 @@ struct Extent {
     is_mapped: AtomicBool,
     /// The blocks that it backs, wholly or in part: a part of [`Arrival::before`].
     blocks: Range<u32>,
-    /// Blocks that its contents point to. From which of its blocks is not known.
+    /// Blocks that its contents point to. The pointers may lie in any of its blocks.
     targets: Vec<u32>,
-    /// They also point to host memory, where everything may be.
+    /// Its contents also point to host memory, where any pointer may lie.
     to_host: bool,
 }
 
-/// What is on its way. Made anew for every grant.
+/// The memory that is on its way. Made anew for every grant.
 #[derive(Debug)]
 struct Arrival {
     /// In order of address.
     blocks: Vec<Block>,
     extents: Vec<Extent>,
-    /// The extents behind each block, one block after the other; and the other way round.
+    /// The extents behind each block, one block after the other; and the blocks of each extent.
     behind: Vec<u32>,
     before: Vec<u32>,
-    /// Of the extents behind each block those whose contents point somewhere.
+    /// Of the extents behind each block, those whose contents point somewhere.
     pointing: Vec<u32>,
     of_id: HashMap<ExtentId, u32>,
-    /// Needed by every call.
+    /// Blocks that every call needs.
     roots: Vec<u32>,
-    /// Whether something is reachable that cannot be read: then every call needs everything.
+    /// Kernels can access memory that cannot be read for pointers: then every call needs everything.
     unreadable: bool,
-    /// How many extents are not mapped yet, and how large they are together.
+    /// The number of extents that are not mapped yet, and their size in all.
     left: AtomicUsize,
     left_bytes: AtomicU64,
-    /// What work may wait for; none if that must not be.
+    /// The number by which work may wait for the arrival; `None` if it must not.
     number: Option<u32>,
     began: Instant,
-    /// What was used first, in that order, and when.
+    /// The blocks in the order of their first use, and the time of each.
     order: Mutex<Vec<(u32, u32)>>,
 }
 
-/// Nothing is read under this lock but the books, and nobody waits while holding it.
+/// Only the books are read under this lock, and no thread waits while holding it.
 static ARRIVAL: RwLock<Option<Arrival>> = RwLock::new(None);
-/// What sleepers wait on: changes with every batch that is mapped.
+/// The word that sleepers wait on: it changes with every batch that is mapped.
 static MAPPED: AtomicU32 = AtomicU32::new(0);
-/// How many calls wait just now.
+/// The number of calls that wait at the moment.
 static WAITING: AtomicU32 = AtomicU32::new(0);
-/// Calls that waited since the gate was opened, and for how long in all.
+/// The number of calls that waited since the gate was opened, and their total time.
 static WAITS: AtomicU64 = AtomicU64::new(0);
 static WAITED: AtomicU64 = AtomicU64::new(0);
-/// Calls that had not shown all that they would reach, and so lacked memory.
+/// The number of opaque calls, which had not shown all their memory, and so lacked some.
 static OPAQUE: AtomicU64 = AtomicU64::new(0);
-/// For which reasons the user was told about one, a bit for each.
+/// The reasons that the user was told about, a bit for each.
 static NOTED: AtomicU32 = AtomicU32::new(0);
-/// When the first extent was mapped, and the first call went to the driver.
+/// The times when the first extent was mapped, and when the first call went to the driver.
 static FIRST_EXTENT: AtomicU64 = AtomicU64::new(u64::MAX);
 static FIRST_CALL: AtomicU64 = AtomicU64::new(u64::MAX);
 
@@ -99,8 +99,8 @@ fn read() -> RwLockReadGuard<'static, Option<Arrival>> {
     ARRIVAL.read().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Memory begins to arrive: before the gate is opened. `edges` are pointers from an extent's contents to an address, and `number` is
-/// what work may wait for.
+/// Begins an arrival, before the gate is opened. `edges` are pointers from an extent's contents to an address, and `number` is the one by
+/// which work may wait.
 pub(super) fn begin(layout: Layout, edges: &[(ExtentId, CUdeviceptr)], roots: roots::Found, number: Option<u32>) {
     for counter in [&WAITS, &WAITED, &OPAQUE] {
         counter.store(0, Ordering::Relaxed);
@@ -112,7 +112,7 @@ pub(super) fn begin(layout: Layout, edges: &[(ExtentId, CUdeviceptr)], roots: ro
     *ARRIVAL.write().unwrap_or_else(PoisonError::into_inner) = Some(arrival);
 }
 
-/// Extents were mapped.
+/// Records that extents were mapped.
 pub(crate) fn mapped(extents: &[ExtentId]) {
     if let Some(arrival) = read().as_ref() {
         let _ = FIRST_EXTENT.compare_exchange(u64::MAX, arrival.micros(), Ordering::Relaxed, Ordering::Relaxed);
@@ -121,18 +121,18 @@ pub(crate) fn mapped(extents: &[ExtentId]) {
     wake();
 }
 
-/// Wakes everybody who waits for memory: some has come, or the gate has changed.
+/// Wakes all threads that wait for memory: some has come, or the gate has changed.
 pub(crate) fn wake() {
     MAPPED.fetch_add(1, Ordering::AcqRel);
     futex::wake_all(&MAPPED, Scope::Process);
 }
 
-/// Whether nothing is on its way any more.
+/// True if no memory is on its way any more.
 pub(crate) fn is_complete() -> bool {
     read().as_ref().is_none_or(|arrival| arrival.left.load(Ordering::Acquire) == 0)
 }
 
-/// What the program has used so far, and how it fared.
+/// The extents that the program has used so far, and the figures of the arrival.
 pub(crate) fn story() -> Option<(Vec<(ExtentId, u32)>, ArrivalStory)> {
     let arrival = read();
     let arrival = arrival.as_ref()?;
@@ -147,18 +147,18 @@ pub(crate) fn story() -> Option<(Vec<(ExtentId, u32)>, ArrivalStory)> {
     Some((arrival.used(), story))
 }
 
-/// All memory is here, or nobody is inside the gate: nothing has to be waited for. A gate that was closed over calls which wait
-/// keeps them waiting, until it is opened for what has come by then.
+/// Ends the arrival: all memory is here, or no thread is inside the gate, so that no call has to wait. A gate that was closed over waiting
+/// calls keeps them waiting, until it is opened again after more memory has come.
 pub(crate) fn end() {
     *ARRIVAL.write().unwrap_or_else(PoisonError::into_inner) = None;
 }
 
-/// Whether calls wait for memory: then the program is not idle, though nobody is inside the gate.
+/// True if calls wait for memory: then the program is not idle, though no thread is inside the gate.
 pub(crate) fn is_waited_for() -> bool {
     WAITING.load(Ordering::Relaxed) != 0
 }
 
-/// A call waits until what it needs is here. `Err` is what the call has to answer.
+/// Waits until the call's memory is here. An error is the call's answer.
 #[cold]
 pub(crate) fn wait(passage: &Passage, needs: Needs) -> Result<(), CUresult> {
     if matches!(needs, Needs::Nothing) {
@@ -178,7 +178,7 @@ pub(crate) fn wait(passage: &Passage, needs: Needs) -> Result<(), CUresult> {
     Ok(())
 }
 
-/// A call lacks memory for which it waits, or its stream does.
+/// Counts a call that lacks memory, for which it or its stream waits.
 pub(super) fn count(needs: &Needs) {
     if let Needs::These(Named { opaque: Some(opaque), .. }) = needs {
         OPAQUE.fetch_add(1, Ordering::Relaxed);
@@ -189,7 +189,7 @@ pub(super) fn count(needs: &Needs) {
     }
 }
 
-/// A call goes to the driver, and what it queues can begin.
+/// Notes that a call goes to the driver, and that its work can begin.
 pub(super) fn note_first_call() {
     if FIRST_CALL.load(Ordering::Relaxed) == u64::MAX
         && let Some(arrival) = read().as_ref()
@@ -198,7 +198,7 @@ pub(super) fn note_first_call() {
     }
 }
 
-/// The same until something else is here, of which no block tells.
+/// Waits until memory that is in no block is here.
 pub(super) fn wait_until(passage: &Passage, is_here: impl Fn() -> bool) -> Result<(), CUresult> {
     WAITING.fetch_add(1, Ordering::Relaxed);
     let waited = wait_while(passage, || !is_here(), Instant::now());
@@ -209,7 +209,7 @@ pub(super) fn wait_until(passage: &Passage, is_here: impl Fn() -> bool) -> Resul
 fn wait_while(passage: &Passage, lacks: impl Fn() -> bool, start: Instant) -> Result<(), CUresult> {
     loop {
         let mapped = MAPPED.load(Ordering::Acquire);
-        // Whoever breaks the gate does so before it wakes us for the last time.
+        // The gate is broken before this thread is woken for the last time.
         gate::check()?;
         if !lacks() {
             return Ok(());
@@ -218,28 +218,28 @@ fn wait_while(passage: &Passage, lacks: impl Fn() -> bool, start: Instant) -> Re
             std::thread::yield_now();
             continue;
         }
-        // Not inside the gate: the coordinator may want it closed before all has come.
+        // The thread leaves the gate: the coordinator may want it closed before all memory has come.
         passage.outside(|| futex::wait(&MAPPED, mapped, None, Scope::Process))?;
     }
 }
 
-/// Whether something is still missing; remembers what was asked for. What the gate says does not count: it may be about
+/// True if memory of the call is still missing; remembers the memory that was asked for. The gate's state does not count: it may be about
 /// to close, and waits for this call to step out.
 pub(super) fn is_lacking(needs: &Needs) -> bool {
     read().as_ref().is_some_and(|arrival| arrival.lacks(needs))
 }
 
-/// What a call has to wait for.
+/// The memory that a call has to wait for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Lack {
-    /// How large it is, and all that is missing.
+    /// Its size, and the size of all missing memory.
     pub(super) bytes: u64,
     pub(super) missing: u64,
-    /// The number by which work may wait for all of it; none if it must not.
+    /// The number by which work may wait for all of it; `None` if it must not.
     pub(super) arrival: Option<u32>,
 }
 
-/// As [`is_lacking`], and what it is.
+/// Like [`is_lacking`], but returns the missing memory.
 pub(super) fn lack(needs: &Needs) -> Option<Lack> {
     read().as_ref().and_then(|arrival| arrival.lack(needs))
 }
@@ -249,18 +249,18 @@ fn find(blocks: &[Block], address: CUdeviceptr) -> Option<u32> {
     (address < blocks[at].end).then_some(at as u32)
 }
 
-/// How far before its memory an address may lie that means it: kernels count rows and planes from one, and columns.
+/// The distance before memory at which an address may still mean it: kernels count rows and planes from one, and columns.
 const NEAR: u64 = 256 << 10;
-/// The same of an address that lies in nothing else. Not any distance: two numbers side by side may look like such an address.
+/// The same distance for an address that lies in no other memory. It is limited: two numbers side by side may look like such an address.
 const FAR: u64 = 1 << 30;
 
-/// The block at an address, the one that ends there, as some programs go backwards from an end, and those that begin within `near`
-/// after it, as some count from one. Before them the block that the address lies in.
+/// The block at an address, the one that ends there, as some programs go backwards from an end, and those that begin within `near` after
+/// it, as some count from one. The first value is the block that the address lies in.
 fn find_around(blocks: &[Block], address: CUdeviceptr, near: u64) -> (Option<&Block>, impl Iterator<Item = u32>) {
     let after = blocks.partition_point(|block| block.start <= address);
     let last = after.checked_sub(1);
     let here = last.filter(|at| address <= blocks[*at].end);
-    // At the beginning of one, the one before may end.
+    // Where one block begins, another may end.
     let before = last.filter(|at| blocks[*at].start == address).and_then(|at| at.checked_sub(1));
     let before = before.filter(|at| blocks[*at].end == address);
     let next = (after..blocks.len()).take_while(move |at| blocks[*at].start - address <= near);
@@ -268,12 +268,12 @@ fn find_around(blocks: &[Block], address: CUdeviceptr, near: u64) -> (Option<&Bl
     (last.map(|at| &blocks[at]).filter(|block| address < block.end), found)
 }
 
-/// Which blocks a call has come by, and which extents whose contents point somewhere, in that order. Kept from call to call, so that
-/// nothing is allocated for most.
+/// The blocks that a call has visited, and the visited extents whose contents point somewhere, in that order. Kept from call to call, so
+/// that most calls allocate nothing.
 #[derive(Debug, Default)]
 struct Visited {
     order: Vec<u32>,
-    /// For each extent, and for each block, the last call that came by.
+    /// For each extent, and for each block, the last call that visited it.
     last: Vec<u32>,
     last_blocks: Vec<u32>,
     call: u32,
@@ -284,7 +284,7 @@ impl Visited {
         thread_local! {
             static VISITED: RefCell<Visited> = RefCell::default();
         }
-        // A thread that is ending has its own no more.
+        // A thread that is ending no longer has its own.
         let mut visited = VISITED.try_with(RefCell::take).unwrap_or_default();
         visited.begin(extents, blocks);
         let done = what(&mut visited);
@@ -300,7 +300,7 @@ impl Visited {
         }
     }
 
-    /// Whether the call comes by this block for the first time.
+    /// True if the call visits this block for the first time.
     fn is_new(&mut self, block: u32) -> bool {
         std::mem::replace(&mut self.last_blocks[block as usize], self.call) != self.call
     }
@@ -328,7 +328,7 @@ impl Arrival {
         let missing = || extents.iter().filter(|extent| !extent.is_mapped);
         let (left, left_bytes) = (missing().count(), missing().map(ExtentLayout::bytes).sum());
         let (mut behind, mut blocks): (Vec<u32>, Vec<Block>) = (Vec::new(), Vec::with_capacity(places.len()));
-        // How many blocks each extent is behind.
+        // The number of blocks that each extent is behind.
         let mut counts = vec![0; extents.len()];
         for (addresses, homes) in places {
             let start = behind.len();
@@ -380,7 +380,8 @@ impl Arrival {
         }
         let of_id: HashMap<ExtentId, u32> = (0..).zip(&extents).map(|(at, extent)| (extent.id, at)).collect();
         for (extent, address) in edges {
-            // Pointers are told by the granule that they lie in: whatever begins or lies there is meant, and what begins right behind it.
+            // A pointer is known by the granule that it lies in: it may mean any block that begins or lies there, or begins right behind
+            // it.
             let Some(from) = of_id.get(extent) else { continue };
             extents[*from as usize].to_host |= *address == HOST_MEMORY;
             extents[*from as usize].targets.extend(find_around(&blocks, *address, GRANULE).1);
@@ -433,7 +434,7 @@ impl Arrival {
         for extent in extents {
             let Some(extent) = self.of_id.get(extent).map(|at| &self.extents[*at as usize]) else { continue };
             for block in self.blocks_of(extent) {
-                // Release: whoever sees that none is missing may use them.
+                // Release: a thread that sees none missing may use them.
                 block.missing.fetch_sub(1, Ordering::AcqRel);
             }
             extent.is_mapped.store(true, Ordering::Relaxed);
@@ -442,7 +443,7 @@ impl Arrival {
         self.left.fetch_sub(extents.len(), Ordering::AcqRel);
     }
 
-    /// What was used first, in that order, and when.
+    /// The extents in the order of their first use, and the time of each.
     fn used(&self) -> Vec<(ExtentId, u32)> {
         let order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
         let extents = |(block, micros): &(u32, u32)| {
@@ -450,7 +451,7 @@ impl Arrival {
             let extents = self.extents_of(&self.blocks[*block as usize]);
             extents.iter().map(move |extent| (self.extents[*extent as usize].id, micros))
         };
-        // With the first of its blocks.
+        // An extent counts with the first of its blocks.
         let mut known = HashSet::new();
         order.iter().flat_map(extents).filter(|(extent, _)| known.insert(*extent)).collect()
     }
@@ -464,7 +465,7 @@ impl Arrival {
         self.for_lacking(needs, |_| lacks = true) || lacks
     }
 
-    /// None if nothing.
+    /// The memory that the call lacks; `None` if it lacks none.
     fn lack(&self, needs: &Needs) -> Option<Lack> {
         let mut blocks = Vec::new();
         let all = self.for_lacking(needs, |at| blocks.push(at));
@@ -476,10 +477,10 @@ impl Arrival {
         Some(Lack { bytes, missing, arrival: self.number })
     }
 
-    /// How large the extents behind these blocks are that are not mapped.
+    /// The size of the unmapped extents behind these blocks.
     fn missing_bytes(&self, blocks: &[u32]) -> u64 {
         let extents = blocks.iter().flat_map(|at| self.extents_of(&self.blocks[*at as usize]));
-        // Several blocks may lie in one.
+        // Several blocks may lie in one extent.
         let mut extents: Vec<u32> = extents.copied().collect();
         extents.sort_unstable();
         extents.dedup();
@@ -487,16 +488,16 @@ impl Arrival {
         extents.filter(|extent| !extent.is_mapped.load(Ordering::Relaxed)).map(|extent| extent.bytes).sum()
     }
 
-    /// How far from a kernel's parameter memory may begin that it means.
+    /// The largest distance from a kernel's parameter to the memory that it means.
     fn reach_of(&self, address: CUdeviceptr) -> u64 {
-        // What was allocated since is in no block.
+        // Memory that was allocated since is in no block.
         let is_new = |space: &space::Space| space.find(address).is_some() || space.mapping(address).is_some();
         let is_in_nothing = || space::get().is_none_or(|space| !is_new(space));
         if find(&self.blocks, address).is_none() && is_in_nothing() { FAR } else { NEAR }
     }
 
-    /// Does something for each block that a call needs and that is not all here. True if it needs everything, and not everything is here:
-    /// then perhaps not for all. Remembers what was asked for.
+    /// Calls `what` for each block that a call needs and that is not all here. Returns true if the call needs everything, and not
+    /// everything is here: then perhaps not for all blocks. Remembers the memory that was asked for.
     fn for_lacking(&self, needs: &Needs, mut what: impl FnMut(u32)) -> bool {
         let named = match needs {
             Needs::Nothing => return false,
@@ -547,7 +548,7 @@ impl Arrival {
         })
     }
 
-    /// Whether anything is missing, for a call that needs everything.
+    /// True if anything is missing, for a call that needs everything.
     fn lacks_any(&self) -> bool {
         for at in 0..self.blocks.len() as u32 {
             self.note(at);
@@ -555,7 +556,7 @@ impl Arrival {
         self.left.load(Ordering::Acquire) != 0
     }
 
-    /// Remembers the first use of a block, on the program's own clock: without what calls have waited so far.
+    /// Remembers the first use of a block, on the program's own clock: without the time that calls have waited so far.
     fn note(&self, at: u32) {
         let block = &self.blocks[at as usize];
         if !block.used.load(Ordering::Relaxed) && !block.used.swap(true, Ordering::Relaxed) {

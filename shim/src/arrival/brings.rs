@@ -1,8 +1,8 @@
-//! What a call brings to the device: each row of the hook table that names its memory says so.
+//! The data that a call brings to the device, as declared by each row of the hook table that names its memory.
 //!
-//! A kernel has addresses only from its parameters, from memory that it was given, and from what calls have brought there. So words that
-//! look like addresses of ours are needed by the call that brings them, as if it named them; of a word that it brings in parts, every
-//! address that has those bytes. What cannot be seen makes the call [opaque](super::needs).
+//! A kernel gets addresses only from its parameters, from memory that it was given, and from data that calls have brought there. So words
+//! that look like addresses of ours are needed by the call that brings them, as if it named them. For a word that it brings in parts,
+//! every address that has those bytes is needed. Data that cannot be seen makes the call [opaque](super::needs).
 
 use core::ffi::c_void;
 
@@ -15,39 +15,41 @@ use crate::driver::api::Stream;
 use crate::memory::space::{Space, is_ours};
 use crate::work::idle;
 
-/// What is longer is not read word by word in a call.
+/// The most bytes that are read word by word in a call.
 const MOST_READ: usize = 64 << 20;
 
-/// Where a call puts its work.
+/// The stream in which a call puts its work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Into {
-    /// A stream.
+    /// A stream, for a call that returns at once.
     Stream(Stream),
-    /// The same, and the call returns when the work has ended. The driver may read what it was given only when the stream has come to it.
+    /// A stream, for a call that returns when the work has ended. The driver may read the given memory only when the stream has reached
+    /// the call.
     Synchronous(Stream),
 }
 
 impl Into {
-    /// Whether host memory is read as it is during the call, or as the program may have written it by the time the stream comes to it.
+    /// True if host memory is read as it is during the call, and not as the program may have written it by the time the stream reaches the
+    /// call.
     fn reads_at_once(self, from: *const c_void) -> bool {
         match self {
-            // Of pageable memory the driver makes a copy before it returns.
+            // The driver copies pageable memory before it returns.
             Self::Stream(stream) => !roots::is_pinned_host(from.addr() as u64) || idle::is_idle(stream),
             Self::Synchronous(stream) => idle::is_idle(stream),
         }
     }
 }
 
-/// What a call brings.
+/// The data that a call brings.
 pub(crate) trait Brings: Copy {
-    /// Whether the stream comes to its end by itself, whatever the host does meanwhile.
+    /// True if the stream comes to its end by itself, without any act of the host.
     const ENDS_BY_ITSELF: bool;
 
-    /// Adds what is needed for that.
+    /// Adds the memory that is needed for the data.
     fn bring(self, into: Into, found: &mut Named);
 }
 
-/// Adds what a call needs for what it brings.
+/// Adds the memory that a call needs for the data that it brings.
 pub(crate) fn bring<B: Brings>(brings: B, into: Into, found: &mut Named) {
     brings.bring(into, found);
     if !B::ENDS_BY_ITSELF {
@@ -55,7 +57,7 @@ pub(crate) fn bring<B: Brings>(brings: B, into: Into, found: &mut Named) {
     }
 }
 
-/// No byte comes to the device: the call reads it, waits, or calls the host.
+/// No byte comes to the device: the call reads memory, waits, or calls the host.
 #[derive(Clone, Copy)]
 pub(crate) struct Nothing;
 
@@ -75,7 +77,7 @@ pub(crate) struct Value(pub(crate) CUdeviceptr, pub(crate) u64, pub(crate) usize
 #[derive(Clone, Copy)]
 pub(crate) struct Filled {
     pub(crate) at: CUdeviceptr,
-    /// From one row to the next, in bytes.
+    /// The distance from one row to the next, in bytes.
     pub(crate) pitch: usize,
     pub(crate) value: u32,
     /// The value's size: 1, 2 or 4.
@@ -102,11 +104,11 @@ impl Brings for Upload {
     fn bring(self, into: Into, found: &mut Named) {
         let Self(to, from, bytes) = self;
         if is_ours(from.addr() as u64) {
-            // Device memory is taken for host memory as well (measured).
+            // The driver accepts device memory as host memory too (measured).
             return Moved(to, from.addr() as CUdeviceptr, bytes).bring(into, found);
         }
         if bytes == 0 || from.is_null() {
-            // To these the driver has an answer.
+            // The driver has an answer to these.
             return;
         }
         if bytes > MOST_READ {
@@ -120,8 +122,8 @@ impl Brings for Upload {
     }
 }
 
-/// Adds what is in host memory that comes to a place on the device. False if that cannot be told: it cannot be read, or there are
-/// addresses of host memory in it, where kernels find what they find.
+/// Adds the addresses in host memory that comes to a place on the device. False if they are not known: the memory cannot be read, or it
+/// has addresses of host memory, where kernels may find any pointer.
 pub(super) fn contents(to: CUdeviceptr, from: *const c_void, bytes: usize, found: &mut Named) -> bool {
     let from = from.expose_provenance();
     let is_whole = to.is_multiple_of(WORD as u64) && bytes.is_multiple_of(WORD);
@@ -143,11 +145,11 @@ pub(super) fn contents(to: CUdeviceptr, from: *const c_void, bytes: usize, found
         add_window_words(piece, &mut found.addresses);
         has_host |= roots::has_host_words(piece);
     };
-    // Wherever the program says: it may have got that wrong, and then the driver has the answer.
+    // The program's address may be wrong, and then the driver has the answer.
     roots::read_host(from + phase.min(bytes), bytes.saturating_sub(phase), see) && !has_host
 }
 
-/// Adds the words at both ends of so many bytes, of which others are not brought. Of the bytes only those of these words are asked for,
+/// Adds the words at both ends of so many bytes, of which other bytes are not brought. `byte` is asked only for the bytes of these words,
 /// the first eight and the last.
 fn add_edges(to: CUdeviceptr, bytes: usize, byte: impl Fn(usize) -> u8, found: &mut Named) {
     let first = (to % WORD as u64) as usize;
@@ -174,10 +176,10 @@ impl Brings for Moved {
     fn bring(self, _: Into, found: &mut Named) {
         let Self(to, from, bytes) = self;
         if !is_ours(to) && is_ours(from) || leads_where_it_led(to, bytes) {
-            // It leaves the device, or changes nothing that leads anywhere.
+            // The data leaves the device, or changes no word that leads anywhere.
             return;
         }
-        // Whole words within the device are where they were, and known. Everything else is not.
+        // Whole words that move within the device are known from their old place; other data is not.
         let is_whole = [to, from, bytes as u64].iter().all(|number| number.is_multiple_of(WORD as u64));
         found.hide(!is_ours(from), Opaque::Elsewhere);
         found.hide(!is_whole, Opaque::SplitWords);
@@ -193,7 +195,7 @@ impl Brings for Value {
     }
 }
 
-/// These bytes, up to a word, come to an address that their number divides.
+/// Adds the address that these bytes may become: at most a word, at an address that is a multiple of their number.
 fn bring_word(at: CUdeviceptr, bytes: &[u8], found: &mut Named) {
     let (start, end) = Space::window();
     match <[u8; WORD]>::try_from(bytes).map(u64::from_le_bytes) {
@@ -221,13 +223,13 @@ impl Filled {
         let Self { at, pitch, value, element, width, height } = self;
         let bytes = width.saturating_mul(element);
         if !matches!(element, 1 | 2 | 4) || bytes == 0 {
-            // To that the driver has an answer.
+            // The driver has an answer to that.
             return;
         }
         let value = value.to_le_bytes();
         let byte = |at: usize| value[at % element];
         let word: [u8; WORD] = core::array::from_fn(byte);
-        // Rows lie in as many ways to words, and then in the same again.
+        // Rows lie in at most so many ways relative to words, and then the ways repeat.
         for row in 0..height.min(WORD) {
             let at = at.wrapping_add((row.wrapping_mul(pitch)) as u64);
             let skipped = (at.wrapping_neg() % WORD as u64) as usize;

@@ -1,4 +1,4 @@
-//! Descriptions of copies, fills and other work on memory, by `cuda.h`: what they reach.
+//! Descriptions of copies, fills and other work on memory, by `cuda.h`: the memory that they access.
 
 use core::ffi::{c_int, c_void};
 
@@ -34,7 +34,7 @@ pub(super) const HOST: c_int = 1;
 pub(super) const DEVICE: c_int = 2;
 pub(super) const UNIFIED: c_int = 4;
 
-/// `CUDA_MEMCPY3D`, and `CUDA_MEMCPY3D_PEER`, which has contexts in the reserved places: one end of it twice, then the extent.
+/// `CUDA_MEMCPY3D`, and `CUDA_MEMCPY3D_PEER`, which has contexts in the reserved places: two ends, then the extent.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub(crate) struct CopyNode {
@@ -113,7 +113,7 @@ pub(crate) fn rows(pitch: usize, width: usize, height: usize, element: usize) ->
 }
 
 impl CopyEnd {
-    /// How far into its memory it begins.
+    /// The offset in its memory at which it begins.
     fn offset(&self) -> usize {
         let [x, y, z, _] = self.offsets;
         z.wrapping_mul(self.height).wrapping_add(y).wrapping_mul(self.pitch).wrapping_add(x)
@@ -129,28 +129,27 @@ impl CopyNode {
         span([self.width, self.height, self.depth], end.pitch, end.height)
     }
 
-    /// Whether it is one row.
+    /// True if it is one row.
     fn is_a_row(&self) -> bool {
         self.height <= 1 && self.depth <= 1
     }
 
-    /// Whether each row at one end consists of whole words, so that a word there comes from one row.
+    /// True if each row at one end consists of whole words, so that a word there comes from one row.
     fn is_whole(&self, end: &CopyEnd) -> bool {
-        // On the host words may begin anywhere.
+        // On the host, words may begin anywhere.
         let begin = if end.kind == HOST { 0 } else { end.device | end.offsets[0] as u64 };
         let pitch = if self.is_a_row() { 0 } else { end.pitch };
         (begin | self.width as u64 | pitch as u64).is_multiple_of(WORD as u64)
     }
 
-    /// Whether nothing comes to the device that was not there before, or is it for certain: it leaves the device, or whole words move
-    /// within.
+    /// True if no new word comes to the device: the data leaves the device, or whole words move within it.
     pub(super) fn keeps_words(&self) -> bool {
         let is_device = |end: &CopyEnd| end.kind == DEVICE || end.kind == UNIFIED && is_ours(end.address());
         match self.to.kind {
             HOST => !is_ours(self.to.host.addr() as u64),
             UNIFIED if !is_ours(self.to.address()) && is_device(&self.from) => true,
             DEVICE | UNIFIED => is_device(&self.from) && self.is_whole(&self.from) && self.is_whole(&self.to),
-            // To an array, of which nobody reads addresses without being a program that has unmanaged memory.
+            // The copy goes to an array. Only programs with unmanaged memory read addresses from arrays.
             _ => true,
         }
     }
@@ -207,7 +206,7 @@ impl Reach for Unread {
     }
 }
 
-/// What the program hands to the driver, if anything.
+/// The structure that the program hands to the driver, if any.
 ///
 /// # Safety
 ///
@@ -228,7 +227,7 @@ impl Reach for CopyNode {
             match end.kind {
                 DEVICE | UNIFIED => end.address().add_to(found)?,
                 HOST => end.host.wrapping_byte_add(end.offset()).add_to(found)?,
-                // An array is none of ours.
+                // An array is not ours.
                 _ => {}
             }
         }
@@ -320,7 +319,7 @@ impl Reach for Fill {
 }
 
 impl Node {
-    /// Where the description of its kind lies, and a copy's further in.
+    /// The offset of the description of its kind, and of a copy's.
     const DESCRIPTION: usize = 16;
     const COPY: usize = 32;
 }
@@ -336,7 +335,7 @@ impl Reach for Node {
         match unsafe { given::<c_int>(self.0) } {
             Some(COPY) => Copy3d(self.0.wrapping_byte_add(Self::COPY)).add_to(found),
             Some(FILL) => Fill(self.0.wrapping_byte_add(Self::DESCRIPTION)).add_to(found),
-            // These name nothing that is looked at when they are added.
+            // These name no memory that is checked when they are added.
             None | Some(KERNEL | HOST_FUNCTION | CHILD | EMPTY | WAIT_EVENT | RECORD_EVENT) => Some(()),
             Some(_) => None,
         }
@@ -370,7 +369,7 @@ impl Brings for Batch {
     }
 }
 
-/// `CUstreamBatchMemOpParams`: a union of 48 bytes that begins with what kind it is.
+/// `CUstreamBatchMemOpParams`: a union of 48 bytes that begins with its kind.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Word {

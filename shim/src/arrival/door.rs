@@ -1,7 +1,7 @@
 //! The door for every call that touches device memory.
 //!
-//! A call for the shared GPU passes the gate when what it needs is here. A call for another GPU is as without Baton, unless it may
-//! reach memory of ours: then that GPU gets access to all of it, and it never moves again.
+//! A call for the shared GPU passes the gate when its memory is here. A call for another GPU is as without Baton, unless it may access
+//! memory of ours: then that GPU gets access to all of it, and it never moves again.
 
 use baton_contract::cuda::{CUdevice, CUdeviceptr, CUresult, CUstream};
 use baton_contract::memory::GRANULE;
@@ -17,13 +17,13 @@ use crate::memory::space;
 /// The GPU that a call is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Gpu {
-    /// What the call needs has to be here, with all that it leads to.
+    /// The call's memory has to be here, with all memory that it leads to.
     Shared,
-    /// It is asked only what memory of ours the call itself reaches. A kernel reaches none that its GPU has no access to.
+    /// The only question is which memory of ours the call itself accesses. A kernel accesses none that its GPU has no access to.
     Other,
 }
 
-/// Passes. An error is what the program's call has to answer.
+/// Passes the gate. An error is the answer to the program's call.
 #[inline(always)]
 pub(crate) fn pass(needs: impl Fn(Gpu) -> Needs) -> Result<Passage, CUresult> {
     if let Some(device) = elsewhere::current() {
@@ -32,7 +32,7 @@ pub(crate) fn pass(needs: impl Fn(Gpu) -> Needs) -> Result<Passage, CUresult> {
     pass_here(|| needs(Gpu::Shared))
 }
 
-/// The same for a call that puts work into a stream, which may be another GPU's.
+/// Passes the gate for a call that puts work into a stream, which may be another GPU's.
 #[inline(always)]
 pub(crate) fn pass_into(stream: impl FnOnce() -> CUstream, needs: impl Fn(Gpu) -> Needs) -> Result<Passage, CUresult> {
     if let Some(shared) = elsewhere::shared()
@@ -43,7 +43,7 @@ pub(crate) fn pass_into(stream: impl FnOnce() -> CUstream, needs: impl Fn(Gpu) -
     pass_here(|| needs(Gpu::Shared))
 }
 
-/// The same for a call in `stream`, which `handle` names: the stream may wait in its place. So the call has to be the next thing
+/// Passes the gate for a call in `stream`, which `handle` names: the stream may wait in its place. So the call has to be the next thing
 /// that this thread does.
 #[inline(always)]
 pub(crate) fn pass_ahead(
@@ -63,7 +63,7 @@ pub(crate) fn pass_ahead(
     Ok(passage)
 }
 
-/// The same for a call about memory of ours, whichever GPU is current.
+/// Passes the gate for a call about memory of ours, whichever GPU is current.
 #[inline(always)]
 pub(crate) fn pass_here(needs: impl Fn() -> Needs) -> Result<Passage, CUresult> {
     let passage = gate::pass()?;
@@ -73,17 +73,17 @@ pub(crate) fn pass_here(needs: impl Fn() -> Needs) -> Result<Passage, CUresult> 
     Ok(passage)
 }
 
-/// Asks the driver about an address of ours, of which it knows nothing while that memory is away.
+/// Asks the driver about an address of ours, which it does not know while that memory is away.
 pub(crate) fn ask_about(address: CUdeviceptr, call: impl Fn() -> CUresult) -> CUresult {
     gate::checked(|| pass_here(|| Needs::at(address)), call)
 }
 
-/// For a call that touches no memory of ours, and may keep others out of its context while it waits in the driver.
+/// Enters the gate for a call that touches no memory of ours, and may keep others out of its context while it waits in the driver.
 pub(crate) fn enter_in_any_state() -> Exclusive {
     gate::enter_in_any_state(api::current_context(), is_here())
 }
 
-/// Whether the shared GPU is the current one.
+/// True if the shared GPU is the current one.
 pub(crate) fn is_here() -> bool {
     elsewhere::current().is_none()
 }
@@ -97,7 +97,7 @@ fn pass_elsewhere(device: CUdevice, needs: &impl Fn(Gpu) -> Needs) -> Result<Pas
     Ok(Passage::beside())
 }
 
-/// A call of a program that uses several GPUs; none if it is for the shared one alone.
+/// Passes for a call of a program that uses several GPUs; `None` if the call is for the shared one alone.
 #[cold]
 fn pass_among(shared: CUdevice, stream: CUstream, needs: &impl Fn(Gpu) -> Needs) -> Option<Result<Passage, CUresult>> {
     let (current, of_stream) = elsewhere::current_and_of(shared, stream);
@@ -109,7 +109,7 @@ fn pass_among(shared: CUdevice, stream: CUstream, needs: &impl Fn(Gpu) -> Needs)
     of_stream.map(|device| pass_elsewhere(device, needs))
 }
 
-/// Lets another GPU reach all memory of ours, which stays where it is from then on.
+/// Gives another GPU access to all memory of ours, which stays where it is from then on.
 #[cold]
 pub(crate) fn expose(device: CUdevice) -> Result<(), CUresult> {
     let Some(space) = space::get().filter(|space| !space.is_exposed_to(device)) else { return Ok(()) };
@@ -119,24 +119,23 @@ pub(crate) fn expose(device: CUdevice) -> Result<(), CUresult> {
     link::get().map_or(Ok(()), |link| space.expose(&link.requests, device, &guard))
 }
 
-/// Waits for a range of memory of ours, which may lie over several allocations of before.
+/// Waits for a range of memory of ours, which may span several earlier allocations.
 #[inline]
 pub(crate) fn wait_for(passage: &Passage, at: CUdeviceptr, bytes: u64) -> Result<(), CUresult> {
     if !gate::may_lack() {
         return Ok(());
     }
-    // What comes as a whole begins and ends at multiples of this.
+    // Memory that arrives as a whole begins and ends at multiples of this.
     let places = (at..at + bytes).step_by(GRANULE as usize).chain([at + bytes - 1]);
     wait(passage, Needs::These(places.collect::<Vec<_>>().into()))?;
-    // What was being allocated when the gate was closed is in no block.
+    // Memory that was being allocated when the gate was closed is in no block.
     match space::get() {
         Some(space) => wait_until(passage, || space.is_all_mapped(&(at..at + bytes))),
         None => Ok(()),
     }
 }
 
-/// Does something while all memory is here and the coordinator moves none. An error is what the program's call has to
-/// answer.
+/// Runs a closure while all memory is here and the coordinator moves none. An error is the answer to the program's call.
 pub(crate) fn with_all_here<T>(what: impl FnOnce(&MappingGuard) -> T) -> Result<T, CUresult> {
     let passage = pass_here(|| Needs::Everything)?;
     let guard = lock_mappings(&passage, Needs::Everything)?;
@@ -144,7 +143,7 @@ pub(crate) fn with_all_here<T>(what: impl FnOnce(&MappingGuard) -> T) -> Result<
     Ok(what(&guard))
 }
 
-/// The right to change mappings, while some memory is here: it may have gone since the caller passed.
+/// Gets the right to change mappings, while some memory is here: it may have gone since the caller passed.
 pub(crate) fn lock_mappings(passage: &Passage, needs: Needs) -> Result<MappingGuard, CUresult> {
     loop {
         let guard = gate::lock_mappings(passage)?;

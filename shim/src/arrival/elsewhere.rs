@@ -1,6 +1,6 @@
-//! Which GPU a call is for, in programs that use several.
+//! Finds the GPU that a call is for, in programs that use several.
 //!
-//! Only processes that have contexts on several GPUs pay for asking.
+//! Only processes that have contexts on several GPUs pay for the question.
 
 use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
@@ -16,7 +16,7 @@ static TAKEN: AtomicU64 = AtomicU64::new(0);
 static SHARED: AtomicI32 = AtomicI32::new(NONE);
 const NONE: CUdevice = -1;
 
-/// This process takes a GPU, or has joined the coordinator of one.
+/// Notes that this process takes a GPU, or has joined the coordinator of one.
 pub(crate) fn note(taken: CUdevice, shared: Option<CUdevice>) {
     let all = TAKEN.fetch_or(api::bit(taken), Ordering::AcqRel) | api::bit(taken);
     if let Some(shared) = shared
@@ -26,7 +26,7 @@ pub(crate) fn note(taken: CUdevice, shared: Option<CUdevice>) {
     }
 }
 
-/// The shared GPU, if this process uses others too. A copy of one that does uses none.
+/// The shared GPU, if this process uses others too. A forked copy of such a process uses none.
 #[inline(always)]
 pub(super) fn shared() -> Option<CUdevice> {
     match SHARED.load(Ordering::Relaxed) {
@@ -49,8 +49,8 @@ fn other_than(shared: CUdevice) -> Option<CUdevice> {
     (known && device != shared).then_some(device)
 }
 
-/// Where a call comes from, and where the stream is that it puts its work into; none for the shared GPU. They may differ: a
-/// copy can be put into a stream of any GPU.
+/// The GPU of a call, and the GPU of the stream that it puts its work into; `None` for the shared GPU. They may differ: a copy can be put
+/// into a stream of any GPU.
 pub(super) fn current_and_of(shared: CUdevice, stream: CUstream) -> (Option<CUdevice>, Option<CUdevice>) {
     let current = other_than(shared);
     // SAFETY: of the program's own call.

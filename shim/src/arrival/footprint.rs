@@ -1,5 +1,5 @@
-//! What a call names: the device addresses in its arguments, and in a kernel's parameters. What can be reached from those is found by
-//! the [arrival](super).
+//! The memory that a call names: the device addresses in its arguments, and in a kernel's parameters. The [arrival](super) finds the
+//! memory that can be reached from those.
 
 use core::ffi::c_void;
 
@@ -18,28 +18,28 @@ use crate::work::idle;
 const END: usize = 0;
 const BUFFER_POINTER: usize = 1;
 const BUFFER_SIZE: usize = 2;
-/// What a `CUtensorMap` is aligned to.
+/// The alignment of a `CUtensorMap`.
 const TENSOR_MAP_ALIGNMENT: usize = 64;
 
-/// A launch's.
+/// The needs of a kernel launch.
 pub(crate) fn kernel(gpu: Gpu, function: CUfunction, parameters: *mut *mut c_void, extra: *mut *mut c_void) -> Needs {
     if gpu == Gpu::Other {
         return Needs::Nothing;
     }
-    // A kernel may wait for what the host writes.
+    // A kernel may wait for a write of the host.
     idle::note_waiting();
     let mut found = Named { is_unchecked: true, ..Named::default() };
-    // SAFETY: what the program is about to hand to the driver as a launch's parameters.
+    // SAFETY: the parameters that the program is about to hand to the driver for a launch.
     let read = unsafe { add_parameters(function, parameters, extra, &mut found) };
     found.hide(read.is_none(), Opaque::Parameters);
     Needs::These(found)
 }
 
-/// Something that a copy or fill reads or writes. Descriptions know their sizes themselves.
+/// Memory that a copy or fill reads or writes. Descriptions know their sizes themselves.
 pub(crate) trait Reach: Copy {
-    /// Whether it touches addresses of ours without an allocation, or goes beyond the end of one.
+    /// True if it touches addresses of ours without an allocation, or goes beyond the end of one.
     fn is_wild(self, bytes: usize) -> bool;
-    /// Adds the addresses of ours that it names; `None` if they cannot be told.
+    /// Adds the addresses of ours that it names; `None` if they are not known.
     fn add_to(self, found: &mut Vec<CUdeviceptr>) -> Option<()>;
 }
 
@@ -58,7 +58,7 @@ impl Reach for CUdeviceptr {
     }
 }
 
-/// Host memory that is read, or device memory that is taken for it (measured).
+/// Host memory that is read, or device memory that the driver accepts as such (measured).
 impl Reach for *const c_void {
     #[inline]
     fn is_wild(self, bytes: usize) -> bool {
@@ -70,7 +70,7 @@ impl Reach for *const c_void {
     }
 }
 
-/// The same of what is written.
+/// Host memory that is written, or device memory that the driver accepts as such.
 impl Reach for *mut c_void {
     #[inline]
     fn is_wild(self, bytes: usize) -> bool {
@@ -82,12 +82,12 @@ impl Reach for *mut c_void {
     }
 }
 
-/// What a call over these ranges needs for its names.
+/// The needs of a call over these ranges, by the addresses that it names.
 pub(crate) fn ranges(add: impl FnOnce(&mut Vec<CUdeviceptr>) -> Option<()>) -> Needs {
     ranges_and(add, |_| ())
 }
 
-/// The same, and for what it brings.
+/// The needs of a call over these ranges, by the addresses that it names and the data that it brings.
 pub(crate) fn ranges_and(
     add: impl FnOnce(&mut Vec<CUdeviceptr>) -> Option<()>,
     bring: impl FnOnce(&mut Named),
@@ -100,11 +100,11 @@ pub(crate) fn ranges_and(
     Needs::These(found)
 }
 
-/// Adds what a launch's parameters name; `None` if they cannot be read.
+/// Adds the addresses in a launch's parameters; `None` if they cannot be read.
 ///
 /// # Safety
 ///
-/// Parameters and `extra` are what the driver takes for this function.
+/// Parameters and `extra` are as the driver takes them for this function.
 pub(crate) unsafe fn add_parameters(
     function: CUfunction,
     parameters: *mut *mut c_void,
@@ -150,7 +150,7 @@ unsafe fn buffer_of(extra: *mut *mut c_void) -> Option<(*const u8, usize)> {
     buffer.zip(size)
 }
 
-/// None if it names what cannot be read.
+/// Adds the addresses in a parameter's value. `None` if it cannot be read.
 ///
 /// # Safety
 ///
@@ -178,7 +178,7 @@ unsafe fn add_value(value: *const u8, size: usize, found: &mut Named) -> Option<
     Some(())
 }
 
-/// Adds every word that is an address of ours, also in between: structures may be packed. One where a pointer usually lies may mean
+/// Adds every word that is an address of ours, even in between: structures may be packed. A word at a pointer's usual place may mean
 /// allocations that it does not lie in.
 fn add_words(value: &[u8], found: &mut Named) {
     let ((start, end), host) = (Space::window(), roots::host_range());
@@ -188,7 +188,7 @@ fn add_words(value: &[u8], found: &mut Named) {
             let list = if at % WORD == 0 { &mut found.parameters } else { &mut found.addresses };
             list.push(word);
         } else if host.contains(&word) {
-            // A kernel that is given host memory finds there what the host has written by then.
+            // A kernel that is given host memory finds there anything that the host has written by then.
             found.hide(roots::is_host(word), Opaque::HostParameter);
         }
     }

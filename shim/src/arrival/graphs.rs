@@ -1,8 +1,8 @@
-//! What captured graphs hold: read when a graph is made ready to run, and at every change.
+//! The needs of captured graphs: read when a graph is instantiated, and at every change.
 //!
-//! A graph's launch needs what its kernel, copy and fill nodes name and bring. Changes add to that and take nothing away: what
-//! is needed in vain costs only time. Host memory that a node reads is read when the graph runs, after whatever the graph has had the
-//! host do before.
+//! A graph's launch needs the memory that its kernel, copy and fill nodes name, and the data that they bring. Changes add to that and take
+//! nothing away: needless memory costs only time. Host memory that a node reads is read when the graph runs, after any function of the
+//! host that the graph has called before.
 
 use core::ffi::c_void;
 use core::ptr;
@@ -31,12 +31,12 @@ pub(crate) struct KernelNode {
     context: Handle,
 }
 
-/// What a graph holds.
+/// The needs of a graph, as read from its nodes.
 #[derive(Clone, Debug)]
 struct Harvest {
-    /// What its nodes name and bring. Host memory that they read is opaque: it is read when the graph runs.
+    /// The memory that its nodes name, and the data that they bring. Host memory that they read is opaque: it is read when the graph runs.
     named: Named,
-    /// What memory it names could be read.
+    /// All memory that it names could be read.
     is_known: bool,
 }
 
@@ -46,28 +46,28 @@ fn graphs() -> MutexGuard<'static, Option<HashMap<usize, Harvest>>> {
     GRAPHS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a graph's launch needs.
+/// The needs of a graph's launch.
 pub(crate) fn needs(_: Gpu, graph: CUgraphExec) -> Needs {
     idle::note_waiting();
     let known = graphs().as_ref().and_then(|all| all.get(&graph.addr()).cloned());
     known.filter(|harvest| harvest.is_known).map_or(Needs::Everything, |harvest| Needs::These(harvest.named))
 }
 
-/// A graph was made ready to run, or all of it was replaced.
+/// Reads a graph that was instantiated, or whose contents were replaced.
 pub(crate) fn made(ready: CUgraphExec, graph: Handle) {
     let mut harvest = Harvest::default();
     harvest.add_graph(graph);
     graphs().get_or_insert_default().insert(ready.addr(), harvest);
 }
 
-/// It is no more.
+/// Forgets a destroyed graph.
 pub(crate) fn gone(ready: CUgraphExec) {
     if let Some(all) = graphs().as_mut() {
         all.remove(&ready.addr());
     }
 }
 
-/// It was changed in a way that is not read.
+/// Records a change of a graph by a structure that is not read.
 pub(crate) fn unreadable(ready: CUgraphExec) {
     change(ready, Harvest::lose);
 }
@@ -78,7 +78,7 @@ fn change(ready: CUgraphExec, change: impl FnOnce(&mut Harvest)) {
     }
 }
 
-/// A kernel node of it was changed. In version 1 of the structure nothing follows `extra`.
+/// Records a change of a kernel node. In version 1 of the structure nothing follows `extra`.
 pub(crate) fn kernel_changed(ready: CUgraphExec, node: *const KernelNode, is_v1: bool) {
     // Read before the books are locked: the driver may be asked.
     let mut harvest = Harvest::default();
@@ -92,21 +92,21 @@ pub(crate) fn kernel_changed(ready: CUgraphExec, node: *const KernelNode, is_v1:
     change(ready, |known| known.add(harvest));
 }
 
-/// A copy node of it was changed.
+/// Records a change of a copy node.
 pub(crate) fn copy_changed(ready: CUgraphExec, node: *const CopyNode) {
     // SAFETY: the driver has just taken it.
     let node = unsafe { *node };
     change(ready, |known| known.add_copy(&node));
 }
 
-/// A fill node of it was changed.
+/// Records a change of a fill node.
 pub(crate) fn fill_changed(ready: CUgraphExec, node: *const FillNode) {
     // SAFETY: the driver has just taken it.
     let node = unsafe { *node };
     change(ready, |known| known.add_fill(&node));
 }
 
-/// A graph in it was replaced by this one.
+/// Records that a child graph was replaced by this one.
 pub(crate) fn child_changed(ready: CUgraphExec, graph: Handle) {
     let mut harvest = Harvest::default();
     harvest.add_graph(graph);
@@ -115,7 +115,7 @@ pub(crate) fn child_changed(ready: CUgraphExec, graph: Handle) {
 
 impl Default for Harvest {
     fn default() -> Self {
-        // Kernels alone are launched before their memory.
+        // Only kernels are launched before their memory.
         Self { named: Named { is_unchecked: true, ..Named::default() }, is_known: true }
     }
 }
@@ -126,7 +126,7 @@ impl Harvest {
         self.is_known &= other.is_known;
     }
 
-    /// There is something in it that cannot be read.
+    /// Marks it as unreadable.
     fn lose(&mut self) {
         self.is_known = false;
     }
@@ -173,9 +173,9 @@ impl Harvest {
                     worked(api::child_graph(node, &mut child))?;
                     self.add_graph(child);
                 }
-                // They name no memory of ours, and bring nothing to it.
+                // They name no memory of ours, and bring no data to it.
                 kind::EMPTY | kind::WAIT_EVENT | kind::RECORD_EVENT | kind::HOST_FUNCTION => {}
-                // Nor do these; what they give out, and is in it, is not known.
+                // Nor do these; the memory that they allocate, and its contents, are not known.
                 kind::ALLOCATION | kind::FREE => self.named.hide(true, Opaque::Node),
                 _ => return None,
             }

@@ -1,4 +1,4 @@
-//! Where a function's parameters lie: asked once per handle.
+//! The layouts of functions' parameters: asked once per handle.
 //!
 //! A launch's function may be a `CUfunction` or a `CUkernel`, each with its own question. The wrong one is refused
 //! or, with some drivers, answers for the first parameter only: so a list counts only if it ends as a list does.
@@ -13,7 +13,7 @@ use crate::driver::api;
 /// The parameters' sizes in bytes, in order.
 pub(crate) type Layout = Arc<[usize]>;
 
-/// None for those that no driver of this version tells about.
+/// `None` for functions that this version of the driver does not describe.
 static LAYOUTS: RwLock<Option<HashMap<usize, Option<Layout>>>> = RwLock::new(None);
 
 /// More parameters than any kernel can have.
@@ -25,8 +25,8 @@ pub(crate) fn of(function: CUfunction) -> Option<Layout> {
     if let Some(known) = LAYOUTS.read().unwrap_or_else(PoisonError::into_inner).as_ref().and_then(|all| all.get(&key)) {
         return known.clone();
     }
-    // Not under the lock: the driver is asked.
-    // SAFETY: what the program is about to launch; out-parameters.
+    // The driver is asked, so the lock is not held.
+    // SAFETY: the function that the program is about to launch; out-parameters.
     let layout = list(|at, offset, size| unsafe { api::function_parameter(function, at, offset, size) })
         // SAFETY: as above.
         .or_else(|| list(|at, offset, size| unsafe { api::kernel_parameter(function, at, offset, size) }));
@@ -41,7 +41,7 @@ fn list(mut ask: impl FnMut(usize, *mut usize, *mut usize) -> CUresult) -> Optio
         let (mut offset, mut size) = (0, 0);
         match ask(sizes.len(), &mut offset, &mut size) {
             CUDA_SUCCESS => sizes.push(size),
-            // Behind the last one.
+            // Past the last one.
             CUDA_ERROR_INVALID_VALUE => return Some(sizes.into()),
             _ => return None,
         }
@@ -49,7 +49,7 @@ fn list(mut ask: impl FnMut(usize, *mut usize, *mut usize) -> CUresult) -> Optio
     None
 }
 
-/// Code was unloaded: its handles may come to mean other functions.
+/// Forgets all layouts after code was unloaded: its handles may be reused.
 pub(crate) fn forget_all() {
     *LAYOUTS.write().unwrap_or_else(PoisonError::into_inner) = None;
 }

@@ -1,22 +1,22 @@
-//! Running while memory is still on its way: each call waits for what it needs, and for nothing else.
+//! Running while memory is still on its way: each call waits for the memory that it needs, and for no other.
 //!
-//! After an eviction the gate may be opened as **arriving**. Extents are mapped one after the other then, each when its
-//! contents are there; until all are, every call that touches device memory says what it [needs](footprint) and
-//! waits for that. What is not mapped cannot be touched, so a dependency that we missed is a fault and not a wrong
-//! number. When the last extent is mapped the gate is simply open, and nobody asks any more.
+//! After an eviction the gate may be opened as **arriving**. Extents are mapped one after the other then, each when its contents are
+//! there; until all are, every call that touches device memory declares its [needs](footprint) and waits for those. Unmapped memory cannot
+//! be touched, so a dependency that we missed is a fault and not a wrong number. When the last extent is mapped the gate is simply open,
+//! and calls wait for nothing.
 //!
-//! - `blocks`: what is on its way, and waiting for it. `door`: where calls come in. [`words`]: looking for addresses in memory.
+//! - `blocks`: the memory on its way, and waiting for it. `door`: the entry of calls. [`words`]: scans memory for addresses.
 //! - `ahead`: kernels that are launched before their memory is here, and wait for it on the GPU.
-//! - [`footprint`]: what a call needs: the addresses that it names, and whatever can be reached from there.
+//! - [`footprint`]: the needs of a call: the addresses that it names, and all memory that can be reached from there.
 //! - [`copies`]: descriptions of copies and fills.
-//! - [`layouts`]: where a function's parameters lie. [`graphs`]: what captured graphs hold.
+//! - [`layouts`]: the layouts of functions' parameters. [`graphs`]: the contents of captured graphs.
 //! - [`elsewhere`]: calls for other GPUs.
-//! - [`roots`]: what kernels can reach without being given it.
+//! - [`roots`]: memory that kernels can access without being given it.
 //!
-//! Memory is waited for in **blocks**: an allocation, or an extent that small ones share. A kernel that is given an
-//! address in an allocation may use all of it. Blocks point to blocks: the coordinator has looked for pointers in
-//! all contents while nobody could write them, and whatever a kernel writes since, it had from memory or parameters
-//! that were waited for, with all that they point to.
+//! Calls wait for memory in **blocks**: an allocation, or an extent that small ones share. A kernel that is given an address in an
+//! allocation may use all of it. Blocks point to blocks: the coordinator has scanned all contents for pointers while they could not be
+//! written, and any pointer that a kernel writes since came from memory or parameters that were waited for, with all memory that they
+//! point to.
 
 mod ahead;
 mod blocks;
@@ -44,13 +44,13 @@ use baton_contract::messages::ExtentId;
 
 use crate::memory::layout::Layout;
 
-/// Memory begins to arrive: before the gate is opened. `edges` are pointers from an extent's contents to an address. Of what is
-/// `preemptible`, work may wait for memory.
+/// Begins an arrival, before the gate is opened. `edges` are pointers from an extent's contents to an address. Work of a `preemptible`
+/// tenant may wait for memory.
 pub(crate) fn begin(layout: Layout, edges: &[(ExtentId, CUdeviceptr)], roots: roots::Found, preemptible: bool) {
     blocks::begin(layout, edges, roots, ahead::begin(preemptible));
 }
 
-/// A context has gone, and its code with it: handles may come to mean other functions, and other streams.
+/// Called when a context has gone, and its code with it: handles of functions and streams may be reused.
 pub(crate) fn context_gone() {
     layouts::forget_all();
     ahead::context_gone();

@@ -1,49 +1,49 @@
-//! What a call needs before it goes to the driver.
+//! The memory that a call needs before it goes to the driver.
 //!
-//! A fault on the GPU ends a context, and nothing can be mended after it. So a call may run while memory is on its way only if all
-//! that it can reach is known when it is made:
+//! A fault on the GPU ends a context, and cannot be repaired. So a call may run while memory is on its way only if all memory that it can
+//! access is known when it is made:
 //!
-//! - **What it names**: addresses in its arguments, and the words of a kernel's parameters that are addresses of ours.
-//! - **What those lead to**: the coordinator has looked for pointers in all memory while nobody could write it.
-//! - **What it brings** to the device ([`super::brings`]): a copy's bytes, a fill's value.
+//! - **The memory that it names**: addresses in its arguments, and the words of a kernel's parameters that are addresses of ours.
+//! - **The memory that those lead to**: the coordinator has scanned all memory for pointers while it could not be written.
+//! - **The data that it brings** to the device ([`super::brings`]): a copy's bytes, a fill's value.
 //!
 //! A call that does not show one of these in full is **opaque**: a copy from pinned memory into a stream that is not idle, because the
-//! program may write that memory until the stream comes to the copy; a kernel that reads host memory, which may change until it has
-//! ended; a copy within the device that takes words apart, of which nobody knows what they become. What an opaque call does waits for
-//! all memory: behind a word in its stream where that can be ([`super::ahead`]), else its thread waits. So bytes that nobody has seen
-//! come to the device when all memory is there, and also a kernel that was running before can do no harm with them.
+//! program may write that memory until the stream reaches the copy; a kernel that reads host memory, which may change until it has ended;
+//! a copy within the device that takes words apart, which may become any address. The work of an opaque call waits for all memory: behind
+//! a word in its stream where that is possible ([`super::ahead`]), else its thread waits. So unseen bytes come to the device only when all
+//! memory is there, and even a kernel that was running before can do no harm with them.
 
 use baton_contract::cuda::CUdeviceptr;
 
 use crate::memory::space::{self, Space};
 
-/// What a call needs.
+/// The memory that a call needs.
 #[derive(Clone, Debug)]
 pub(crate) enum Needs {
-    /// No memory that is there.
+    /// No memory.
     Nothing,
-    /// Whatever there is: for calls that cannot be read.
+    /// All memory: for calls that cannot be read.
     Everything,
-    /// What the call has shown.
+    /// The memory that the call has shown.
     These(Named),
 }
 
-/// What a call names, and what it brings.
+/// The memory that a call names, and the data that it brings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Named {
-    /// Addresses, of which the allocations are needed and what they lead to.
+    /// Addresses whose allocations are needed, with the memory that they lead to.
     pub(crate) addresses: Vec<CUdeviceptr>,
-    /// The same of a kernel's parameters: one that lies in no allocation may mean those behind it, because kernels add to it.
+    /// The addresses in a kernel's parameters: one that lies in no allocation may mean those after it, because kernels add to it.
     pub(crate) parameters: Vec<CUdeviceptr>,
-    /// Parts of addresses, perhaps.
+    /// Possible parts of addresses.
     pub(crate) parts: Vec<Part>,
-    /// Not all of it was shown, and why.
+    /// The reason why some of it was not shown.
     pub(crate) opaque: Option<Opaque>,
-    /// The driver looks at none of the addresses: all of them may come after the call.
+    /// The driver checks none of the addresses: all of the memory may arrive after the call.
     pub(crate) is_unchecked: bool,
 }
 
-/// Why a call has not shown all.
+/// The reason why a call has not shown everything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Opaque {
     LateCopy,
@@ -57,7 +57,7 @@ pub(crate) enum Opaque {
 }
 
 impl Opaque {
-    /// What the call does, for the user.
+    /// The call's action, for the user.
     pub(super) fn why(self) -> &'static str {
         match self {
             Self::LateCopy => "copies host memory that the program may still write",
@@ -75,9 +75,9 @@ impl Opaque {
 /// Some bytes of a word that may become an address: the others are not known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Part {
-    /// All bits of the bytes that are known.
+    /// All bits of the known bytes.
     mask: u64,
-    /// They themselves; zero elsewhere.
+    /// The known bytes; zero elsewhere.
     value: u64,
 }
 
@@ -88,12 +88,12 @@ impl From<Vec<CUdeviceptr>> for Named {
 }
 
 impl Needs {
-    /// The allocation at an address, and what it leads to.
+    /// The allocation at an address, and the memory that it leads to.
     pub(crate) fn at(address: CUdeviceptr) -> Self {
         Self::These(vec![address].into())
     }
 
-    /// Whether a call may have something to do with memory of ours.
+    /// True if a call may concern memory of ours.
     pub(super) fn may_be_ours(&self) -> bool {
         let is_ours = |address: &CUdeviceptr| space::get().is_some_and(|space| space.may_lead_to_ours(*address));
         match self {
@@ -114,12 +114,12 @@ impl Named {
         self.settle();
     }
 
-    /// Not all was shown, if that is so.
+    /// Marks the call as opaque for this reason, if `is_so`.
     pub(super) fn hide(&mut self, is_so: bool, why: Opaque) {
         self.opaque = self.opaque.or(is_so.then_some(why));
     }
 
-    /// Keeps each once.
+    /// Removes duplicates.
     pub(super) fn settle(&mut self) {
         for list in [&mut self.addresses, &mut self.parameters] {
             list.sort_unstable();
@@ -129,7 +129,7 @@ impl Named {
         self.parts.dedup();
     }
 
-    /// A word of which only these bytes are known, from the `first` on, is brought to the device.
+    /// Adds a word that is brought to the device, of which only these bytes are known, from the `first` on.
     pub(super) fn add_part(&mut self, first: usize, bytes: &[u8]) {
         if leads_where_it_led(first as u64, bytes.len()) {
             return;
@@ -142,7 +142,7 @@ impl Named {
     }
 }
 
-/// Whether so many bytes, brought to an address, leave every word what it was: an address in the same allocation, or none. That is so of a
+/// True if so many bytes, brought to an address, leave every word as it was: an address in the same allocation, or none. That holds for a
 /// word's lowest byte, because allocations begin and end at multiples of 256.
 pub(super) fn leads_where_it_led(to: CUdeviceptr, bytes: usize) -> bool {
     bytes == 0 || bytes == 1 && to.is_multiple_of(size_of::<u64>() as u64)
@@ -157,7 +157,7 @@ impl Part {
         Self { mask: u64::from_le_bytes(mask), value: u64::from_le_bytes(value) }
     }
 
-    /// Whether an address from `start` up to and with `end` has these bytes.
+    /// True if an address from `start` up to and with `end` has these bytes.
     pub(super) fn lies_between(&self, start: u64, end: u64) -> bool {
         self.next(start).is_some_and(|first| first <= end)
     }
@@ -169,7 +169,7 @@ impl Part {
         if differing == 0 {
             return Some(start);
         }
-        // Below the highest bit that differs, what is not known may be anything.
+        // Below the highest bit that differs, unknown bits may have any value.
         let below = u64::MAX >> differing.leading_zeros();
         if near > start {
             return Some(near & !(below & !self.mask));

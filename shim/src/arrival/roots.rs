@@ -1,5 +1,5 @@
-//! What kernels can reach without being given it: textures, globals of modules, host memory that the device reads,
-//! and tensor maps, which hide the address that they are about.
+//! Memory that kernels can access without being given it: textures, globals of modules, host memory that the device reads, and tensor
+//! maps, which hide the address of their memory.
 
 use core::ffi::c_void;
 use core::ops::Range;
@@ -17,14 +17,14 @@ use crate::sys::own_memory;
 use crate::work::capture;
 use crate::work::reading;
 
-/// Larger globals, all together, are not read.
+/// The most bytes of all globals together that are read.
 const MOST_GLOBALS: u64 = 4 << 20;
-/// So many tensor maps are remembered, the last ones: about 4 MiB of them.
+/// The number of tensor maps that are remembered, the last ones: about 4 MiB of them.
 const MOST_TENSOR_MAPS: usize = 1 << 16;
-/// So many words that may be addresses of the host are looked at one by one.
+/// The most words that are checked one by one for addresses of the host.
 const MOST_ASKED: usize = 1 << 12;
-/// Where a process has its pages, on the processors that there are drivers for: what is mapped, and programs that lie anywhere. Below
-/// that there are too many numbers that are no addresses.
+/// The addresses of a process's pages, on the processors that there are drivers for: mappings, and programs at any address. Below that
+/// there are too many numbers that are no addresses.
 const PAGES: Range<u64> = 0x5500_0000_0000..1 << 47;
 
 /// A variable of a module or library.
@@ -34,16 +34,16 @@ struct Global {
     context: usize,
     device: CUdevice,
     code: usize,
-    /// The host may write it at any time, or it is not known whether it may.
+    /// The host may write it at any time, or may be able to.
     is_managed: bool,
 }
 
-/// Whose host memory it is that the device can read.
+/// The owner of host memory that the device can read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HostOf {
     /// The driver has allocated it, and processors read it through their caches.
     Driver,
-    /// The program's own, which it may unmap at any time; or slow to read.
+    /// The program's own, which it may unmap at any time; or memory that is slow to read.
     Program,
 }
 
@@ -51,31 +51,31 @@ pub(crate) enum HostOf {
 struct Host {
     bytes: u64,
     of: HostOf,
-    /// What it goes with.
+    /// The context that it goes with.
     context: usize,
 }
 
-/// The books of all that. Held for moments only, never while the driver is called.
+/// The books of all roots. Held for moments only, never while the driver is called.
 #[derive(Debug, Default)]
 struct Roots {
     /// Textures over plain memory, by object or reference, with the context that they are in.
     textures: HashMap<u64, (CUdeviceptr, usize)>,
     /// Globals whose address the program has asked for.
     globals: BTreeMap<CUdeviceptr, Global>,
-    /// Host memory that the device can read, by where it begins.
+    /// Host memory that the device can read, by its start.
     host: BTreeMap<u64, Host>,
     /// Contexts that are being left, each once for every call that does so.
     leaving: Vec<usize>,
     tensor_maps: TensorMaps,
-    /// Something is reachable that is not kept here: a graph that kernels launch, or whatever an unknown function remembers.
+    /// Kernels can access memory that is not recorded here: a graph that kernels launch, or memory that an unknown function remembers.
     lost: bool,
 }
 
-/// Tensor maps, by a hash of their contents: two would have to agree in 128 bits to be mixed up.
+/// Tensor maps, by a hash of their contents: two maps are confused only if they agree in 128 bits.
 #[derive(Debug, Default)]
 struct TensorMaps {
     bases: HashMap<[u64; 2], CUdeviceptr>,
-    /// In the order they were made.
+    /// In the order in which they were made.
     order: VecDeque<[u64; 2]>,
     hashers: [RandomState; 2],
 }
@@ -85,7 +85,7 @@ impl TensorMaps {
         self.hashers.each_ref().map(|hasher| hasher.hash_one(map))
     }
 
-    /// Says whether an older one had to be forgotten for it.
+    /// Adds a tensor map. True if an older one had to be forgotten for it.
     fn add(&mut self, map: &[u8; TENSOR_MAP], address: CUdeviceptr) -> bool {
         let hash = self.hash(map);
         if self.bases.insert(hash, address).is_none() {
@@ -96,26 +96,26 @@ impl TensorMaps {
     }
 }
 
-/// What 128 bytes of a parameter are.
+/// The meaning of 128 bytes of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TensorMap {
     /// No tensor map.
     None,
-    /// One of memory at this address.
+    /// A tensor map of memory at this address.
     Of(CUdeviceptr),
-    /// Perhaps one that was forgotten.
+    /// Perhaps a tensor map that was forgotten.
     Perhaps,
 }
 
 static ROOTS: Mutex<Option<Roots>> = Mutex::new(None);
 static HAS_TENSOR_MAPS: AtomicBool = AtomicBool::new(false);
-/// Whether some were forgotten.
+/// True if some were forgotten.
 static FORGOT_TENSOR_MAPS: AtomicBool = AtomicBool::new(false);
-/// The lowest and highest address of host memory that was ever made known, for a quick look.
+/// The lowest and highest address of host memory that was ever recorded, for a quick check.
 static HOST: [AtomicU64; 2] = [AtomicU64::new(u64::MAX), AtomicU64::new(0)];
 /// Kernels read all pages of the process (`CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS`).
 static READS_PAGES: AtomicBool = AtomicBool::new(false);
-/// Whoever reads the driver's host memory holds this, and what is forgotten is not freed until they are done.
+/// Held while the driver's host memory is read: forgotten memory is not freed until the reader is done.
 static HOST_IS_READ: RwLock<()> = RwLock::new(());
 
 fn lock() -> MutexGuard<'static, Option<Roots>> {
@@ -126,12 +126,12 @@ fn with<T>(what: impl FnOnce(&mut Roots) -> T) -> T {
     what(lock().get_or_insert_default())
 }
 
-/// What there is when memory begins to arrive.
+/// The roots when memory begins to arrive.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
-    /// Needed by every call.
+    /// Addresses that every call needs.
     pub(crate) addresses: Vec<CUdeviceptr>,
-    /// Something could not be read: every call needs everything.
+    /// Some memory could not be read: every call needs everything.
     pub(crate) unreadable: bool,
 }
 
@@ -161,7 +161,7 @@ pub(crate) fn read(device: CUdevice) -> Found {
     Found { addresses, unreadable }
 }
 
-/// The program is about to use this device.
+/// Called before the program uses this device.
 pub(crate) fn set_device(device: CUdevice) {
     READS_PAGES.store(api::reads_pages(device), Ordering::Relaxed);
 }
@@ -185,7 +185,7 @@ pub(crate) fn global_found(at: CUdeviceptr, bytes: u64, code: usize) {
     with(|roots| roots.globals.insert(at, Global { bytes, context, device, code, is_managed }));
 }
 
-/// Code is unloaded by `unload`: from before on, the pager must not read its globals. If that fails, they stay.
+/// Unloads code by `unload`. Its globals are removed beforehand, so that the pager does not read them; if the call fails, they stay.
 pub(crate) fn code_goes(code: usize, unload: impl FnOnce() -> CUresult) -> CUresult {
     let going: Vec<(CUdeviceptr, Global)> =
         with(|roots| roots.globals.extract_if(.., |_, global| global.code == code).collect());
@@ -203,7 +203,7 @@ pub(crate) fn host_made(at: u64, bytes: u64, of: HostOf) {
     HOST[1].fetch_max(at + bytes, Ordering::Relaxed);
 }
 
-/// Host memory is given back by `free`: from before on, it must not be read. If that fails, it stays.
+/// Frees host memory by `free`. It is removed beforehand, so that it is not read; if the call fails, it stays.
 pub(crate) fn host_goes(at: u64, free: impl FnOnce() -> CUresult) -> CUresult {
     let going = with(|roots| roots.host.remove(&at));
     host_is_not_read();
@@ -216,13 +216,13 @@ pub(crate) fn host_goes(at: u64, free: impl FnOnce() -> CUresult) -> CUresult {
     answer
 }
 
-/// A context is about to end, perhaps: the host memory that the driver would free with it may go at any time from now on.
+/// Called before a call that may end a context: the host memory that the driver would free with it may go at any time from now on.
 pub(crate) fn context_may_go(context: usize) {
     with(|roots| roots.leaving.push(context));
     host_is_not_read();
 }
 
-/// The call is over that might have ended it. Others may be under way.
+/// Called after a call that might have ended a context. Others may be under way.
 pub(crate) fn context_stays(context: usize) {
     with(|roots| {
         if let Some(at) = roots.leaving.iter().position(|leaving| *leaving == context) {
@@ -231,7 +231,7 @@ pub(crate) fn context_stays(context: usize) {
     });
 }
 
-/// A context has ended: what was in it is read no more.
+/// Called when a context has ended: its memory is no longer read.
 pub(crate) fn context_goes(context: usize) {
     with(|roots| {
         roots.textures.retain(|_, (_, of)| *of != context);
@@ -240,29 +240,29 @@ pub(crate) fn context_goes(context: usize) {
     });
 }
 
-/// Waits until nobody reads what the books do not have any more.
+/// Waits until no thread reads memory that the books no longer have.
 fn host_is_not_read() {
     drop(HOST_IS_READ.write().unwrap_or_else(PoisonError::into_inner));
 }
 
-/// Whether a word may be an address of host memory that the device can read.
+/// True if a word may be an address of host memory that the device can read.
 #[inline]
 pub(crate) fn is_pinned_host(word: u64) -> bool {
     word >= HOST[0].load(Ordering::Relaxed) && word < HOST[1].load(Ordering::Relaxed)
 }
 
-/// Whether a word is an address of host memory that kernels read: what the driver knows of, or any page, if the device reads those.
+/// True if a word is an address of host memory that kernels read: memory that the driver knows, or any page, if the device reads those.
 pub(crate) fn is_host(word: u64) -> bool {
     is_known_host(word) || is_pageable(word)
 }
 
-/// Whether it is one of memory that the driver knows of.
+/// True if a word is an address of host memory that the driver knows.
 pub(super) fn is_known_host(word: u64) -> bool {
     let holds = |(at, host): (&u64, &Host)| word < at + host.bytes;
     is_pinned_host(word) && with(|roots| roots.host.range(..=word).next_back().is_some_and(holds))
 }
 
-/// Where addresses of host memory lie that kernels read.
+/// The range of addresses of host memory that kernels read.
 pub(crate) fn host_range() -> Range<u64> {
     let [start, end] = HOST.each_ref().map(|at| at.load(Ordering::Relaxed));
     match READS_PAGES.load(Ordering::Relaxed) {
@@ -272,7 +272,7 @@ pub(crate) fn host_range() -> Range<u64> {
     }
 }
 
-/// Whether kernels read this address by themselves, on a device that reads the program's pages.
+/// True if kernels read this address by themselves, on a device that reads the program's pages.
 fn is_pageable(word: u64) -> bool {
     READS_PAGES.load(Ordering::Relaxed)
         && PAGES.contains(&word)
@@ -280,21 +280,21 @@ fn is_pageable(word: u64) -> bool {
         && own_memory::is_mapped(word as usize)
 }
 
-/// Whether any word is, or may be, an address of host memory that kernels read.
+/// True if any word is, or may be, an address of host memory that kernels read.
 pub(super) fn has_host_words(bytes: &[u8]) -> bool {
     let mut found = Vec::new();
     add_words_anywhere(bytes, host_range(), &mut found);
     found.len() > MOST_ASKED || found.into_iter().any(is_host)
 }
 
-/// Reads host memory in pieces that have a word in common. It may be gone, or may never have been: then false.
+/// Reads host memory in pieces that have a word in common. False if it has gone, or never existed.
 pub(super) fn read_host(at: usize, bytes: usize, see: impl FnMut(&[u8])) -> bool {
     if !is_pinned_host(at as u64) {
         return own_memory::read(at, bytes, see);
     }
     let reading = HOST_IS_READ.read().unwrap_or_else(PoisonError::into_inner);
     if is_drivers_host(at as u64, bytes as u64) {
-        // SAFETY: the driver has allocated it, and whoever gives it back waits for `reading` first.
+        // SAFETY: the driver has allocated it, and a thread that frees it waits for `reading` first.
         unsafe { own_memory::read_known(at, bytes, see) };
         return true;
     }
@@ -324,11 +324,11 @@ pub(crate) unsafe fn tensor_map_made(map: *const c_void, address: CUdeviceptr) {
     HAS_TENSOR_MAPS.store(true, Ordering::Release);
 }
 
-/// The address that a tensor map is about, if it is known.
+/// The address of a tensor map's memory, if it is known.
 ///
 /// # Safety
 ///
-/// So many bytes can be read as a tensor map has.
+/// As many bytes can be read as a tensor map has.
 pub(crate) unsafe fn tensor_map_base(map: *const c_void) -> Option<CUdeviceptr> {
     // SAFETY: by this function's contract.
     let contents: [u8; TENSOR_MAP] = unsafe { map.cast::<[u8; TENSOR_MAP]>().read_unaligned() };
@@ -338,12 +338,12 @@ pub(crate) unsafe fn tensor_map_base(map: *const c_void) -> Option<CUdeviceptr> 
     }
 }
 
-/// A graph was made that kernels can launch.
+/// Records that a graph was made that kernels can launch.
 pub(crate) fn device_graph_made() {
     with(|roots| roots.lost = true);
 }
 
-/// A program got a function of which nobody knows what it makes reachable.
+/// Records that a program got an unknown function, which may make any memory accessible.
 pub(crate) fn unknown_function_found() {
     with(|roots| roots.lost = true);
 }
@@ -352,7 +352,7 @@ pub(crate) fn has_tensor_maps() -> bool {
     HAS_TENSOR_MAPS.load(Ordering::Acquire)
 }
 
-/// The address that a tensor map is about, if these bytes are one.
+/// The address of a tensor map's memory, if these bytes are one.
 pub(super) fn tensor_map(bytes: &[u8; TENSOR_MAP]) -> TensorMap {
     let known = with(|roots| roots.tensor_maps.bases.get(&roots.tensor_maps.hash(bytes)).copied());
     match known {

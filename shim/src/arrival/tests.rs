@@ -88,7 +88,7 @@ fn allocations_that_share_an_extent_come_together_and_point_where_it_points() {
         addresses: start * MIB..(start + megabytes) * MIB,
         is_mapped: false,
     };
-    // The second lies in two of them, and behind the third one is spare.
+    // The second lies in two of them, and spare memory follows the third.
     let blocks: Vec<_> = [64..66, 66..74, 74..76, 200..202].map(|block| block.start * MIB..block.end * MIB).into();
     let extents = vec![extent(1, 64, 8), extent(2, 72, 8), extent(3, 200, 2)];
     let edges = [(ExtentId(1), 200 * MIB)];
@@ -125,7 +125,7 @@ fn an_address_between_two_may_mean_either() {
 fn a_parameter_that_lies_in_nothing_means_what_lies_behind_it() {
     let arrival = arrival(three(), &[], roots::Found::default());
     let parameter = |at: u64| Needs::These(Named { parameters: vec![at], ..Named::default() });
-    // The one at 64 MiB; the last one is too far away.
+    // The block at 64 MiB; the last one is too far away.
     assert!(arrival.lacks(&parameter(20 * MIB)) && !arrival.lacks(&these(&[20 * MIB])));
     arrival.mapped(&[ExtentId(3)]);
     assert!(!arrival.lacks(&parameter(20 * MIB)));
@@ -162,7 +162,7 @@ fn a_part_of_an_address_means_all_blocks_that_may_have_it() {
 #[test]
 fn several_addresses_need_what_each_needs_alone_in_any_order() {
     let ends = three().into_iter().flat_map(|place| [place.blocks[0].start, place.blocks[0].end]);
-    // Fewer where each is slow.
+    // Fewer places where each test is slow.
     let step = if cfg!(miri) { 5 } else { 1 };
     let near: Vec<u64> = ends.flat_map(|end| [end - 8, end, end + 8, end + MIB]).step_by(step).collect();
     for first in &near {
@@ -179,7 +179,7 @@ fn several_addresses_need_what_each_needs_alone_in_any_order() {
     }
 }
 
-/// Such a call may queue work before anybody takes the program off the GPU.
+/// Such a call may queue work before the program is taken off the GPU.
 #[test]
 #[cfg_attr(miri, ignore = "membarrier is a system call that miri does not know")]
 fn a_call_inside_goes_on_waiting_for_memory_when_the_gate_is_closed_over_it() {
@@ -202,7 +202,7 @@ fn a_call_inside_goes_on_waiting_for_memory_when_the_gate_is_closed_over_it() {
         assert_eq!(gate::hold(Instant::now()), gate::Held::WithCalls);
         assert!(story().is_some());
         wake();
-        // Time to go wrong.
+        // Time in which an error would show.
         std::thread::sleep(Duration::from_millis(50));
         IS_MAPPED.store(true, Ordering::Release);
         end();

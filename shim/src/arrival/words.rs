@@ -1,4 +1,4 @@
-//! Looking for addresses of ours in memory.
+//! Scans memory for addresses of ours.
 
 use core::ops::Range;
 
@@ -6,13 +6,13 @@ use baton_contract::cuda::CUdeviceptr;
 
 use crate::memory::space::Space;
 
-/// So many halves of words are asked at a time.
+/// The number of halves of words that are checked at a time.
 const RUN: usize = 512;
 /// The size of a `CUtensorMap`.
 pub(crate) const TENSOR_MAP: usize = 128;
 /// The size of an address.
 pub(crate) const WORD: usize = 8;
-/// Up to so many bytes, words are looked for at every place: structures may be packed.
+/// The most bytes in which words are scanned at every place: structures may be packed.
 const PACKED: usize = 64 << 10;
 
 /// Adds every word that is an address of ours: in large memory at multiples of four bytes.
@@ -21,7 +21,7 @@ pub(crate) fn add_window_words(bytes: &[u8], found: &mut Vec<CUdeviceptr>) {
     add_words_anywhere(bytes, low..high, found);
 }
 
-/// The same of addresses in a range.
+/// Adds every word that is an address in a range.
 pub(super) fn add_words_anywhere(bytes: &[u8], ours: Range<u64>, found: &mut Vec<u64>) {
     let places = if bytes.len() < PACKED { 4 } else { 1 };
     for place in 0..places.min(bytes.len()) {
@@ -29,8 +29,8 @@ pub(super) fn add_words_anywhere(bytes: &[u8], ours: Range<u64>, found: &mut Vec
     }
 }
 
-/// There are millions of words, so a run of them is first asked whether any half could be the upper half of one: four halves at a
-/// time are compared with that, by any processor.
+/// Adds the words at multiples of four bytes. There are millions of them, so a run is first checked for any half that could be the upper
+/// half of an address: any processor compares four halves at a time.
 fn add_words_within(bytes: &[u8], ours: Range<u64>, found: &mut Vec<u64>) {
     if ours.is_empty() {
         return;

@@ -1,8 +1,8 @@
-//! The `ioctl` through which the driver makes its channels: looked at in passing.
+//! The `ioctl` through which the driver makes its channels: checked in passing.
 //!
-//! The driver calls the C library's, and so finds ours first. Almost every call of a program is none of the driver's: those
-//! leave by a tail jump, after two comparisons. Requests to the driver's resource manager are made here. What is noted of them:
-//! the objects that they make and free, and which library makes them.
+//! The driver calls the C library's `ioctl`, and so finds ours first. Almost no call of a program's is for the driver: the others leave by
+//! a tail jump, after two comparisons. Requests to the driver's resource manager are made here. The shim notes the objects that they make
+//! and free, and the library that makes them.
 
 use core::ffi::{c_int, c_ulong, c_void};
 use core::sync::atomic::AtomicPtr;
@@ -15,10 +15,10 @@ use crate::sys::rtld_next::after_ours;
 
 type Ioctl = unsafe extern "C" fn(c_int, c_ulong, *mut c_void) -> c_int;
 
-/// The `ioctl` after ours: the C library's, or another preloaded library's. At first, what finds that.
+/// The `ioctl` after ours: the C library's, or another preloaded library's. At first, the function that finds it.
 static NEXT: AtomicPtr<c_void> = AtomicPtr::new(first as *const () as *mut c_void);
 
-/// The exported `ioctl`. Its third argument is whatever the request takes, so all registers stay as they are.
+/// The exported `ioctl`. The type of its third argument depends on the request, so all registers stay as they are.
 #[cfg_attr(test, allow(dead_code))]
 #[cfg_attr(not(test), unsafe(no_mangle))]
 #[unsafe(naked)]
@@ -43,7 +43,7 @@ unsafe extern "C" fn ioctl() {
     )
 }
 
-/// A request to the resource manager, from code at `caller`. Others may have the same number on another device.
+/// Makes a request to the resource manager, for code at `caller`. Requests to other devices may have the same number.
 unsafe extern "C" fn watched(descriptor: c_int, request: c_ulong, argument: *mut c_void, caller: usize) -> c_int {
     if process::is_bare() {
         // Objects that are made there belong to no tenant, and are never paused.
@@ -53,7 +53,7 @@ unsafe extern "C" fn watched(descriptor: c_int, request: c_ulong, argument: *mut
     owners::note(descriptor, caller);
     let makes_or_frees = matches!(request as u8, ALLOC | FREE) && (request >> 8) as u8 == MAGIC;
     let makes_or_frees = makes_or_frees && rm::is_control_device(descriptor);
-    // SAFETY: the driver, which has the control device, calls as it means it.
+    // SAFETY: the driver, which has the control device, makes valid calls.
     let asks_for = makes_or_frees.then(|| unsafe { rm::asked_for(request, argument) }).flatten();
     if asks_for.is_some_and(|(wanted, _)| rm::is_channel(wanted.class)) {
         objects::note_begun();
@@ -73,7 +73,7 @@ unsafe extern "C" fn watched(descriptor: c_int, request: c_ulong, argument: *mut
     answer
 }
 
-/// Where calls go that come before the next `ioctl` is known.
+/// Takes the calls that come before the next `ioctl` is known.
 unsafe extern "C" fn first(descriptor: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
     // SAFETY: as in `watched`.
     unsafe { next()(descriptor, request, argument) }
@@ -87,7 +87,7 @@ fn next() -> Ioctl {
     unsafe { core::mem::transmute::<*mut c_void, Ioctl>(found) }
 }
 
-/// Where no library after ours has one (a static C library).
+/// The `ioctl` where no library after ours has one (a static C library).
 unsafe extern "C" fn system(descriptor: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
     // SAFETY: the caller's own arguments.
     unsafe { libc::syscall(libc::SYS_ioctl, descriptor, request, argument) as c_int }

@@ -1,9 +1,9 @@
-//! What of this process can be taken off the GPU, wherever it is in its work.
+//! This process's work that can be taken off the GPU at any point.
 //!
-//! The coordinator is told, and pauses and resumes. We do it ourselves in two cases: channels that are made while the
-//! coordinator may have paused us are paused at once, and when there is no coordinator any more we resume.
+//! The coordinator is told, and pauses and resumes it. The shim does so itself in two cases: channels that are made while the coordinator
+//! may have paused this process are paused at once, and when there is no coordinator any more they are resumed.
 //!
-//! - `ioctl`: sees what NVIDIA's driver makes and opens. `objects`, `owners`: remember it.
+//! - `ioctl`: sees the objects that NVIDIA's driver makes and opens. `objects`, `owners`: remember them.
 
 mod ioctl;
 mod objects;
@@ -23,12 +23,12 @@ use crate::driver::find;
 pub(crate) use objects::{follow, pause_what_comes, resume_what_came};
 pub(crate) use owners::is_another_librarys;
 
-/// What can be paused, and how.
+/// The objects to pause, and the way to do it.
 #[derive(Clone, Copy)]
 pub(crate) enum Own {
     /// A process of the simulated driver.
     Simulated(Simulated),
-    /// What NVIDIA's driver has made on the GPU with this UUID.
+    /// The objects that NVIDIA's driver has made on the GPU with this UUID.
     ResourceManager([u8; 16]),
 }
 
@@ -40,20 +40,20 @@ pub(crate) struct Simulated {
     set_slice: unsafe extern "C" fn(c_uint, u64) -> CUresult,
 }
 
-/// How often what there is had changed when the coordinator was told.
+/// The count of changes of these objects when the coordinator was last told.
 static TOLD: AtomicU32 = AtomicU32::new(0);
-/// How often something was about to be made by then.
+/// The count of objects that were about to be made by then.
 static TOLD_BEGUN: AtomicU32 = AtomicU32::new(0);
-/// Whether it was told anything yet.
+/// True if the coordinator was told anything yet.
 static IS_TOLD: AtomicBool = AtomicBool::new(false);
 
 impl Own {
-    /// Finds out, after `cuInit`.
+    /// Finds out which driver this is, after `cuInit`.
     pub(crate) fn find(gpu: [u8; 16]) -> Self {
         Simulated::find(gpu).map_or(Self::ResourceManager(gpu), Self::Simulated)
     }
 
-    /// As the coordinator is told.
+    /// The objects as the coordinator is told.
     fn told(self) -> (Channels, Option<BorrowedFd<'static>>) {
         let gpu = match self {
             Self::Simulated(own) => return (Channels::Simulated { process: own.process }, None),
@@ -66,9 +66,9 @@ impl Own {
         }
     }
 
-    /// What the coordinator is to be told, with how often anything was about to be made by then: at first, and when that has changed.
+    /// The report to the coordinator, with the count of objects that were about to be made by then: at first, and when that has changed.
     pub(crate) fn news(self) -> Option<(Channels, u32, Option<BorrowedFd<'static>>)> {
-        // Before it is looked what there is: then what has been made since is not taken for known.
+        // Read before the objects are: so objects that are made later are not taken for known.
         let begun = objects::begun();
         let has_changed =
             TOLD.load(Ordering::SeqCst) != objects::changes() || TOLD_BEGUN.load(Ordering::SeqCst) != begun;
@@ -80,7 +80,7 @@ impl Own {
         })
     }
 
-    /// Lets our work go on, whoever paused it, and with the usual time slice.
+    /// Resumes our work, even if another process paused it, with the usual time slice.
     pub(crate) fn resume(self) {
         match self {
             // SAFETY: our own number.
@@ -90,7 +90,7 @@ impl Own {
             },
             Self::ResourceManager(gpu) => {
                 if let Some((objects, control)) = objects::of_gpu(gpu) {
-                    // Should it be refused, calls wait for ever, as they do when a GPU is lost.
+                    // If this is refused, calls wait for ever, as they do when a GPU is lost.
                     let _ = objects.restore(control);
                     let _ = objects.set_timeslice(control, USUAL_TIMESLICE);
                 }
@@ -100,7 +100,7 @@ impl Own {
 }
 
 impl Simulated {
-    /// None if this is another driver.
+    /// Finds the simulated driver's functions. `None` if this is another driver.
     fn find(gpu: [u8; 16]) -> Option<Self> {
         type Get = unsafe extern "C" fn(*const [u8; 16], *mut c_uint) -> CUresult;
         type Resume = unsafe extern "C" fn(c_uint) -> CUresult;

@@ -1,4 +1,4 @@
-//! What this process has made of the driver's resource manager, as far as it is needed to pause it.
+//! The objects of the driver's resource manager that this process has made, as far as they are needed to pause it.
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
@@ -30,21 +30,21 @@ enum Kind {
     Channel { born_paused: bool },
 }
 
-/// All of them, in the order they were made.
+/// All objects, in the order in which they were made.
 #[derive(Debug, Default)]
 struct Table(Vec<Object>);
 
 static TABLE: Lock<Table> = Lock::new(Table(Vec::new()), Table::default);
 /// Counts changes.
 static CHANGES: AtomicU32 = AtomicU32::new(0);
-/// The coordinator has been told that the gate is closed, and may have paused us: what is made now is paused here.
+/// The coordinator has been told that the gate is closed, and may have paused us: objects that are made now are paused here.
 static PAUSED: AtomicBool = AtomicBool::new(false);
 
 fn table() -> MutexGuard<'static, Table> {
     TABLE.lock()
 }
 
-/// An object was made.
+/// Notes that an object was made.
 ///
 /// # Safety
 ///
@@ -62,42 +62,43 @@ pub(super) unsafe fn note_made(descriptor: c_int, made: &Allocation) {
     let mut table = table();
     table.0.push(object);
     CHANGES.fetch_add(1, Ordering::SeqCst);
-    // Whoever is about to pause us says so first, and reads the table then: it is in there, or paused here.
+    // A coordinator that is about to pause us announces it first, and then reads the table: the channel is in there, or is paused here.
     let paused = (PAUSED.load(Ordering::SeqCst) || is_taken()) && matches!(kind, Kind::Channel { .. });
     if let Some(objects) = paused.then(|| table.born_paused(object)).flatten() {
-        // Under the lock: who resumes it comes after this.
+        // Under the lock: a thread that resumes it comes after this.
         WERE_ANY.store(true, Ordering::SeqCst);
         let _ = objects.pause(control(descriptor));
     }
 }
 
-/// An object was freed, and all that belongs to it.
+/// Notes that an object was freed, and everything that belongs to it.
 pub(super) fn note_freed(freed: &Freed) {
     if table().free(freed) {
         CHANGES.fetch_add(1, Ordering::SeqCst);
     }
 }
 
-/// Changes whenever something was made or freed.
+/// Changes whenever an object was made or freed.
 pub(super) fn changes() -> u32 {
     CHANGES.load(Ordering::SeqCst)
 }
 
-/// Something was paused when it was made.
+/// An object was paused when it was made.
 static WERE_ANY: AtomicBool = AtomicBool::new(false);
-/// The word by which the coordinator says that we are paused, and have not said so: `CoordinatorPage::taken`.
+/// The word by which the coordinator tells that we are paused without having reported it: `CoordinatorPage::taken`.
 static TAKEN: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Where others see how often we were about to make something.
+/// The word in which others see how many objects we were about to make.
 static BEGUN: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
 
-/// What is made while `taken` is not 0 is paused at once too; and before anything is made, `begun` says so.
+/// Sets the two words: objects that are made while `taken` is not 0 are paused at once too; and before an object is made, `begun` is
+/// counted up.
 pub(crate) fn follow(taken: &'static AtomicU32, begun: &'static AtomicU32) {
     TAKEN.store(core::ptr::from_ref(taken).cast_mut(), Ordering::Release);
     BEGUN.store(core::ptr::from_ref(begun).cast_mut(), Ordering::Release);
 }
 
-/// An object is about to be made.
+/// Notes that an object is about to be made.
 pub(super) fn note_begun() {
     // SAFETY: null, or a word that lives for ever.
     if let Some(begun) = unsafe { BEGUN.load(Ordering::Acquire).as_ref() } {
@@ -105,7 +106,7 @@ pub(super) fn note_begun() {
     }
 }
 
-/// How often that was so.
+/// The count of objects that were about to be made.
 pub(super) fn begun() -> u32 {
     // SAFETY: as above.
     unsafe { BEGUN.load(Ordering::Acquire).as_ref() }.map_or(0, |begun| begun.load(Ordering::SeqCst))
@@ -116,12 +117,12 @@ fn is_taken() -> bool {
     unsafe { TAKEN.load(Ordering::Acquire).as_ref() }.is_some_and(|taken| taken.load(Ordering::SeqCst) != 0)
 }
 
-/// What is made from here on is paused at once.
+/// From here on, objects are paused as soon as they are made.
 pub(crate) fn pause_what_comes() {
     PAUSED.store(true, Ordering::SeqCst);
 }
 
-/// What was made since then goes on.
+/// Resumes the objects that were paused since [`pause_what_comes`].
 pub(crate) fn resume_what_came() {
     PAUSED.store(false, Ordering::SeqCst);
     if WERE_ANY.swap(false, Ordering::SeqCst) {
@@ -132,8 +133,8 @@ pub(crate) fn resume_what_came() {
     }
 }
 
-/// What there is to pause on this GPU, and through which descriptor; none if nothing, or if two clients have channels
-/// there, as when a program also draws: whoever paused one would not have paused all.
+/// The objects to pause on this GPU, and the descriptor for that; `None` if there are none, or if two clients have channels there, as when
+/// a program also draws: pausing one would not pause all.
 pub(super) fn of_gpu(gpu: [u8; 16]) -> Option<(Objects, BorrowedFd<'static>)> {
     // Asked without the lock: the driver may be making objects meanwhile.
     let all = table().by_subdevice();
@@ -157,7 +158,7 @@ impl Table {
         self.0.iter().find(|object| (object.client, object.handle) == (client, handle))
     }
 
-    /// Removes an object with what belongs to it, or a client with all that it has. Says whether there was any of it.
+    /// Removes an object with everything that belongs to it, or a client with all its objects. False if there were none.
     fn free(&mut self, freed: &Freed) -> bool {
         let before = self.0.len();
         if freed.client == freed.object {
@@ -198,7 +199,7 @@ impl Table {
         self.0.iter().find(is_its).map(|subdevice| subdevice.handle)
     }
 
-    /// For every subdevice with channels: those, and through which descriptor they were made.
+    /// The channels of every subdevice that has any, and the descriptor that they were made through.
     fn by_subdevice(&self) -> Vec<(RawFd, Objects)> {
         let mut all: Vec<(RawFd, Objects)> = Vec::new();
         for object in &self.0 {
@@ -234,7 +235,7 @@ impl Table {
         all
     }
 
-    /// Marks the last one made, and says how it is paused.
+    /// Marks the last object made, and returns the way to pause it.
     fn born_paused(&mut self, channel: Object) -> Option<Objects> {
         let alone = self.alone(&channel)?;
         self.0.last_mut()?.kind = Kind::Channel { born_paused: true };
@@ -247,7 +248,7 @@ impl Table {
         Some(Objects { client: channel.client, subdevice, channels: vec![channel.handle], ..Objects::default() })
     }
 
-    /// Those marked, no longer so.
+    /// Returns the marked channels, and removes the marks.
     fn take_born_paused(&mut self) -> Vec<(RawFd, Objects)> {
         let is_marked = |object: &Object| object.kind == Kind::Channel { born_paused: true };
         let marked: Vec<Object> = self.0.iter().copied().filter(is_marked).collect();

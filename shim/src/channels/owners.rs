@@ -1,4 +1,4 @@
-//! Whose the open devices of the driver are: CUDA's, or those of another library, like the one for management (NVML).
+//! The owners of the driver's open devices: CUDA, or another library, like the one for management (NVML).
 
 use core::ffi::c_int;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -7,20 +7,20 @@ use crate::driver::family;
 
 /// Descriptors above this are taken for CUDA's.
 const MOST: usize = 4096;
-/// A bit for each descriptor that is another library's.
+/// A bit for each descriptor that belongs to another library.
 static OTHERS: [AtomicU64; MOST / 64] = [const { AtomicU64::new(0) }; MOST / 64];
 
-/// A device is used by the library that has its code at `caller`.
+/// Notes that a device is used by the library with its code at `caller`.
 pub(super) fn note(descriptor: c_int, caller: usize) {
     let Some((word, bit)) = place(descriptor) else { return };
     match family::has_code_at(caller) {
         Some(false) => OTHERS[word].fetch_or(bit, Ordering::Relaxed),
-        // The number may have meant something else before.
+        // The number may have meant another file before.
         Some(true) | None => OTHERS[word].fetch_and(!bit, Ordering::Relaxed),
     };
 }
 
-/// Whether a device was opened by another library than CUDA's. Async-signal-safe.
+/// True if a device was opened by another library than CUDA's. Async-signal-safe.
 pub(crate) fn is_another_librarys(descriptor: c_int) -> bool {
     place(descriptor).is_some_and(|(word, bit)| OTHERS[word].load(Ordering::Relaxed) & bit != 0)
 }

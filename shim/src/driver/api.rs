@@ -1,12 +1,12 @@
 //! The driver's functions that we call ourselves, with the C signatures of `cuda.h`.
 //!
-//! **None of them waits for the GPU**, so that nobody who calls them can be kept from what the GPU waits for; and none puts
-//! anything into the legacy default stream, where it would order streams that the program did not order. What is put into a
-//! stream takes an [`Ordered`] one, and the legacy stream is none. What is part of a call that the program makes in its stream takes
-//! any [`Stream`], and says so.
+//! **None of them waits for the GPU**, so that a caller is never kept from doing what the GPU waits for; and none puts anything into the
+//! legacy default stream, where it would order streams that the program did not order. A function that queues work takes an [`Ordered`]
+//! stream, which the legacy stream is not. A function that is part of the program's own call in a stream takes any [`Stream`], and its doc
+//! says so.
 //!
 //! Some wait for a thread of the program that is stuck in the driver: with a stream whose queue is full, or until a context's work has
-//! ended. In debug builds they panic where [nobody must wait](MustNotWait).
+//! ended. In debug builds they panic where [a thread must not wait](MustNotWait).
 
 use core::cell::Cell;
 use core::ffi::{c_int, c_uint, c_void};
@@ -34,19 +34,19 @@ pub(crate) fn handle(number: Handle) -> *mut c_void {
 const LEGACY: usize = 1;
 const PER_THREAD: usize = 2;
 
-/// A stream: what a handle means depends on which of a function's twins it is given to, and on the thread.
+/// A stream: the meaning of its handle depends on the function's twin that it is given to, and on the thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Stream {
     /// The default stream of all threads that do not have their own: ordered with all blocking streams of its context.
     Legacy,
     /// The calling thread's own default stream.
     PerThread,
-    /// One that the program made.
+    /// A stream that the program made.
     Created(Handle),
 }
 
 impl Stream {
-    /// What a handle means to a function, which may be a per-thread default stream twin (`…_ptds`, `…_ptsz`).
+    /// The stream that a handle means to a function, which may be a per-thread default stream twin (`…_ptds`, `…_ptsz`).
     fn named(stream: CUstream, is_per_thread: bool) -> Self {
         match stream.expose_provenance() {
             0 if is_per_thread => Self::PerThread,
@@ -56,13 +56,13 @@ impl Stream {
         }
     }
 
-    /// What a handle means to the function with this index.
+    /// The stream that a handle means to the function with this index.
     #[inline]
     pub(crate) fn of<const INDEX: usize>(stream: CUstream) -> Self {
         Self::named(stream, const { super::symbols::PER_THREAD[INDEX] })
     }
 
-    /// As something can be put into it without ordering other streams.
+    /// The stream as one in which work can be queued without ordering other streams.
     pub(crate) fn ordered(self) -> Option<Ordered> {
         match self {
             Self::Legacy => None,
@@ -71,7 +71,7 @@ impl Stream {
         }
     }
 
-    /// As it can be asked about, which puts nothing into it.
+    /// The stream as a handle for questions, which queue no work in it.
     fn asked(self) -> CUstream {
         handle(match self {
             Self::Legacy => LEGACY,
@@ -107,7 +107,7 @@ macro_rules! calls {
             ///
             /// # Safety
             ///
-            /// As cuda.h says of it.
+            /// As in cuda.h.
             $visible unsafe fn $name($($argument: $type),*) -> CUresult {
                 type Function = unsafe extern "C-unwind" fn($($type),*) -> CUresult;
                 // SAFETY: a function pointer of the signature that cuda.h gives this symbol.
@@ -117,7 +117,7 @@ macro_rules! calls {
             }
         )*
 
-        /// Finds all of them now: later, somebody may hold the loader's lock who waits for us.
+        /// Finds all of these functions now: later, a thread that waits for this one may hold the loader's lock.
         pub(crate) fn find_all() {
             $(functions::original(index::$symbol);)*
         }
@@ -179,19 +179,19 @@ calls! {
 }
 
 thread_local! {
-    /// How often it was said that this thread must not wait.
+    /// The number of [`MustNotWait`] values of this thread.
     static MUST_NOT_WAIT: Cell<u32> = const { Cell::new(0) };
 }
 
 fn change_must_not_wait(change: impl Fn(u32) -> u32) {
     if cfg!(debug_assertions) {
-        // A thread that is ending has no more to do than to end.
+        // A thread that is ending makes no more calls.
         let _ = MUST_NOT_WAIT.try_with(|count| count.set(change(count.get())));
     }
 }
 
-/// Until this is dropped, its thread makes no call that may wait for another one: because the program's own call would not, or because
-/// others wait for the thread. Only debug builds look after that.
+/// Until this is dropped, its thread makes no call that may wait for another thread: because the program's own call would not, or because
+/// others wait for this thread. Only debug builds check that.
 #[must_use = "it ends when this is dropped"]
 pub(crate) struct MustNotWait(PhantomData<*const ()>);
 
@@ -208,7 +208,8 @@ impl Drop for MustNotWait {
     }
 }
 
-/// Does what may wait elsewhere, and waits for nobody here: nobody is stuck, or the program's own call waits for the same.
+/// Runs a closure that may wait in other places, but waits for no thread here: no thread is stuck, or the program's own call waits for the
+/// same.
 pub(crate) fn where_nobody_is_stuck<T>(what: impl FnOnce() -> T) -> T {
     let before = MUST_NOT_WAIT.try_with(Cell::get).unwrap_or(0);
     change_must_not_wait(|_| 0);
@@ -217,7 +218,7 @@ pub(crate) fn where_nobody_is_stuck<T>(what: impl FnOnce() -> T) -> T {
     done
 }
 
-/// This function is about to be called, which may wait for a thread that is stuck in the driver.
+/// Checks that this thread may call a function that may wait for a thread that is stuck in the driver.
 #[track_caller]
 fn may_wait(function: &str) {
     if cfg!(debug_assertions) {
@@ -226,7 +227,7 @@ fn may_wait(function: &str) {
     }
 }
 
-/// This thread's captures do not forbid what we do, until this value is dropped.
+/// Until this is dropped, this thread's captures do not forbid our calls.
 pub(crate) struct Relaxed(c_int);
 
 impl Relaxed {
@@ -245,7 +246,7 @@ impl Drop for Relaxed {
     }
 }
 
-/// A GPU, in a set of GPUs that is kept in a word.
+/// The bit of a GPU in a word that holds a set of GPUs.
 pub(crate) fn bit(device: CUdevice) -> u64 {
     1 << (device as u32 % u64::BITS)
 }
@@ -258,8 +259,8 @@ pub(crate) fn current_context() -> Handle {
     context.expose_provenance()
 }
 
-/// The number of a context, which no other ever gets (since CUDA 12.0). An error is the driver's; for one that is no more it is
-/// [one of these](is_of_no_context).
+/// The number of a context, which is never reused (since CUDA 12.0). An error is the driver's; for a context that has gone it is [one of
+/// these](is_of_no_context).
 pub(crate) fn context_number(context: Handle) -> Result<u64, CUresult> {
     let mut number = 0;
     // SAFETY: a handle, which the driver refuses if it is no context's, and an out-parameter.
@@ -267,7 +268,7 @@ pub(crate) fn context_number(context: Handle) -> Result<u64, CUresult> {
     if answer == CUDA_SUCCESS { Ok(number) } else { Err(answer) }
 }
 
-/// Whether this is the driver's answer to a question about a context that is no more; or the driver itself is not.
+/// True if this is the driver's answer about a context that has gone, or of a driver that has shut down.
 pub(crate) fn is_of_no_context(answer: CUresult) -> bool {
     matches!(answer, CUDA_ERROR_INVALID_CONTEXT | CUDA_ERROR_CONTEXT_IS_DESTROYED | CUDA_ERROR_DEINITIALIZED)
 }
@@ -297,8 +298,8 @@ unsafe fn context_of_stream(stream: CUstream) -> Option<Handle> {
     (answer == CUDA_SUCCESS).then(|| context.expose_provenance())
 }
 
-/// Whether a stream is certainly one of the current context. Default streams are; of a stream of a green context the driver tells
-/// another one, or none.
+/// True if a stream certainly belongs to the current context. Default streams do; for a stream of a green context the driver names another
+/// context, or none.
 ///
 /// # Safety
 ///
@@ -309,7 +310,7 @@ pub(crate) unsafe fn is_of_current_context(stream: Stream) -> bool {
     !matches!(stream, Stream::Created(_)) || of() == Some(current_context())
 }
 
-/// Does something in a context, if that still works.
+/// Runs a closure with a context current, if that still works.
 pub(crate) fn within<T>(context: Handle, what: impl FnOnce() -> T) -> Option<T> {
     if context != 0 && current_context() == context {
         return Some(what());
@@ -325,7 +326,7 @@ pub(crate) fn within<T>(context: Handle, what: impl FnOnce() -> T) -> Option<T> 
     Some(done)
 }
 
-/// An event without times in the current context.
+/// Makes an event without times in the current context.
 pub(crate) fn new_event() -> Option<Handle> {
     may_wait("cuEventCreate");
     let mut event = ptr::null_mut();
@@ -334,7 +335,7 @@ pub(crate) fn new_event() -> Option<Handle> {
     (answer == CUDA_SUCCESS).then(|| event.expose_provenance())
 }
 
-/// A stream in the current context.
+/// Makes a stream in the current context.
 pub(crate) fn new_stream(flags: c_uint) -> Option<Handle> {
     may_wait("cuStreamCreate");
     let mut stream = ptr::null_mut();
@@ -343,7 +344,7 @@ pub(crate) fn new_stream(flags: c_uint) -> Option<Handle> {
     (answer == CUDA_SUCCESS).then(|| stream.expose_provenance())
 }
 
-/// Pinned host memory of the current context, by its address.
+/// Allocates pinned host memory in the current context, and returns its address.
 pub(crate) fn new_host_memory(bytes: usize, flags: c_uint) -> Option<Handle> {
     may_wait("cuMemHostAlloc");
     let mut at = ptr::null_mut();
@@ -352,7 +353,7 @@ pub(crate) fn new_host_memory(bytes: usize, flags: c_uint) -> Option<Handle> {
     (answer == CUDA_SUCCESS).then(|| at.expose_provenance())
 }
 
-/// A descriptor by which others can have a handle's memory.
+/// Returns a descriptor by which others can have a handle's memory.
 pub(crate) fn descriptor_of(handle: u64) -> Result<OwnedFd, CUresult> {
     let mut descriptor: c_int = -1;
     // SAFETY: an out-parameter of the right type; a handle that the driver refuses if there is none such.
@@ -385,8 +386,8 @@ pub(crate) unsafe fn event_record_in_legacy(event: Handle) -> CUresult {
     unsafe { raw_event_record(handle(event), handle(LEGACY)) }
 }
 
-/// Has a stream of the program's wait for an event, as a part of a call that the program makes in that stream: in place of the
-/// order that the driver would make. Nobody waits here.
+/// Makes a stream of the program's wait for an event, as a part of a call that the program makes in that stream: in place of the order
+/// that the driver would make. No thread waits here.
 ///
 /// # Safety
 ///
@@ -396,23 +397,23 @@ pub(crate) unsafe fn wait_event(stream: Stream, event: Handle) -> CUresult {
     unsafe { raw_wait_event(stream.asked(), handle(event), 0) }
 }
 
-/// Has a stream wait until a word is not behind a value, counting cyclically: **only directly before a launch** that the program
-/// makes in the same stream, by the same thread.
+/// Makes a stream wait until a word is not behind a value, counting cyclically: **only directly before a launch** that the program makes
+/// in the same stream, by the same thread.
 ///
 /// That may be the legacy stream. There it is a barrier between all blocking streams; but so is the launch, which comes behind the same
-/// work and before the same work as this. What others queue between the two waits for the word without need, and would have waited
-/// for the launch. If the driver refuses the launch then, the barrier is one too many, until the word is written. Nobody waits here,
-/// but for room in a full queue, as the launch would.
+/// work and before the same work as this. Work that others queue between the two waits for the word without need, and would have waited
+/// for the launch. If the driver then refuses the launch, the barrier is needless, and lasts until the word is written. No thread waits
+/// here, except for room in a full queue, as the launch would.
 ///
 /// # Safety
 ///
-/// A stream of the current context that does not capture, and a word that this context reaches for as long as work of it can run.
+/// A stream of the current context that does not capture, and a word that this context can access for as long as work of it can run.
 pub(crate) unsafe fn wait_before_launch(stream: Stream, word: CUdeviceptr, value: u32) -> CUresult {
     // SAFETY: by this function's contract.
     unsafe { raw_wait_value(stream.asked(), word, value, WAIT_VALUE_GEQ) }
 }
 
-/// Lets the current context reach host memory: the address by which it does. The memory has to stay for as long as the context.
+/// Gives the current context access to host memory, and returns the address for that. The memory has to stay for as long as the context.
 ///
 /// # Safety
 ///
@@ -428,7 +429,7 @@ pub(crate) unsafe fn register_host(at: *mut c_void, bytes: usize) -> Option<CUde
     done.then_some(address)
 }
 
-/// What the driver says of a stream that the program names, where it may be none.
+/// The driver's answer to a stream that the program names, which may not exist.
 ///
 /// # Safety
 ///
@@ -443,14 +444,14 @@ pub(crate) unsafe fn check_stream(stream: Stream) -> CUresult {
 ///
 /// # Safety
 ///
-/// As cuda.h says of `cuMemcpyDtoHAsync`.
+/// As in cuda.h for `cuMemcpyDtoHAsync`.
 pub(crate) unsafe fn copy_out(to: *mut c_void, from: CUdeviceptr, bytes: usize, stream: Ordered) -> CUresult {
     may_wait("cuMemcpyDtoHAsync");
     // SAFETY: by this function's contract.
     unsafe { raw_copy_out(to, from, bytes, handle(stream.0)) }
 }
 
-/// Whether all that is in a stream has ended, as the driver answers.
+/// Tells whether all work in a stream has ended, as the driver answers.
 ///
 /// # Safety
 ///
@@ -461,7 +462,7 @@ pub(crate) unsafe fn stream_query(stream: Stream) -> CUresult {
     unsafe { raw_stream_query(stream.asked()) }
 }
 
-/// Waits until all that is in a stream has ended, as the program would.
+/// Waits until all work in a stream has ended, as the program would.
 ///
 /// # Safety
 ///
@@ -472,7 +473,7 @@ pub(crate) unsafe fn synchronize(stream: Stream) -> CUresult {
     unsafe { raw_synchronize(stream.asked()) }
 }
 
-/// Whether a stream captures. Of the legacy stream: whether it must not be asked, because a blocking stream does.
+/// True if a stream captures; for the legacy stream, true if it must not be asked about, because a blocking stream captures.
 ///
 /// # Safety
 ///
@@ -484,7 +485,7 @@ pub(crate) unsafe fn is_capturing(stream: Stream) -> bool {
     answer != CUDA_SUCCESS || status != NOT_CAPTURING
 }
 
-/// Whether kernels on a device read all memory of the process by themselves.
+/// True if kernels on a device read all memory of the process by themselves.
 pub(crate) fn reads_pages(device: CUdevice) -> bool {
     /// `CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS`.
     const PAGEABLE_MEMORY_ACCESS: c_int = 88;
@@ -493,7 +494,7 @@ pub(crate) fn reads_pages(device: CUdevice) -> bool {
     unsafe { raw_device_attribute(&mut does, PAGEABLE_MEMORY_ACCESS, device) == CUDA_SUCCESS && does != 0 }
 }
 
-/// Whether memory is managed; none if the driver does not say.
+/// True if memory is managed; `None` if the driver does not say.
 pub(crate) fn is_managed(address: CUdeviceptr) -> Option<bool> {
     /// `CU_POINTER_ATTRIBUTE_IS_MANAGED`.
     const IS_MANAGED: c_int = 8;
@@ -503,23 +504,23 @@ pub(crate) fn is_managed(address: CUdeviceptr) -> Option<bool> {
     (answer == CUDA_SUCCESS).then_some(is != 0)
 }
 
-/// Whether events can be put behind all work of a context (since CUDA 12.5).
+/// True if events can be put behind all work of a context (since CUDA 12.5).
 pub(crate) fn has_context_events() -> bool {
     functions::exists(index::cuCtxRecordEvent)
 }
 
-/// Whether a device's primary context is there.
+/// True if a device's primary context is active.
 pub(crate) fn primary_is_active(device: CUdevice) -> bool {
     let (mut flags, mut active) = (0, 0);
     // SAFETY: two out-parameters.
     unsafe { primary_state(device, &mut flags, &mut active) == CUDA_SUCCESS && active != 0 }
 }
 
-/// A device's primary context, if it is there.
+/// A device's primary context, if it is active.
 pub(crate) fn primary_of(device: CUdevice) -> Option<Handle> {
     may_wait("cuDevicePrimaryCtxRetain");
     let mut context = ptr::null_mut();
-    // SAFETY: an out-parameter; what is retained is released.
+    // SAFETY: an out-parameter; the context is released after it was retained.
     unsafe {
         if !primary_is_active(device) || primary_retain(&mut context, device) != CUDA_SUCCESS {
             return None;

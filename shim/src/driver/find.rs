@@ -1,9 +1,8 @@
 //! Finding and opening the real driver.
 //!
-//! Where to look, in order: the file that `BATON_DRIVER` names, and nothing else if it is set; then
-//! `libcuda.so.1` where the loader would look: the folders of `LD_LIBRARY_PATH`, the loader's cache,
-//! and the folders where distributions and container runtimes put it. Always by full path, because the
-//! bare name means this library. A file that is this library, or a copy of it, is passed over.
+//! The places, in order: the file that `BATON_DRIVER` names, and no other if it is set; then `libcuda.so.1` where the loader would find
+//! it: the folders of `LD_LIBRARY_PATH`, the loader's cache, and the folders where distributions and container runtimes put it. Always by
+//! full path, because the bare name means this library. A file that is this library, or a copy of it, is passed over.
 
 use core::ffi::{CStr, c_void};
 use core::ptr::NonNull;
@@ -19,8 +18,7 @@ use crate::driver::ld_cache;
 use crate::sys::once::Once;
 use crate::sys::{cancel, user};
 
-/// Exported so that this library, or a copy of it, is recognised by whoever finds it while looking for the
-/// driver.
+/// Exported so that a search for the driver recognises this library, or a copy of it.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 #[used]
 static baton_version: [u8; VERSION.len()] = *VERSION.as_bytes().first_chunk().expect("as long as itself");
@@ -77,7 +75,7 @@ pub(crate) fn get() -> Option<&'static Driver> {
         return known.as_ref();
     }
     let _uncancelled = cancel::Off::begin();
-    // Opened twice it is still one library, with one handle.
+    // A library that is opened twice is still one library, with one handle.
     let named = user::setting(settings::DRIVER).map(PathBuf::from);
     let found = match &named {
         Some(path) => Driver::open(path),

@@ -9,7 +9,7 @@ use super::{family, find, missing};
 /// By symbol index; null until asked for.
 static FUNCTIONS: [AtomicPtr<c_void>; COUNT] = [const { AtomicPtr::new(core::ptr::null_mut()) }; COUNT];
 
-/// The driver's own function, or one that answers for it where the driver has none.
+/// The driver's own function, or a stand-in where the driver has none.
 pub(crate) fn original(index: usize) -> Function {
     let known = FUNCTIONS[index].load(Ordering::Acquire);
     if !known.is_null() {
@@ -24,7 +24,7 @@ pub(crate) fn original(index: usize) -> Function {
     found
 }
 
-/// Finds all of them.
+/// Finds all functions.
 pub(crate) fn find_all() {
     for index in 0..COUNT {
         original(index);
@@ -36,12 +36,12 @@ pub(crate) fn found(index: usize) -> Option<Function> {
     Some(FUNCTIONS[index].load(Ordering::Acquire)).filter(|function| !function.is_null())
 }
 
-/// Whether this is the driver's own function of a name, whichever of the driver's libraries it lies in.
+/// True if this is the driver's own function of a name, in any of the driver's libraries.
 pub(crate) fn is(index: usize, function: Function) -> bool {
     original(index) == function || family::is_named(function, SYMBOLS[index].name)
 }
 
-/// Whether the driver has this function.
+/// True if the driver has this function.
 pub(crate) fn exists(index: usize) -> bool {
     !missing::stands_in(original(index))
 }

@@ -1,5 +1,5 @@
-//! Whether the driver is in use in this process: before `cuInit` it refuses every call itself, and so it does in a copy of a process
-//! that has called that.
+//! Tells whether the driver is in use in this process: before `cuInit` it refuses every call itself, and so it does in a forked copy of a
+//! process that has called `cuInit`.
 
 use core::ffi::c_int;
 
@@ -8,20 +8,20 @@ use baton_contract::cuda::CUDA_SUCCESS;
 use super::{api, functions};
 use crate::sys::process;
 
-/// The driver is about to be initialised. All of its functions are found now: a copy of this process needs them, and cannot look for
-/// them.
+/// Called before the driver is initialised. All of its functions are found now: a forked copy of this process needs them, and cannot
+/// search for them.
 pub(crate) fn begin() {
-    // It may be a copy for which no handlers ran.
+    // This may be a copy for which no handlers ran.
     process::settle();
     functions::find_all();
 }
 
-/// It is.
+/// Called after the driver was initialised.
 pub(crate) fn initialised() {
     process::initialised();
 }
 
-/// Whether hooks have nothing to do here, because the driver refuses whatever it is asked.
+/// True if hooks have nothing to do, because the driver refuses every call.
 #[inline(always)]
 pub(crate) fn is_refusing() -> bool {
     !process::is_initialised() && is_refusing_for_all_that_is_known()
@@ -37,7 +37,7 @@ fn is_refusing_for_all_that_is_known() -> bool {
     if unsafe { api::device_count(&mut count) } != CUDA_SUCCESS {
         return true;
     }
-    // It was initialised in a way that we did not see.
+    // The driver was initialised in a way that we did not see.
     begin();
     initialised();
     false

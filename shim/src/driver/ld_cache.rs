@@ -1,10 +1,9 @@
 //! Reading the loader's cache, `/etc/ld.so.cache`, as `ldconfig -p` does.
 //!
-//! We cannot ask the loader itself: by its rules this library *is* `libcuda.so.1`. The layout is
-//! glibc's `struct cache_file_new` (`sysdeps/generic/dl-cache.h`): a header of 48 bytes that starts
-//! with the magic, then entries of 24 bytes (flags, offset of the name, offset of the path, two
-//! fields we skip), then the strings; offsets count from the header. Old caches carry another format
-//! in front, so the magic is searched for.
+//! We cannot ask the loader itself: by its rules this library *is* `libcuda.so.1`. The layout is glibc's `struct cache_file_new`
+//! (`sysdeps/generic/dl-cache.h`): a header of 48 bytes that starts with the magic, then entries of 24 bytes (flags, offset of the name,
+//! offset of the path, two fields that are skipped), then the strings; offsets count from the header. Old caches carry another format in
+//! front, so the magic is searched for.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -31,7 +30,7 @@ fn search(bytes: &[u8], name: &str) -> Vec<PathBuf> {
         let at = HEADER + i * ENTRY;
         Some((word(cache, at)?, string(cache, word(cache, at + 4)?)?, string(cache, word(cache, at + 8)?)?))
     };
-    // `map_while` ends at the first entry that lies outside the file, whatever count it claims.
+    // `map_while` ends at the first entry that lies outside the file, even if the count claims more.
     (0..count as usize)
         .map_while(entry)
         .filter(|(flags, key, _)| *flags == X86_64 && *key == name.as_bytes())

@@ -1,5 +1,4 @@
-//! What answers where the driver has nothing: on a machine without a driver, and for entry points
-//! that are newer than the driver.
+//! Stand-ins for functions that the driver lacks: on a machine without a driver, and for entry points that are newer than the driver.
 //!
 //! Our doors exist for every name, so a call always arrives somewhere. It gets the answer that a
 //! program already knows how to handle: no device, not initialised, not found.
@@ -54,8 +53,8 @@ fn answer(error: CUresult, out: *mut *const c_char, text: fn(Error) -> &'static 
     if found.is_some() { CUDA_SUCCESS } else { CUDA_ERROR_INVALID_VALUE }
 }
 
-/// The functions that are told from the driver's by their addresses. Optimised, the library has several copies of a small function, each with
-/// an address of its own; what a static holds is one.
+/// The functions that are told from the driver's by their addresses. When optimised, the library has several copies of a small function,
+/// each with an address of its own; a static holds one of them.
 static NOT_FOUND: extern "C" fn() -> CUresult = not_found;
 static NOT_INITIALIZED: extern "C" fn() -> CUresult = not_initialized;
 
@@ -75,7 +74,7 @@ pub(crate) fn without_driver(name: &str) -> Function {
     function as Function
 }
 
-/// Whether `function` is one of ours, standing in for one that the driver does not have.
+/// True if `function` is a stand-in for one that the driver does not have.
 pub(crate) fn stands_in(function: Function) -> bool {
     [in_this_driver(), without_driver("")].contains(&function)
 }

@@ -1,13 +1,13 @@
-//! The real driver: where it is, its functions, stand-ins for those that it lacks, and our own calls of it.
+//! The real driver: its place, its functions, stand-ins for those that it lacks, and our own calls of it.
 //!
-//! | file | what it does |
+//! | file | purpose |
 //! |---|---|
 //! | `find` | finds and opens it |
 //! | `ld_cache` | reads the loader's cache |
 //! | `family` | knows the libraries that it consists of |
 //! | `symbols` | its entry points as data |
 //! | `functions` | its functions, looked up once each |
-//! | `missing` | answers for what it lacks |
+//! | `missing` | stands in for functions that it lacks |
 //! | `in_use` | tells whether this process uses it |
 //! | `api` | our own calls of it, with the signatures of `cuda.h` |
 

@@ -7,11 +7,11 @@ pub(crate) type Function = *mut c_void;
 
 /// One entry point of the driver.
 pub(crate) struct Symbol {
-    /// What the driver exports, for example `cuMemAlloc_v2`.
+    /// The name that the driver exports, for example `cuMemAlloc_v2`.
     pub(crate) name: &'static CStr,
-    /// What a program asks `cuGetProcAddress` for, for example `cuMemAlloc`.
+    /// The name by which a program asks `cuGetProcAddress`, for example `cuMemAlloc`.
     pub(crate) base: &'static str,
-    /// The first CUDA version with it; 0 where no public header says.
+    /// The first CUDA version with it; 0 where no public header tells.
     pub(crate) version: u32,
 }
 
@@ -23,13 +23,13 @@ impl Symbol {
 }
 
 unsafe extern "C" {
-    /// Where the exported functions of these names are. Written by nobody.
+    /// The addresses of the exported functions of these names. Never written.
     safe static baton_doors: [usize; COUNT];
-    /// Code that leads through `doors::unknown_call`. Written by nobody.
+    /// Code that leads through `doors::unknown_call`. Never written.
     safe static baton_unknown_stubs: [[u8; 16]; UNKNOWN];
 }
 
-/// The address that programs get for a function that nobody here knows, if they get any.
+/// The address that programs get for a function that Baton does not know, if they get any.
 pub(crate) fn unknown_stub(number: usize) -> Function {
     baton_unknown_stubs[number].as_ptr().cast_mut().cast()
 }

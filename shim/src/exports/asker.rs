@@ -1,4 +1,4 @@
-//! Who makes a call: the program, or the driver inside of a call of the program's.
+//! Finds the caller of a function: the program, or the driver inside a call of the program's.
 //!
 //! Another library's function of the same name may stand between, such as that of a sanitizer, and look like the caller. So the stack
 //! is walked.
@@ -9,41 +9,41 @@ use std::ffi::CString;
 
 use crate::driver::family;
 
-/// Who calls.
+/// The caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Asker {
     /// The driver.
     Driver,
-    /// Something that the driver has called: a library of its own, or of the program's.
+    /// A function that the driver has called: in a library of its own, or of the program's.
     BelowDriver,
-    /// Anybody else.
+    /// Any other code.
     Program,
 }
 
-/// Whether a call that returns to `caller` is the driver's, without a look at who may stand between.
+/// True if a call that returns to `caller` is the driver's. Functions in between are not considered.
 pub(super) fn is_driver(caller: usize) -> bool {
     family::is_opening() || family::has_code_at(caller) == Some(true)
 }
 
-/// Who has called `dlopen`, which returns to `caller`.
+/// The caller of `dlopen`, which returns to `caller`.
 pub(super) fn of(caller: usize) -> Asker {
     match family::has_code_at(caller) {
         _ if is_driver(caller) => Asker::Driver,
         None => Asker::Program,
         Some(_) => {
             let mut walk = Walk { caller, is_past_callers: false, found: Asker::Program };
-            // SAFETY: the callback below, and what it is handed, which lives over the call.
+            // SAFETY: the callback below, and its argument, which lives over the call.
             unsafe { _Unwind_Backtrace(step, ptr::from_mut(&mut walk).cast()) };
             walk.found
         }
     }
 }
 
-/// How far the stack has been walked.
+/// The state of a walk along the stack.
 struct Walk {
-    /// Where the call returns to: frames before that are ours.
+    /// The address that the call returns to: frames before that are ours.
     caller: usize,
-    /// Whether the one has been seen who means the call, and does not just hand it on.
+    /// The real caller, which does not just hand the call on, has been seen.
     is_past_callers: bool,
     found: Asker,
 }
@@ -59,12 +59,12 @@ unsafe extern "C" {
     /// Calls a function for each frame of the stack, the innermost first (the unwinder's, of libgcc_s).
     fn _Unwind_Backtrace(step: unsafe extern "C" fn(*mut c_void, *mut c_void) -> c_int, argument: *mut c_void)
     -> c_int;
-    /// Where a frame goes on.
+    /// The address at which a frame goes on.
     safe fn _Unwind_GetIP(frame: *mut c_void) -> usize;
 }
 
 unsafe extern "C" fn step(frame: *mut c_void, walk: *mut c_void) -> c_int {
-    // SAFETY: what was handed to the walk.
+    // SAFETY: the argument that was given to the walk.
     let walk = unsafe { &mut *walk.cast::<Walk>() };
     let address = _Unwind_GetIP(frame);
     if walk.caller != 0 {
@@ -82,10 +82,10 @@ unsafe extern "C" fn step(frame: *mut c_void, walk: *mut c_void) -> c_int {
     GO_ON
 }
 
-/// Whether an address lies in a library that has a function of this name itself: such a one stands in front of ours.
+/// True if an address lies in a library that has a function of this name itself: such a library stands in front of ours.
 fn hands_on(address: usize, name: &CStr) -> bool {
     let Some(library) = library_at(ptr::with_exposed_provenance(address)) else { return false };
-    // What the library does not have itself is found in those that it needs.
+    // A function that the library lacks is found in the libraries that it needs.
     family::symbol_in(&library.path, name).is_some_and(|function| library_at(function) == Some(library))
 }
 

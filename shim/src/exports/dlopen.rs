@@ -1,11 +1,10 @@
 //! The `dlopen` that makes every spelling of the driver's name lead here.
 //!
-//! The loader already gives this library to whoever asks for `libcuda.so.1`, by DT_SONAME. Some
-//! programs ask for `libcuda.so` or a full path instead; their `dlopen` is answered with the name that
-//! matches. The exported function is a tail jump: `dlopen` looks at its return address to find the
-//! caller's search path and namespace, so nothing of ours may stand between.
+//! The loader already gives this library to every program that asks for `libcuda.so.1`, by DT_SONAME. Some programs ask for `libcuda.so`
+//! or a full path instead; their `dlopen` is answered with the name that matches. The exported function is a tail jump: `dlopen` reads its
+//! return address to find the caller's search path and namespace, so no frame of ours may stand between.
 //!
-//! The driver itself gets what it asks for (see [`family`]). Its calls are told from a program's by the stack ([`asker`]).
+//! The driver itself gets the library that it asks for (see [`family`]). Its calls are told from a program's by the stack ([`asker`]).
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr;
@@ -54,14 +53,14 @@ extern "C" fn prepare(name: *const c_char, flags: c_int, caller: usize) -> *cons
     }
     let is_path = asked.to_bytes().contains(&b'/');
     if !is_driver(asked) {
-        // Whatever else the driver opens may be the driver too.
+        // Any other library that the driver opens may be the driver too.
         if asker::is_driver(caller) && (is_path || is_called(asked, b"libcuda.so")) {
             family::extend(asked, flags);
         }
         return name;
     }
     match asker::of(caller) {
-        // By its own name the loader would find us.
+        // By its own name the loader would find this library.
         Asker::Driver if !is_path => family::own_path(),
         Asker::Driver => {
             family::extend(asked, flags);
@@ -75,7 +74,7 @@ extern "C" fn prepare(name: *const c_char, flags: c_int, caller: usize) -> *cons
     }
 }
 
-/// Whether a program that opens this wants the CUDA driver, and would get it.
+/// True if a program that opens this name wants the CUDA driver, and would get it.
 ///
 /// A path counts if there is such a file: programs try several, and expect those that are not there to
 /// fail.
@@ -89,13 +88,13 @@ fn is_driver(name: &CStr) -> bool {
         && unsafe { libc::access(name.as_ptr(), libc::F_OK) } == 0
 }
 
-/// Whether a library's path ends in this name, with or without a version.
+/// True if a library's path ends in this name, with or without a version.
 fn is_called(path: &CStr, name: &[u8]) -> bool {
     let file = path.to_bytes().rsplit(|b| *b == b'/').next().unwrap_or_default();
     file.strip_prefix(name).is_some_and(|rest| rest.iter().all(|b| b.is_ascii_digit() || *b == b'.'))
 }
 
-/// Where no library after ours can open libraries (a static C library).
+/// The `dlopen` where no library after ours can open libraries (a static C library).
 extern "C" fn nobody(_: *const c_char, _: c_int) -> *mut c_void {
     ptr::null_mut()
 }

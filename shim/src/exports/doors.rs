@@ -36,7 +36,8 @@ unsafe extern "C" {
     safe static baton_traced_stubs: [[u8; 16]; COUNT];
 }
 
-/// Fills a slot and says where the call that found it empty goes on. A thread that may be cancelled at any moment may end when it is done.
+/// Fills a slot and returns the target of the call that found it empty. A thread that may be cancelled at any moment may end when it is
+/// done.
 extern "C-unwind" fn resolve(index: usize) -> Function {
     let _uncancelled = cancel::Off::begin();
     session::attend(lead_to_the_driver);
@@ -48,8 +49,8 @@ extern "C-unwind" fn resolve(index: usize) -> Function {
     target
 }
 
-/// Points every slot at the driver's own function, in a copy of a process that has used it. Traced calls stay so, and go to the driver
-/// too ([`hooks::target`]). Async-signal-safe.
+/// Points every slot at the driver's own function, in a forked copy of a process that has used it. Traced calls stay so, and go to the
+/// driver too ([`hooks::target`]). Async-signal-safe.
 fn lead_to_the_driver() {
     if trace::has_begun() {
         return;
@@ -61,13 +62,13 @@ fn lead_to_the_driver() {
     }
 }
 
-/// Calls [`resolve`] without disturbing the call under way, then jumps where it says.
+/// Calls [`resolve`] without disturbing the call under way, then jumps to the address that it returns.
 ///
 /// On entry the stack holds the symbol's index, then the program's return address.
 #[unsafe(naked)]
 unsafe extern "C" fn first_call() {
     core::arch::naked_asm!(
-        // For whoever unwinds a thread that is cancelled: index and return address lie below where the call was made.
+        // For an unwinder of a cancelled thread: index and return address lie below where the call was made.
         ".cfi_startproc",
         ".cfi_def_cfa rsp, 16",
         // Everything that may hold an argument, and rax, which counts vector registers in variadic calls.
@@ -114,8 +115,8 @@ unsafe extern "C" fn first_call() {
     )
 }
 
-/// Makes a function that runs a call between two of ours, for any signature: the first says where the call goes, and both have a word to
-/// pass on from one to the other.
+/// Makes a function that runs a call between two of ours, for any signature: the first returns the target of the call, and both have a
+/// word to pass on from one to the other.
 ///
 /// The call is made from here, so that its end is seen: the arguments on the stack are copied, 16
 /// words of them, more than any entry point has (reading a few words above the caller's arguments is
@@ -197,7 +198,7 @@ between!(
     trace::end
 );
 between!(
-    /// A call of a function that nobody here knows.
+    /// A call of a function that Baton does not know.
     unknown_call,
     unknown::begin,
     unknown::end

@@ -1,7 +1,7 @@
-//! The management library (NVML) tells a program of its GPU's memory what `cuMemGetInfo` tells it.
+//! Makes the management library (NVML) tell a program the same about its GPU's memory as `cuMemGetInfo`.
 //!
-//! Programs open that library by `dlopen` and look its functions up in it, so nothing of ours can stand in front of them by name. Instead
-//! the library itself is told that its two functions of memory are ours: the values of these symbols are changed in this process's
+//! Programs open that library by `dlopen` and look its functions up in it, so no function of ours can stand in front of them by name.
+//! Instead the library itself is told that its two functions of memory are ours: the values of these symbols are changed in this process's
 //! copy of it. Programs that are linked to the library find ours first, as they find our doors.
 
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
@@ -51,13 +51,13 @@ impl Real {
         Self { name, function: AtomicPtr::new(ptr::null_mut()) }
     }
 
-    /// It, or null where there is none: of the library that was opened, or of the one that the program is linked to.
+    /// The function, or null where there is none: of the library that was opened, or of the one that the program is linked to.
     fn get(&self) -> *mut c_void {
         let known = self.function.load(Ordering::Acquire);
         if !known.is_null() {
             return known;
         }
-        // SAFETY: the handle and the string are what dlsym takes; RTLD_NEXT means the libraries after ours.
+        // SAFETY: a handle and a string that are valid for dlsym; RTLD_NEXT means the libraries after ours.
         let found = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
         self.function.store(found, Ordering::Release);
         found
@@ -108,7 +108,7 @@ unsafe extern "C" fn nvmlDeviceGetMemoryInfo_v2(device: Device, memory: *mut Mem
     answer
 }
 
-/// What there is and what is free, if the library's device is the GPU that this program shares, or will share when it takes it.
+/// The total and the free memory, if the library's device is the GPU that this program shares, or will share when it takes it.
 fn told_of(device: Device) -> Option<(u64, u64)> {
     let real = UUID.get();
     if real.is_null() {
@@ -117,7 +117,7 @@ fn told_of(device: Device) -> Option<(u64, u64)> {
     // SAFETY: the library's function of this name, which `nvml.h` gives this signature.
     let real: unsafe extern "C" fn(Device, *mut c_char, c_uint) -> Return = unsafe { core::mem::transmute(real) };
     let mut text = [0u8; 96];
-    // SAFETY: a buffer of the length that is said.
+    // SAFETY: a buffer of the given length.
     if unsafe { real(device, text.as_mut_ptr().cast(), text.len() as c_uint) } != SUCCESS {
         return None;
     }
@@ -125,16 +125,16 @@ fn told_of(device: Device) -> Option<(u64, u64)> {
     hooks::memory_of(uuid)
 }
 
-/// A GPU's number, as the library writes it; none for a part of a GPU.
+/// A GPU's number, as the library writes it; `None` for a part of a GPU.
 fn read_uuid(text: &str) -> Option<[u8; 16]> {
     let digits: String = text.strip_prefix("GPU-")?.chars().filter(|digit| *digit != '-').collect();
     let uuid = u128::from_str_radix(&digits, 16).ok()?.to_be_bytes();
     (gpu_name(uuid) == text).then_some(uuid)
 }
 
-/// A program opens the library: from then on the library's functions are ours.
+/// Called when a program opens the library: from then on the library's functions are ours.
 pub(super) fn stand_in(path: &CStr, flags: c_int) {
-    // Kept open: what was changed is gone with the library.
+    // Kept open: the changes are lost with the library.
     let Some(library) = family::open_as_it_is(path, flags) else { return };
     let found = family::symbol(library, UUID.name);
     UUID.function.store(found, Ordering::Release);
@@ -142,7 +142,7 @@ pub(super) fn stand_in(path: &CStr, flags: c_int) {
     replace(library, &MEMORY_V2, nvmlDeviceGetMemoryInfo_v2 as *const () as usize);
 }
 
-/// Has a library say that a function of its is ours. Where that cannot be done, it stays as it is.
+/// Makes a library name our function as one of its own. Where that cannot be done, it stays as it is.
 fn replace(library: NonNull<c_void>, real: &Real, ours: usize) {
     let found = family::symbol(library, real.name);
     if found.is_null() || found.expose_provenance() == ours {
@@ -165,7 +165,7 @@ fn replace(library: NonNull<c_void>, real: &Real, ours: usize) {
         return;
     }
     real.function.store(found, Ordering::Release);
-    // The library's tables are read-only; this way nothing of that changes for anybody else.
+    // The library's tables are read-only; this way they do not change for any other process.
     let _uncancelled = cancel::Off::begin();
     if let Ok(memory) = File::options().write(true).open("/proc/self/mem") {
         let _ = memory.write_at(&ours.wrapping_sub(base).to_ne_bytes(), value as u64);

@@ -1,8 +1,8 @@
-//! The activity pages: tenants that run beside others say here that they are at work, and the others' new calls wait meanwhile.
-//! Our own domain's page tells of those of our user, in our pod or container; what there is elsewhere the coordinator tells.
+//! The activity pages: tenants that co-run declare here that they are at work, and the others' new calls wait meanwhile. Our own domain's
+//! page has the tenants of our user, in our pod or container; the coordinator reports the rest.
 //!
-//! Calls of a program that runs beside others cost nothing for that: while it rests its gate is in a state of its own, in which
-//! the first call comes by here and opens it. The pager looks when the program has come to rest again.
+//! This costs nothing for the calls of a tenant that co-runs: while it rests its gate is in a state of its own, in which the first call
+//! passes through here and opens it. The pager checks when the program has come to rest again.
 
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering, fence};
@@ -15,28 +15,28 @@ use crate::sys::futex::{self, Scope};
 
 /// Our domain's page, mapped for ever; null without one.
 static PAGE: AtomicPtr<ActivityPage> = AtomicPtr::new(ptr::null_mut());
-/// What is said of the others; there before the page is, mapped for ever.
+/// The coordinator's report about the other domains; set before the page is, mapped for ever.
 static ELSEWHERE: AtomicPtr<ElsewherePage> = AtomicPtr::new(ptr::null_mut());
 /// Our slot; [`ACTIVITY_SLOTS`] if we have none.
 static SLOT: AtomicU32 = AtomicU32::new(ACTIVITY_SLOTS);
 
-/// How long it is looked again and again before sleeping: others' requests are often as short.
+/// The time for which a thread polls before it sleeps: others' requests are often as short.
 const SPIN: Duration = Duration::from_micros(30);
-/// How long somebody sleeps at most before looking at the gate again.
+/// The longest sleep of a thread before it checks the gate again.
 const LONGEST_SLEEP: Duration = Duration::from_millis(5);
 
-/// Takes what is said of other domains into use: before the page.
+/// Sets the report about other domains: before the page.
 pub(crate) fn use_elsewhere(page: *mut ElsewherePage) {
     ELSEWHERE.store(page, Ordering::Release);
 }
 
-/// Takes our domain's page into use. A slot is only written by who has it mapped writable.
+/// Sets our domain's page. A slot is only written by the process that has it mapped writable.
 pub(crate) fn use_page(page: *mut ActivityPage, slot: u32) {
     PAGE.store(page, Ordering::Release);
     SLOT.store(slot.min(ACTIVITY_SLOTS), Ordering::Release);
 }
 
-/// From here on we wait for the others. The page stays as it is mapped: a call may be about to write to it.
+/// Gives the slot up: from here on we wait for the others. The page stays as it is mapped: a call may be about to write to it.
 pub(crate) fn give_up_slot() {
     SLOT.store(ACTIVITY_SLOTS, Ordering::Relaxed);
 }
@@ -46,7 +46,7 @@ fn page() -> Option<&'static ActivityPage> {
     unsafe { PAGE.load(Ordering::Acquire).as_ref() }
 }
 
-/// Both, if there is a page.
+/// Both pages, if there is one of our domain.
 fn pages() -> Option<(&'static ActivityPage, &'static ElsewherePage)> {
     let page = page()?;
     // SAFETY: null, or mapped for ever and made of atomics.
@@ -57,35 +57,35 @@ fn slot() -> Option<u32> {
     Some(SLOT.load(Ordering::Acquire)).filter(|slot| *slot < ACTIVITY_SLOTS)
 }
 
-/// Whether we have one: then our class is latency.
+/// True if we have a slot: then our class is latency.
 pub(super) fn has_slot() -> bool {
     slot().is_some()
 }
 
-/// Whether anybody is at work, here or elsewhere.
+/// True if any tenant is at work, here or elsewhere.
 #[inline]
 fn is_any_busy((page, elsewhere): (&ActivityPage, &ElsewherePage)) -> bool {
     page.is_any_busy() || elsewhere.busy.load(Ordering::Relaxed) != 0
 }
 
-/// Whether others have to wait.
+/// True if others have to wait.
 #[inline]
 fn is_anybody_at_work(pages: (&ActivityPage, &ElsewherePage)) -> bool {
     is_any_busy(pages) && pages.1.pass.load(Ordering::Relaxed) == 0
 }
 
-/// Whether somebody else is at work who goes first. Who has a slot does not wait for others that have one.
+/// True if another tenant is at work that goes first. A tenant with a slot does not wait for others that have one.
 #[inline]
 pub(crate) fn must_yield() -> bool {
     SLOT.load(Ordering::Relaxed) == ACTIVITY_SLOTS && pages().is_some_and(is_anybody_at_work)
 }
 
-/// Whether somebody is at work for whom we do not wait, mostly because our work is descheduled.
+/// True if a tenant is at work for which we do not wait, mostly because our work is descheduled.
 pub(crate) fn lets_pass() -> bool {
     pages().is_some_and(|pages| is_any_busy(pages) && pages.1.pass.load(Ordering::Relaxed) != 0)
 }
 
-/// Waits until nobody is at work any more, for a while: the gate may have to be looked at.
+/// Waits until no tenant is at work any more, for a while: the gate may have to be checked.
 pub(crate) fn wait() {
     let Some(pages) = pages() else { return };
     let start = Instant::now();
@@ -101,7 +101,7 @@ pub(crate) fn wait() {
     }
 }
 
-/// We are at work. Whoever calls this has opened the gate before; who ends it looks at the gate afterwards.
+/// Declares us at work. The caller has opened the gate before; the thread that ends the work checks the gate afterwards.
 pub(crate) fn begin() {
     let slot = slot();
     fence(Ordering::SeqCst);
@@ -112,7 +112,7 @@ pub(crate) fn begin() {
     }
 }
 
-/// We are no longer.
+/// Declares us no longer at work.
 pub(crate) fn end() {
     if let (Some(page), Some(slot)) = (page(), slot())
         && page.set_idle(slot)

@@ -23,35 +23,35 @@ pub(crate) fn prepare() -> bool {
     membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) && membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED)
 }
 
-/// Lets nobody in any more and waits until nobody is inside; gives up at the deadline, and leaves the gate
-/// closed: the caller opens it again. `beat` is called now and then.
+/// Closes the gate and waits until no thread is inside; gives up at the deadline, and leaves the gate closed: the caller opens it again.
+/// `beat` is called now and then.
 pub(crate) fn close(deadline: Option<Instant>, beat: impl Fn()) -> bool {
     shut() && is_left(inside, deadline, beat)
 }
 
-/// Lets the calls through that waited when the gate opened, before it is closed again; gives up at the deadline. A thread
-/// takes longer to wake up than the gate may stay open, and queued work may wait for what just that thread is about to do.
+/// Lets the calls through that waited when the gate opened, before it is closed again; gives up at the deadline. A thread takes longer to
+/// wake up than the gate may stay open, and queued work may wait for the next call of just that thread.
 pub(crate) fn let_through(deadline: Instant, beat: impl Fn()) {
     is_left(passage::waiting, Some(deadline), beat);
 }
 
-/// How a gate is closed that does not wait for all calls.
+/// The result of closing a gate without waiting for all calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Held {
     /// All have left.
     Empty,
     /// Some are still inside.
     WithCalls,
-    /// Somebody is still changing what memory there is: to be asked again.
+    /// A thread is still changing mappings: the caller asks again.
     NotYet,
 }
 
-/// Lets nobody in any more. Calls that are still inside at the deadline stay there, and memory may go from under them.
+/// Closes the gate. Calls that are still inside at the deadline stay there, and memory may be evicted under them.
 pub(crate) fn hold(deadline: Instant) -> Held {
     if shut() && is_left(inside, Some(deadline), || ()) { Held::Empty } else { finish_holding() }
 }
 
-/// From here on memory may go from under the calls that are inside, unless somebody changes what there is.
+/// From here on memory may be evicted under the calls that are inside, unless a thread is changing mappings.
 pub(crate) fn finish_holding() -> Held {
     if GATE.leave_calls_inside() { Held::WithCalls } else { Held::NotYet }
 }
@@ -62,7 +62,7 @@ fn shut() -> bool {
     membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED)
 }
 
-/// Waits until there are none any more, or for as long as allowed.
+/// Waits until the count is 0, or for as long as allowed.
 fn is_left(count: impl Fn() -> u32, deadline: Option<Instant>, beat: impl Fn()) -> bool {
     let mut tries = 0u32;
     while count() != 0 {
@@ -81,27 +81,28 @@ fn is_left(count: impl Fn() -> u32, deadline: Option<Instant>, beat: impl Fn()) 
     true
 }
 
-/// Lets everybody in again; `contended` if somebody waits for the GPU meanwhile.
+/// Opens the gate; `contended` if another tenant waits for the GPU meanwhile.
 pub(crate) fn open(contended: bool) {
     set(if contended { CONTENDED } else { OPEN });
 }
 
-/// This program joins nobody: calls need not ask any more.
+/// Records that this program joins no coordinator: calls need not ask any more.
 pub(crate) fn decided() {
     GATE.change(UNDECIDED, OPEN);
 }
 
-/// Lets everybody in, while memory is still on its way.
+/// Opens the gate while memory is still on its way.
 pub(crate) fn arriving(contended: bool) {
     set(if contended { ARRIVING_CONTENDED } else { ARRIVING });
 }
 
-/// All memory is here: nobody has to ask for it any more. Closed meanwhile, or open before, the gate stays as it is.
+/// Ends an arrival: all memory is here, and calls need not ask for it any more. A gate that was closed meanwhile, or open before, stays as
+/// it is.
 pub(crate) fn all_here() {
     let _ = GATE.change(ARRIVING, OPEN) || GATE.change(ARRIVING_CONTENDED, CONTENDED);
 }
 
-/// Marks a gate that lets everybody in as contended, or no longer so.
+/// Marks an open gate as contended, or no longer so.
 pub(crate) fn set_contended(contended: bool) {
     for (quiet, marked) in [(OPEN, CONTENDED), (ARRIVING, ARRIVING_CONTENDED)] {
         let (from, to) = if contended { (quiet, marked) } else { (marked, quiet) };
@@ -111,13 +112,13 @@ pub(crate) fn set_contended(contended: bool) {
     }
 }
 
-/// Has the first call from here on say that we are at work. False if the gate is not simply open. Whoever calls this looks
-/// afterwards whether a call came in before.
+/// Makes the first call from here on declare us at work. False if the gate is not simply open. The caller checks afterwards whether a call
+/// came in before.
 pub(crate) fn rest() -> bool {
     rests(false)
 }
 
-/// The same, for a program that does not run beside others: only the control loop is told.
+/// Rests a program that does not co-run: only the control loop is told of the first call.
 pub(crate) fn rest_alone() -> bool {
     rests(true)
 }
@@ -127,12 +128,12 @@ fn rests(alone: bool) -> bool {
     GATE.change(OPEN, RESTING) && membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED)
 }
 
-/// Whether no call has come in since [`rest`].
+/// True if no call has come in since [`rest`].
 pub(crate) fn is_resting() -> bool {
     GATE.load() == RESTING
 }
 
-/// We are at work after all. Open already, if a call came; closed, by nobody but who calls this.
+/// Ends a rest. The gate is open already if a call came; only the caller could have closed it.
 pub(crate) fn work_on() {
     stamps::rest_ends();
     GATE.change(RESTING, OPEN);
@@ -148,7 +149,7 @@ fn set(to: u32) {
     futex::wake_all(GATE.word(), Scope::Process);
 }
 
-/// How many threads are inside.
+/// The number of threads inside.
 pub(crate) fn inside() -> u32 {
     LATE.load(Ordering::Acquire) + word::all().filter(|word| word.calls.depth() != 0).count() as u32
 }

@@ -1,18 +1,18 @@
 //! Calls that keep others out of a context while they wait in the driver for all of its work, and the moments in which no such call
 //! may begin.
 //!
-//! Both are counted by context: the driver's locks are a context's, so a call that waits in one is in nobody's way in another. Whoever
-//! begins either says so first and looks for the other then, so at least one of two sees the other.
+//! Both are counted by context: the driver's locks are a context's, so a call that waits in one context delays none in another. A thread
+//! that begins either announces it first and then checks for the other, so at least one of two sees the other.
 
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
-/// As many are told apart; whatever is beyond counts for every context.
+/// The number of contexts that are told apart; further ones count for every context.
 const MOST: usize = 64;
 
-/// Contexts, by handle; a place for each time that one is named. In a place that is free stands 0, which is no context's handle.
+/// Contexts, by handle; a place for each time that one is named. A free place holds 0, which is no context's handle.
 struct Named {
     places: [AtomicUsize; MOST],
-    /// For those that found no place.
+    /// The number of contexts that found no place.
     more: AtomicU32,
 }
 
@@ -52,10 +52,10 @@ impl Named {
 
 static INSIDE: Named = Named::new();
 static KEPT_OFF: Named = Named::new();
-/// How many keep such calls off in all contexts of the shared GPU.
+/// The number of holders that keep such calls off in all contexts of the shared GPU.
 static ALL_KEPT_OFF: AtomicU32 = AtomicU32::new(0);
 
-/// Such a call is inside, until this is dropped. One without a context fails in the driver, and is in nobody's way.
+/// Such a call is inside, until this is dropped. One without a context fails in the driver, and delays no other call.
 #[must_use = "it ends when this is dropped"]
 pub(super) struct Inside(Option<usize>);
 
@@ -73,24 +73,24 @@ impl Drop for Inside {
     }
 }
 
-/// Whether such a call must not go on now that it has begun. `is_shared` says whether its context is on the shared GPU.
+/// True if such a call must not go on now that it has begun. `is_shared` tells whether its context is on the shared GPU.
 pub(super) fn is_kept_off(context: usize, is_shared: bool) -> bool {
     (is_shared && ALL_KEPT_OFF.load(Ordering::SeqCst) != 0) || KEPT_OFF.has(context)
 }
 
-/// Keeps calls off that may keep others out of the driver, until this is dropped: from before the gate is closed until it is known
-/// whether all work has ended, or while something is submitted that must not wait.
+/// Keeps calls off that may keep others out of the driver, until this is dropped: from before the gate is closed until it is known whether
+/// all work has ended, or while work is submitted that must not wait.
 #[must_use = "it ends when this is dropped"]
 pub(crate) struct KeptOff(Option<usize>);
 
 impl KeptOff {
-    /// In all contexts of the shared GPU. The gate is about to be closed: then nobody is inside.
+    /// Keeps calls off in all contexts of the shared GPU. The gate is about to be closed: then no thread is inside.
     pub(crate) fn begin() -> Self {
         ALL_KEPT_OFF.fetch_add(1, Ordering::SeqCst);
         Self(None)
     }
 
-    /// In one context; none if there is such a call inside.
+    /// Keeps calls off in one context; `None` if there is such a call inside.
     pub(crate) fn begin_if_none_is_inside(context: usize) -> Option<Self> {
         let kept_off = Self(Some(KEPT_OFF.add(context)));
         (!INSIDE.has(context)).then_some(kept_off)
@@ -106,7 +106,7 @@ impl Drop for KeptOff {
     }
 }
 
-/// In a forked child, whose other threads are gone. Async-signal-safe.
+/// Forgets all calls in a forked child, whose other threads are gone. Async-signal-safe.
 pub(super) fn start_anew() {
     INSIDE.clear();
     KEPT_OFF.clear();

@@ -1,16 +1,15 @@
 //! The gate: every call that touches device memory passes it, and it can be closed.
 //!
-//! A call costs the program a store and a load. Each thread has an **in-call word**; it counts the
-//! calls the thread is inside of. To pass, a thread raises its word and then reads the gate.
-//! A nested call (from a thread that is inside already) never waits; only a thread
-//! whose thread-locals are gone already cannot tell, and waits. A forked child is a new process: its
-//! gate is open, and only the thread that forked can be inside.
+//! A call costs the program a store and a load. Each thread has an **in-call word**, which counts the calls that the thread is inside of.
+//! To pass, a thread raises its word and then reads the gate. A nested call (from a thread that is inside already) never waits; only a
+//! thread whose thread-locals are gone already cannot tell, and waits. A forked child is a new process: its gate is open, and only the
+//! thread that forked can be inside.
 //!
 //! - [`protocol`]: the states, and how the two sides see each other.
 //! - `word`: finds a thread's word. `passage`: the program's side. `closing`: the session's.
 //! - `exclusive`: calls that keep others out of their context.
-//! - `activity`: saying to other processes that we are at work, and waiting while they are.
-//! - `stamps`: when requests begin and end.
+//! - `activity`: declares to other processes that we are at work, and waits while they are.
+//! - `stamps`: the times when requests begin and end.
 
 pub(crate) mod activity;
 mod closing;

@@ -15,22 +15,22 @@ use crate::sys::{cancel, process, thread};
 
 pub(super) static GATE: Gate = Gate::new(UNDECIDED);
 
-/// For threads so late in their life that their thread-locals are gone: shared, so counted atomically.
+/// The count of threads so late in their life that their thread-locals are gone: shared, so counted atomically.
 pub(super) static LATE: AtomicU32 = AtomicU32::new(0);
 
-/// Whoever opens and closes the gate, as far as calls have to tell it something.
+/// The session's functions that calls at the gate run.
 pub(crate) struct Keeper {
     /// A call came before it was decided whether this program joins a coordinator.
     pub(crate) decide: fn(),
     /// A call waits at the closed gate.
     pub(crate) demand: fn(),
-    /// The first call after a rest: there is somebody to be watched.
+    /// The first call after a rest: there is a request to be watched.
     pub(crate) awoke: fn(),
 }
 
 static KEEPER: AtomicPtr<Keeper> = AtomicPtr::new(core::ptr::null_mut());
 
-/// From here on calls tell `keeper`. Until then nobody closes the gate.
+/// Sets the keeper. Until then the gate is never closed.
 pub(crate) fn keep(keeper: &'static Keeper) {
     KEEPER.store(core::ptr::from_ref(keeper).cast_mut(), Ordering::Release);
 }
@@ -46,18 +46,18 @@ fn tell(what: impl FnOnce(&Keeper)) {
 #[must_use = "the passage ends when this is dropped"]
 pub(crate) struct Passage(Way);
 
-/// How a call is inside.
+/// The way in which a call is inside.
 #[derive(Clone, Copy)]
 enum Way {
-    /// Its thread's word says so.
+    /// Its thread's word counts it.
     Word(&'static Word),
     /// The thread has no word any more.
     Late,
-    /// It is not: it has nothing to do with what the gate is for.
+    /// It is not inside: the gate does not concern it.
     Beside,
 }
 
-/// Passes the gate, waiting while it is closed. An error is what the program's call has to answer.
+/// Passes the gate, waiting while it is closed. An error is the answer to the program's call.
 #[inline(always)]
 pub(crate) fn pass() -> Result<Passage, CUresult> {
     let Some(word) = word::own_or_new() else { return late() };
@@ -68,7 +68,7 @@ pub(crate) fn pass() -> Result<Passage, CUresult> {
     Ok(Passage(Way::Word(word)))
 }
 
-/// Passes the gate if it is open just now, and does not ask for it to be opened.
+/// Passes the gate if it is open at the moment, and does not ask for it to be opened.
 pub(crate) fn pass_if_open() -> Option<Passage> {
     let word = word::own_or_new()?;
     let depth = word.calls.enter();
@@ -86,24 +86,24 @@ pub(crate) struct Exclusive {
     _passage: Passage,
 }
 
-/// Is inside, whatever the gate's state, for a call in this context that touches no memory of ours: it is only known that somebody is.
-/// The driver may let nobody else queue anything there meanwhile, so such a call waits while it is being asked whether work has ended. On
-/// another GPU than the shared one, the gate has nothing to do with it.
+/// Enters, in any state of the gate, for a call in this context that touches no memory of ours: the gate only counts the call as inside.
+/// The driver may keep all others from queueing there meanwhile, so such a call waits while the driver is being asked whether work has
+/// ended. On another GPU than the shared one, the gate does not count it.
 pub(crate) fn enter_in_any_state(context: usize, is_shared: bool) -> Exclusive {
     const SOON: Duration = Duration::from_micros(50);
-    // As long as nothing is decided, no GPU is shared that this could be on.
+    // As long as nothing is decided, this cannot be on a shared GPU.
     let word = if is_shared && GATE.load() != UNDECIDED { word::own_or_new() } else { None };
     loop {
         let passage = Passage(word.map_or(Way::Beside, Way::Word));
         let depth = word.map_or(0, |word| word.calls.enter());
-        // In this order: who keeps such calls off says so, and then looks whether any is inside.
+        // In this order: a thread that keeps such calls off announces it, and then checks if any is inside.
         let inside = Inside::begin(context);
-        // Whoever closes the gate waits for the call that this one is a part of.
+        // The thread that closes the gate waits for the call that this one is a part of.
         if !exclusive::is_kept_off(context, is_shared && depth == 0) {
             return Exclusive { _inside: inside, _passage: passage };
         }
         drop(inside);
-        // It has not been inside.
+        // The passage has not been inside.
         core::mem::forget(passage);
         if let Some(word) = word {
             word.calls.step_back();
@@ -112,26 +112,26 @@ pub(crate) fn enter_in_any_state(context: usize, is_shared: bool) -> Exclusive {
     }
 }
 
-/// Whether somebody waits for the GPU while this program has it.
+/// True if another tenant waits for the GPU while this program has it.
 #[inline(always)]
 pub(crate) fn is_contended() -> bool {
     matches!(GATE.peek(), CONTENDED | ARRIVING_CONTENDED)
 }
 
-/// Asked by who waits inside: an error if nobody will ever pass again.
+/// Checks the gate for a call that waits inside: an error if no call will ever pass again.
 pub(crate) fn check() -> Result<(), CUresult> {
     if GATE.load() == BROKEN { Err(CUDA_ERROR_DEVICE_UNAVAILABLE) } else { Ok(()) }
 }
 
-/// Changes when memory may have gone from under a call that is inside. Work that is queued then finds it back; but a
-/// call of which the driver looks at the addresses may have been refused for it, and has to be made again.
+/// Changes when memory may have been evicted under a call that is inside. Work that is queued then finds it back; but a call in which the
+/// driver checks the addresses may have been refused for it, and has to be repeated.
 #[inline(always)]
 fn holds() -> u32 {
     GATE.holds()
 }
 
-/// Makes a call of which the driver looks at the addresses. If it was refused, and memory may just have gone from under
-/// it, it is made again when that is back: a refused call has done nothing.
+/// Makes a call in which the driver checks the addresses. If it was refused, and memory may just have been evicted under it, it is
+/// repeated when that is back: a refused call has done nothing.
 #[inline]
 pub(crate) fn checked(pass: impl Fn() -> Result<Passage, CUresult>, call: impl Fn() -> CUresult) -> CUresult {
     loop {
@@ -147,15 +147,15 @@ pub(crate) fn checked(pass: impl Fn() -> Result<Passage, CUresult>, call: impl F
     }
 }
 
-/// The right to change what memory there is; ends when dropped. Other calls may be left inside when the gate closes:
-/// those that map and unmap, give out and take back, are always waited for.
+/// The right to change mappings; ends when dropped. Other calls may be left inside when the gate closes: calls that map and unmap,
+/// allocate and free, are always waited for.
 #[must_use = "the right ends when this is dropped"]
 pub(crate) struct MappingGuard {
     /// A thread that ended in the middle would leave the books half written.
     _uncancelled: cancel::Off,
 }
 
-/// Waits, outside of the gate, until mappings may be changed. An error is what the program's call has to answer.
+/// Waits, outside the gate, until mappings may be changed. An error is the answer to the program's call.
 pub(crate) fn lock_mappings(passage: &Passage) -> Result<MappingGuard, CUresult> {
     let mut waiting = None;
     loop {
@@ -170,7 +170,7 @@ pub(crate) fn lock_mappings(passage: &Passage) -> Result<MappingGuard, CUresult>
     }
 }
 
-/// The same, if the gate lets anybody do so just now.
+/// Gets the right to change mappings, if the gate allows that at the moment.
 pub(crate) fn lock_mappings_if_open() -> Option<MappingGuard> {
     let uncancelled = cancel::Off::begin();
     GATE.begin_mapping().then(|| MappingGuard { _uncancelled: uncancelled })
@@ -182,25 +182,25 @@ impl Drop for MappingGuard {
     }
 }
 
-/// Whether memory may still be on its way, asked inside: also when the gate is being closed while it is.
+/// True if memory may still be on its way, for a caller inside: even when the gate is being closed while it is.
 #[inline(always)]
 pub(crate) fn may_lack() -> bool {
     !matches!(GATE.peek(), OPEN | CONTENDED | RESTING | UNDECIDED)
 }
 
 impl Passage {
-    /// Of a call that does not touch what is shared.
+    /// The passage of a call that does not touch shared memory.
     pub(crate) fn beside() -> Self {
         Self(Way::Beside)
     }
 
-    /// Whether it is of such a call.
+    /// True if it belongs to such a call.
     pub(crate) fn is_beside(&self) -> bool {
         matches!(self.0, Way::Beside)
     }
 
-    /// Sleeps outside of the gate, so that it can be closed meanwhile, and passes it again. A nested call
-    /// sleeps inside: it cannot step back from the one around it.
+    /// Sleeps outside the gate, so that it can be closed meanwhile, and passes it again. A nested call sleeps inside: it cannot step back
+    /// from the one around it.
     pub(crate) fn outside(&self, sleep: impl FnOnce()) -> Result<(), CUresult> {
         let Way::Word(word) = self.0 else {
             sleep();
@@ -210,7 +210,7 @@ impl Passage {
         sleep();
         let depth = word.calls.enter();
         if depth == 0 && !passes(GATE.load()) {
-            // It is decided: memory can only be away from who has joined.
+            // The program has joined: otherwise no memory could be away.
             return wait(word).map(|_| ()).inspect_err(|_| {
                 // The passage has yet to end.
                 word.calls.enter();
@@ -231,8 +231,8 @@ impl Drop for Passage {
     }
 }
 
-/// In a forked child, where the other threads are gone: nobody but this thread is inside, and whoever
-/// closed the gate was the parent's. The child has no coordinator. Async-signal-safe.
+/// Resets the gate in a forked child, where the other threads are gone: only this thread is inside, and the gate was closed by the
+/// parent's session, if at all. The child has no coordinator. Async-signal-safe.
 pub(crate) fn start_anew() {
     word::release_others();
     LATE.store(0, Ordering::Relaxed);
@@ -266,16 +266,15 @@ fn late() -> Result<Passage, CUresult> {
     }
 }
 
-/// Nobody but the control loop is to know of the call that ends a rest. Changed while the gate does not rest.
+/// Only the control loop is told of the call that ends a rest. Changed while the gate does not rest.
 pub(super) static ALONE: AtomicBool = AtomicBool::new(false);
 
-/// What a call does that found the gate not simply open: if it is closed, steps back, sleeps until it opens,
-/// and passes.
+/// Handles a call that found the gate not simply open: if it is closed, the call steps back, sleeps until it opens, and passes.
 #[cold]
 fn wait(word: &'static Word) -> Result<Way, CUresult> {
     // As above.
     process::settle_if_bare();
-    // Until it has passed.
+    // Held until the call has passed.
     let mut waiting = None;
     loop {
         let gate = GATE.load();
@@ -284,15 +283,15 @@ fn wait(word: &'static Word) -> Result<Way, CUresult> {
             word.calls.step_back();
             tell(|keeper| (keeper.decide)());
             if GATE.load() == UNDECIDED {
-                // It is for a GPU that is not shared: with a context on one that is, this process would have joined. Whoever joins
-                // meanwhile, with another GPU, does not wait for it.
+                // The call is for a GPU that is not shared: with a context on one that is, this process would have joined. A thread that
+                // joins meanwhile, with another GPU, does not wait for this call.
                 return Ok(Way::Beside);
             }
             word.calls.enter();
             continue;
         }
         if gate == RESTING {
-            // In this order: who brought us to rest looks at the gate after saying so.
+            // In this order: the thread that set the rest announces it, and then checks the gate.
             let alone = ALONE.load(Ordering::Relaxed);
             stamps::rest_ends();
             GATE.change(RESTING, OPEN);
@@ -326,13 +325,13 @@ static WAITING: AtomicU32 = AtomicU32::new(0);
 /// Threads that wait at the open gate while others are at work.
 static YIELDING: AtomicU32 = AtomicU32::new(0);
 
-/// Whether anybody waits at the gate, or is about to pass it: then the program is not idle, even if on a busy machine it
-/// takes its thread long to wake up.
+/// True if a thread waits at the gate, or is about to pass it: then the program is not idle, even if its thread takes long to wake up on a
+/// busy machine.
 pub(crate) fn is_waited_at() -> bool {
     waiting() != 0 || YIELDING.load(Ordering::Relaxed) != 0
 }
 
-/// How many threads wait at the closed gate, or have yet to wake up at the open one.
+/// The number of threads that wait at the closed gate, or have yet to wake up at the open one.
 pub(super) fn waiting() -> u32 {
     WAITING.load(Ordering::Acquire)
 }
@@ -352,7 +351,7 @@ impl Drop for Waiting {
     }
 }
 
-/// Says that somebody wants in, and sleeps while the gate is closed. Whoever is to pass it keeps what this gives until then.
+/// Demands to pass, and sleeps while the gate is closed. A caller that is to pass keeps the returned guard until then.
 fn until_open() -> Result<Waiting, CUresult> {
     let waiting = Waiting::begin(&WAITING);
     loop {
@@ -364,7 +363,7 @@ fn until_open() -> Result<Waiting, CUresult> {
         }
         stamps::begin();
         if GATE.load() != gate {
-            // Opened since: whoever did so may have seen no request to be watched.
+            // The gate was opened since, perhaps by a thread that saw no request to be watched.
             tell(|keeper| (keeper.awoke)());
             continue;
         }

@@ -1,13 +1,13 @@
-//! What a tenant writes into its own page of when it is at work: without any message, so that calls hardly notice.
+//! The times of work that a tenant stamps into its own page: without any message, so that calls cost little.
 //!
-//! Whether it rests in its turn: the coordinator may read its memory then, as long as that is so.
+//! One stamp tells that the tenant rests in its turn: the coordinator may read its memory then, as long as that lasts.
 //!
-//! When a latency tenant's requests begin and end: co-running requests pass without any message, and the coordinator is to know all the
-//! same how long they take.
+//! The others tell when a latency tenant's requests begin and end: co-running requests pass without any message, but the coordinator has
+//! to know how long they take.
 //!
-//! A request begins with the first call after rest, where that call is seen: at a gate that rests, or at a closed one. At an open
-//! gate nobody looks. Of a request that began there nothing is stamped, or what is left of it when a call has to wait. Whoever
-//! watches the program says that it has ended (`session::requests`).
+//! A request begins with the first call after rest, where that call is seen: at a gate that rests, or at a closed one. At an open gate
+//! calls are not seen. A request that began there is not stamped, or only its rest from the moment when a call has to wait. The thread
+//! that watches the program stamps the request's end (`session::requests`).
 
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering, fence};
@@ -16,17 +16,17 @@ use baton_contract::page::{RequestRing, TenantPage};
 
 use super::activity;
 
-/// In our own page, mapped for ever; null without one.
+/// The requests' ring in our own page, mapped for ever; null without one.
 static RING: AtomicPtr<RequestRing> = AtomicPtr::new(ptr::null_mut());
 static RESTS: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
 
-/// Takes our page into use.
+/// Sets our page.
 pub(crate) fn use_page(page: &'static TenantPage) {
     RING.store(ptr::from_ref(&page.requests).cast_mut(), Ordering::Release);
     RESTS.store(ptr::from_ref(&page.rests).cast_mut(), Ordering::Release);
 }
 
-/// In a forked child, which does not have its parent's page. Async-signal-safe.
+/// Forgets the page in a forked child, which does not have its parent's page. Async-signal-safe.
 pub(super) fn forget() {
     RING.store(ptr::null_mut(), Ordering::Release);
     RESTS.store(ptr::null_mut(), Ordering::Release);
@@ -42,21 +42,21 @@ fn ring() -> Option<&'static RequestRing> {
     unsafe { RING.load(Ordering::Acquire).as_ref() }
 }
 
-/// Where the count of rests stands: to be read before the gate rests.
+/// The count of rests: to be read before the gate rests.
 pub(crate) fn rests_before() -> Option<u32> {
     rests().map(|rests| rests.load(Ordering::SeqCst))
 }
 
-/// The program rests in its turn: the gate has rested since the count stood there, and nobody was inside. Not if a call has come
-/// meanwhile.
+/// Stamps that the program rests in its turn: the gate has rested since the count was read, and no thread was inside. Does nothing if a
+/// call has come meanwhile.
 pub(crate) fn rest(before: Option<u32>) {
     if let (Some(rests), Some(before)) = (rests(), before.filter(|count| count.is_multiple_of(2))) {
         let _ = rests.compare_exchange(before, before.wrapping_add(1), Ordering::SeqCst, Ordering::SeqCst);
     }
 }
 
-/// It does not, or no longer: to be said before the gate lets anybody pass. The next even number, so that a rest that was about to be
-/// said is none.
+/// Stamps that the program does not rest, or no longer: before the gate lets any call pass. The next even number cancels a rest that was
+/// about to be stamped.
 pub(super) fn rest_ends() {
     if let Some(rests) = rests() {
         let next = |count: u32| Some((count | 1).wrapping_add(1));
@@ -72,8 +72,8 @@ pub(crate) fn now() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// The program is at work: a request begins, unless there is one already. Only tenants of class latency have a slot, and only they
-/// stamp. Whoever calls this has said before, by the gate or by waiting at it, that there is a call; who ends a request looks for one
+/// Begins a request, unless there is one already: the program is at work. Only tenants of class latency have a slot, and only they stamp.
+/// The caller has announced before, by the gate or by waiting at it, that there is a call; a thread that ends a request checks for one
 /// afterwards.
 pub(crate) fn begin() {
     fence(Ordering::SeqCst);
@@ -86,14 +86,14 @@ pub(crate) fn begin() {
     fence(Ordering::SeqCst);
 }
 
-/// Whether there is a request.
+/// True if there is a request.
 pub(crate) fn is_any() -> bool {
     fence(Ordering::SeqCst);
     ring().is_some_and(|ring| ring.present().is_some())
 }
 
-/// The request's work had ended at this time. Also of one that has lost its slot meanwhile. Only the control loop calls this, and
-/// begins another request if a call has come since.
+/// Ends the request: its work had ended at this time. This also ends a request that has lost its slot meanwhile. Only the control loop
+/// calls this, and begins another request if a call has come since.
 pub(crate) fn end(at: u64) {
     if let Some(ring) = ring() {
         ring.end(at);

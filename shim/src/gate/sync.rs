@@ -1,4 +1,4 @@
-//! What the gate is made of.
+//! The atomics of the gate.
 
 pub(super) use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 

@@ -82,7 +82,7 @@ fn a_rest_is_said_to_be_over_before_a_call_passes() {
     assert!(!said.is_multiple_of(2));
     call();
     assert_eq!(rests(), said + 1);
-    // One comes before it is said.
+    // A call comes before the rest is stamped.
     let before = stamps::rests_before();
     assert!(rest_alone());
     call();
@@ -273,7 +273,7 @@ fn a_forked_child_has_an_open_gate_with_nobody_inside() {
         }
         // SAFETY: the handler stores to atomics that live for ever, nothing else.
         unsafe { libc::pthread_atfork(None, None, Some(in_the_child)) };
-        // SAFETY: the child only looks at atomics and leaves.
+        // SAFETY: the child only reads atomics and exits.
         let child = unsafe { libc::fork() };
         if child == 0 {
             let anew = closing::inside() == 0 && GATE.load() == OPEN && !stamps::is_any();

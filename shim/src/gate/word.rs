@@ -1,4 +1,4 @@
-//! The in-call words: one per thread, in a list that whoever closes the gate can walk at any time.
+//! The in-call words: one per thread, in a list that the closer of the gate can walk at any time.
 
 use core::ptr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
@@ -24,14 +24,14 @@ pub(super) fn all() -> impl Iterator<Item = &'static Word> {
     core::iter::successors(newest, |word| word.next)
 }
 
-/// This thread's word; none if the thread is so late in its life that it could not give one back, or would have to make one in a process
+/// This thread's word; `None` if the thread is so late in its life that it could not give one back, or would have to make one in a process
 /// that knows no gate.
 #[inline(always)]
 pub(super) fn own_or_new() -> Option<&'static Word> {
     own().or_else(claim)
 }
 
-/// In a forked child: the other threads are gone, and so are their calls.
+/// Frees the words of the other threads in a forked child: those threads are gone, and so are their calls.
 pub(super) fn release_others() {
     let own = own().map(ptr::from_ref);
     for word in all().filter(|word| Some(ptr::from_ref(*word)) != own) {

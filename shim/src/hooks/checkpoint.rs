@@ -1,9 +1,8 @@
-//! The driver's names by which a process is moved off the GPU.
+//! The driver's functions that move a process off the GPU.
 //!
-//! The driver suspends a program under Baton whose memory is on the GPU, and cannot resume it: it does not put memory back that the
-//! process has from another one (measured on an H200 with driver 580: restoring answers 801, and the program hangs). So it is not
-//! suspended, which is what the driver itself answers for programs that it cannot resume. Programs that take no turns are the driver's
-//! to suspend.
+//! The driver suspends a program under Baton whose memory is on the GPU, but cannot resume it: it does not restore memory that the process
+//! has from another one (measured on an H200 with driver 580: restoring answers 801, and the program hangs). So the call is refused, as
+//! the driver itself refuses it for programs that it cannot resume. Programs that take no turns are left to the driver.
 
 use core::ffi::{c_int, c_void};
 
@@ -14,11 +13,11 @@ use crate::sys::cancel;
 
 type OfProcess = unsafe extern "C-unwind" fn(c_int, *mut c_void) -> CUresult;
 
-/// A process is to be locked, or suspended.
+/// Hook of the calls that lock or suspend a process.
 pub(super) unsafe fn suspend(original: OfProcess, process: c_int, arguments: *mut c_void) -> CUresult {
     if is_under_baton(process) {
         let mut state = 0;
-        // For the driver's answer to whatever else is odd about the call.
+        // The driver's answer to any other error in the call comes first.
         // SAFETY: an out-parameter. The driver has this function if it has the one that is called.
         return match unsafe { api::checkpoint_state(process, &mut state) } {
             CUDA_SUCCESS => CUDA_ERROR_NOT_SUPPORTED,
@@ -29,17 +28,17 @@ pub(super) unsafe fn suspend(original: OfProcess, process: c_int, arguments: *mu
     unsafe { original(process, arguments) }
 }
 
-/// Whether a process has this library. If it may not be looked into, the driver has the answer.
+/// True if a process has this library loaded. If its mappings cannot be read, the driver has the answer.
 fn is_under_baton(process: c_int) -> bool {
     let _uncancelled = cancel::Off::begin();
     std::fs::read(format!("/proc/{process}/maps")).is_ok_and(|maps| lists_us(&maps))
 }
 
-/// Whether this library is among a process's mappings (`/proc/PID/maps`).
+/// True if this library is among a process's mappings (`/proc/PID/maps`).
 fn lists_us(maps: &[u8]) -> bool {
     const NAME: &[u8] = b"/libbaton.so";
     maps.split(|byte| *byte == b'\n').any(|line| {
-        // A file that was replaced has a mark behind its name.
+        // The name of a replaced file has a suffix.
         let line = line.strip_suffix(b" (deleted)").unwrap_or(line);
         line.ends_with(NAME)
     })

@@ -1,4 +1,4 @@
-//! The driver's names by which contexts come and go: with its first one a program becomes a tenant.
+//! The driver's functions that make and end contexts: with its first one a program becomes a tenant.
 
 use core::ffi::{c_int, c_uint, c_void};
 use std::collections::BTreeMap;
@@ -15,7 +15,7 @@ use crate::work::leaving::{self, Left, Way};
 use crate::work::{contexts, pools};
 use crate::{gate, session};
 
-/// A context was made.
+/// Enters a context that was made.
 ///
 /// # Safety
 ///
@@ -82,7 +82,7 @@ pub(super) unsafe fn create_v4(
     unsafe { made(answer, out, device) }
 }
 
-/// The contexts that green contexts were made into: each goes with its green one.
+/// The contexts that were made from green contexts: each goes with its green context.
 static GREEN: Mutex<BTreeMap<usize, usize>> = Mutex::new(BTreeMap::new());
 
 fn green() -> MutexGuard<'static, BTreeMap<usize, usize>> {
@@ -110,7 +110,7 @@ pub(super) unsafe fn green_destroy(original: OfGreen, green_context: *mut c_void
     let Some(context) = context.filter(|_| session::get().is_some()) else {
         let answer = call();
         if answer == CUDA_SUCCESS {
-            // Nobody has made a context of it that could be current, but it was one.
+            // No context that could be current was made of it, but it was a context.
             context_gone(0);
         }
         return answer;
@@ -136,7 +136,7 @@ pub(super) unsafe fn green_create(
 
 pub(super) unsafe fn retain(original: Retain, out: *mut CUcontext, device: CUdevice) -> CUresult {
     session::join(device);
-    // Most calls find the context made already.
+    // Most calls find that the context exists already.
     let call = || {
         let retaining = session::get().map(|_| leaving::begin_retain(device));
         // SAFETY: the driver's own function with the program's own arguments.
@@ -164,16 +164,16 @@ pub(super) unsafe fn retain(original: Retain, out: *mut CUcontext, device: CUdev
     answer
 }
 
-/// Ends a context, or perhaps not, by `call`. Its memory goes with it.
+/// Makes `call`, which may end a context and its memory with it.
 ///
-/// One of the shared GPU in a passage: while the driver waits for the context's work, that work must not be taken for ended. And
-/// all memory has come, because the coordinator takes back only what is here. A broken gate has nobody behind it any more, and
-/// nobody to be told.
+/// For a context of the shared GPU this holds a passage: while the driver waits for the context's work, that work must not count as ended.
+/// And all memory has to be here, because the coordinator takes back only memory that is. Behind a broken gate there is no coordinator to
+/// tell.
 fn end(context: Handle, device: Option<CUdevice>, way: Way, call: impl FnOnce() -> CUresult) -> CUresult {
     let is_shared = session::get().is_some_and(|session| device == Some(session.device));
     let _exclusive = (!is_shared).then(|| gate::enter_in_any_state(context, false));
     let passage = if is_shared { arrival::pass_here(|| Needs::Everything).ok() } else { None };
-    // None of ours is in one that is not known.
+    // A context that is not known has none of our objects.
     let Some(leaving) = leaving::begin(context) else {
         let answer = call();
         if answer == CUDA_SUCCESS {
@@ -191,7 +191,7 @@ fn end(context: Handle, device: Option<CUdevice>, way: Way, call: impl FnOnce() 
     answer
 }
 
-/// A context has ended: forgets what was in it, and takes its memory back.
+/// Forgets the objects of a context that has ended, and takes its memory back.
 fn forget(context: Handle, device: CUdevice, passage: Option<&Passage>) {
     arrival::context_gone();
     roots::context_goes(context);
@@ -207,7 +207,7 @@ fn forget(context: Handle, device: CUdevice, passage: Option<&Passage>) {
     session.channels_changed();
 }
 
-/// The GPU of a context; none if there is no such context.
+/// The GPU of a context; `None` if there is no such context.
 fn device_of(context: Handle) -> Option<CUdevice> {
     contexts::device_of(context).or_else(|| {
         let mut device = -1;
@@ -227,7 +227,7 @@ pub(super) unsafe fn destroy(original: OfContext, context: CUcontext) -> CUresul
     end(context, device_of(context), Way::Destroyed, call)
 }
 
-/// `cuCtxDetach`: ends a context only if nobody else is attached to it.
+/// `cuCtxDetach`: ends a context only if no other user is attached to it.
 pub(super) unsafe fn detach(original: OfContext, context: CUcontext) -> CUresult {
     // SAFETY: the driver's own function with the program's own arguments.
     let call = || unsafe { original(context) };
@@ -238,7 +238,7 @@ pub(super) unsafe fn detach(original: OfContext, context: CUcontext) -> CUresult
     end(context, device_of(context), Way::Detached, call)
 }
 
-/// `cuDevicePrimaryCtxRelease`: the context is gone after the last one.
+/// `cuDevicePrimaryCtxRelease`: the context ends with its last release.
 pub(super) unsafe fn release_primary(original: OfDevice, device: CUdevice) -> CUresult {
     if let Some(passing) = session::get().and_then(|_| leaving::begin_release(device)) {
         // SAFETY: the driver's own function with the program's own arguments.
@@ -250,7 +250,7 @@ pub(super) unsafe fn release_primary(original: OfDevice, device: CUdevice) -> CU
     unsafe { leave_primary(original, device, Way::Released(device)) }
 }
 
-/// `cuDevicePrimaryCtxReset`: it is gone, whoever retains it.
+/// `cuDevicePrimaryCtxReset`: the context ends, even if others retain it.
 pub(super) unsafe fn reset_primary(original: OfDevice, device: CUdevice) -> CUresult {
     // SAFETY: as this function's.
     unsafe { leave_primary(original, device, Way::Reset(device)) }
@@ -262,13 +262,13 @@ unsafe fn leave_primary(original: OfDevice, device: CUdevice, way: Way) -> CUres
     if session::get().is_none() {
         return call();
     }
-    // What is in no books has no handle.
+    // A context that is in no books has no handle.
     end(contexts::primary(device).unwrap_or(0), Some(device), way, call)
 }
 
 type EnablePeer = unsafe extern "C-unwind" fn(CUcontext, c_uint) -> CUresult;
 
-/// The current context is to reach what is allocated in another one.
+/// `cuCtxEnablePeerAccess`: the current context is to access another one's allocations.
 pub(super) unsafe fn enable_peer(original: EnablePeer, peer: CUcontext, flags: c_uint) -> CUresult {
     let of_peer = contexts::device_of(peer.expose_provenance());
     if let Some(session) = session::get()
@@ -286,7 +286,7 @@ pub(super) unsafe fn enable_peer(original: EnablePeer, peer: CUcontext, flags: c
     answer
 }
 
-/// It no longer is. That its GPU keeps the access does no harm.
+/// `cuCtxDisablePeerAccess`: it no longer is. Its GPU keeps the access, which does no harm.
 pub(super) unsafe fn disable_peer(original: OfContext, peer: CUcontext) -> CUresult {
     // SAFETY: the driver's own function with the program's own arguments.
     let answer = unsafe { original(peer) };

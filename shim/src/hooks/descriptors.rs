@@ -1,8 +1,8 @@
 //! Memory that processes pass on by descriptors: physical memory (`cuMemExportToShareableHandle`), and pools.
 //!
-//! It is between the driver and the programs, and stays where it is. But programs that share memory may wait for each other by it, as by
-//! events ([`super::ipc`]), so the coordinator has to know which do. Who exports a descriptor marks it as its own
-//! ([`crate::sys::owner`]), and who imports one looks whose it is, whichever way it has come.
+//! The memory is between the driver and the programs, and stays where it is. But programs that share memory may wait for each other by it,
+//! as by events ([`super::ipc`]), so the coordinator has to know which programs do. A process that exports a descriptor marks it as its
+//! own ([`crate::sys::owner`]), and a process that imports one finds its owner, whichever way it has come.
 
 use core::ffi::{c_int, c_void};
 
@@ -18,7 +18,7 @@ type ExportPool = unsafe extern "C-unwind" fn(*mut c_void, CUmemoryPool, c_int, 
 type Import = unsafe extern "C-unwind" fn(*mut u64, *mut c_void, c_int) -> CUresult;
 type ImportPool = unsafe extern "C-unwind" fn(*mut CUmemoryPool, *mut c_void, c_int, u64) -> CUresult;
 
-/// A descriptor leaves this process: those who import it find that it came from here.
+/// Marks a descriptor that leaves this process: importers find that it came from here.
 pub(super) fn give_out(descriptor: c_int) {
     if let Some((session, process)) = session::get().zip(owner::this_process()) {
         owner::own(descriptor);
@@ -26,11 +26,11 @@ pub(super) fn give_out(descriptor: c_int) {
     }
 }
 
-/// Exports something of a kind by `call`.
+/// Exports an object of some kind by `call`.
 ///
 /// # Safety
 ///
-/// On success, and if it is a descriptor, `call` has written it there.
+/// On success, and if the kind is a descriptor, `call` has written it to `out`.
 pub(super) unsafe fn exported(out: *mut c_void, kind: c_int, call: impl FnOnce() -> CUresult) -> CUresult {
     let answer = call();
     if answer == CUDA_SUCCESS && kind == api::POSIX_DESCRIPTOR {
@@ -51,8 +51,8 @@ pub(super) unsafe fn export_pool(
     unsafe { exported(out, kind, || original(out, pool, kind, flags)) }
 }
 
-/// A descriptor comes into this process. Whoever has exported it is no longer kept from running while this program waits. That is said
-/// from outside of the gate: it may have the GPU, and keep it until this program has written to what it imports.
+/// Takes in a descriptor: the process that exported it is no longer kept from running while this program waits. The coordinator is told
+/// from outside the gate: the exporter may have the GPU, and keep it until this program has written to the memory that it imports.
 fn take_in(handle: *mut c_void, kind: c_int) {
     let descriptor = c_int::try_from(handle.addr()).ok().filter(|_| kind == api::POSIX_DESCRIPTOR);
     if let Some(owner) = descriptor.and_then(owner::other_owner)
@@ -63,7 +63,7 @@ fn take_in(handle: *mut c_void, kind: c_int) {
     }
 }
 
-/// Physical memory; nobody looks into it for pointers.
+/// Imports physical memory, which is not scanned for pointers.
 pub(super) unsafe fn import(original: Import, out: *mut u64, handle: *mut c_void, kind: c_int) -> CUresult {
     take_in(handle, kind);
     // SAFETY: the driver's own function with the program's own arguments.
@@ -74,7 +74,7 @@ pub(super) unsafe fn import(original: Import, out: *mut u64, handle: *mut c_void
     answer
 }
 
-/// A pool: what of it is used is imported by itself.
+/// Imports a pool: its allocations are imported by themselves.
 pub(super) unsafe fn import_pool(
     original: ImportPool,
     out: *mut CUmemoryPool,

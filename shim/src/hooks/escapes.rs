@@ -1,16 +1,15 @@
-//! Calls that would change what is behind addresses, or let their memory be reached past them.
+//! Calls that would change the memory behind addresses, or let others access it past them.
 //!
-//! A program may do that with mappings and handles of its own. Memory of ours is mapped too, but the program takes it for
-//! `cuMemAlloc`'s, with which the driver lets nobody do so. And it moves: an alias would keep a frame that others have by
-//! then, and an unmapped extent is one that we believe to be there. So the driver does not even hear of it. It
-//! answers about memory of `cuMemAlloc` (measured with driver 580 on an H200: question D in
-//! `bench/results/driver_facts.json`; `tests/c/legal/aliases.c` asks again):
+//! A program may do that with mappings and handles of its own. Memory of ours is mapped too, but the program takes it for `cuMemAlloc`'s,
+//! for which the driver refuses such calls. And it moves: an alias would keep a frame that others have by then, and an unmapped extent
+//! would still count as mapped. So the driver never sees such a call. These are its answers about memory of `cuMemAlloc` (measured with
+//! driver 580 on an H200: question D in `bench/results/driver_facts.json`; `tests/c/legal/aliases.c` asks again):
 //!
 //! | call | answer |
 //! |---|---|
 //! | `cuMemRetainAllocationHandle` | 1 |
 //! | `cuMemMap` onto it, `cuMemUnmap`, `cuMemSetAccess`, `cuMemAddressFree`, whole or a part | 1 |
-//! | `cuMemGetAccess` | 0, and no access is set, for whatever GPU; 101 for a GPU that is not there |
+//! | `cuMemGetAccess` | 0, and no access is set, for any GPU; 101 for a GPU that is not there |
 //! | `cuMemAdvise` | 1 |
 //! | `cuMemHostGetDevicePointer`, `cuMemHostGetFlags` | 1 |
 //! | `cuMemPoolExportPointer` | 1 |
@@ -31,10 +30,10 @@ use crate::link;
 use crate::memory::bounds::{as_unknown, is_outside};
 use crate::memory::space::{self, Space, is_window};
 
-/// What the driver says to a call about addresses that are not the caller's own mapping.
+/// The driver's answer to a call about addresses that are not the caller's own mapping.
 pub(super) const REFUSED: CUresult = CUDA_ERROR_INVALID_VALUE;
 
-/// Whether a range of addresses touches what allocations of ours get, now or ever.
+/// True if a range touches addresses that allocations of ours may get, now or ever.
 #[inline]
 pub(super) fn is_ours(address: CUdeviceptr, bytes: usize) -> bool {
     let (start, end) = Space::window();
@@ -46,7 +45,7 @@ pub(super) fn is_ours(address: CUdeviceptr, bytes: usize) -> bool {
 type GetAccess = unsafe extern "C-unwind" fn(*mut u64, *const CUmemLocation, CUdeviceptr) -> CUresult;
 pub(super) type RangeHandle = unsafe extern "C-unwind" fn(*mut c_void, CUdeviceptr, usize, c_int, u64) -> CUresult;
 
-/// Who has access to addresses: nobody to those of an allocation, as far as the program has set it.
+/// `cuMemGetAccess`: no GPU has access to an allocation, as far as the program has set it.
 pub(super) unsafe fn access(
     original: GetAccess,
     flags: *mut u64,
@@ -57,7 +56,7 @@ pub(super) unsafe fn access(
     let ask = |address| unsafe { original(flags, location, address) };
     if let Some((space, mapping)) = space::get().and_then(|space| Some((space, space.mapping(address)?))) {
         let answer = arrival::ask_about(address, || ask(address));
-        // While its contents are on their way nobody has access as yet.
+        // While its contents are on their way, no GPU has access yet.
         // SAFETY: the program's own structure, which the driver has just read.
         if answer == CUDA_SUCCESS && unsafe { *location } == space.location() {
             // SAFETY: the driver has just written it.
@@ -68,7 +67,7 @@ pub(super) unsafe fn access(
     if space::get().and_then(|space| space.find(address)).is_none() {
         return ask(as_unknown(address));
     }
-    // The driver is asked, for its answers to what else may be wrong.
+    // The driver is asked first, for its answer to any other error.
     let answer = arrival::ask_about(address, || ask(address));
     if answer == CUDA_SUCCESS {
         // SAFETY: the driver has just written it.
@@ -77,7 +76,7 @@ pub(super) unsafe fn access(
     answer
 }
 
-/// A descriptor by which other devices on the bus reach memory, also after it was freed.
+/// `cuMemGetHandleForAddressRange`: returns a descriptor by which other devices on the bus access memory, even after it was freed.
 pub(super) unsafe fn to_a_handle(
     original: RangeHandle,
     out: *mut c_void,
@@ -94,7 +93,7 @@ pub(super) unsafe fn to_a_handle(
     if is_outside(address, bytes) || !is_window(address) {
         return REFUSED;
     }
-    // Whoever has opened memory cannot let others in (measured: `opened-devices` in `bench/results/rules.json`).
+    // A process that has opened memory cannot let others access it (measured: `opened-devices` in `bench/results/rules.json`).
     if space::get().and_then(|space| space.find(address)).is_some_and(|(_, found)| found.is_opened) {
         return REFUSED;
     }
@@ -104,7 +103,7 @@ pub(super) unsafe fn to_a_handle(
     }
 }
 
-/// An allocation is about to be reached past its addresses: it is there, and stays where it is. An error is the call's answer.
+/// Lets others access an allocation past its addresses: it is here, and stays where it is. An error is the call's answer.
 pub(super) fn let_in(address: CUdeviceptr) -> Result<Passage, CUresult> {
     let here = || Needs::at(address);
     let passage = arrival::pass_here(here)?;

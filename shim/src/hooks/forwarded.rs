@@ -1,7 +1,7 @@
-//! What goes straight to the driver although its arguments name memory or streams, with its [effects](super::effects).
+//! Functions that go straight to the driver although their arguments name memory or streams, with their [effects](super::effects).
 //!
-//! There is no code behind these rows. They are here so that no such argument is overlooked: `crate::signatures` demands that
-//! what they declare is nothing that needs a hook.
+//! There is no code behind these rows. They are here so that no such argument is overlooked: `crate::signatures` demands that they declare
+//! no effect that needs a hook.
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
 
@@ -43,7 +43,7 @@ forwarded! {
     cuMemGetLocationInfo =>
         (address: Asks<CUdeviceptr>, bytes: usize, region: usize, sample: usize, locations: *mut CUmemLocation);
 
-    // Addresses of 32 bits, of before CUDA 3.2: none of ours is below 4 GiB.
+    // Addresses of 32 bits, from before CUDA 3.2: none of ours is below 4 GiB.
     cuMemGetAddressRange => (base: Tells<*mut CUdeviceptrV1>, size: *mut c_uint, address: Asks<CUdeviceptrV1>);
     cuMemHostGetDevicePointer => (out: Tells<*mut CUdeviceptrV1>, at: Asks<*mut c_void>, flags: c_uint);
     cuModuleGetGlobal =>
@@ -66,7 +66,7 @@ forwarded! {
     cuMipmappedArrayGetMemoryRequirements => (requirements: *mut c_void, mipmap: Asks<*mut c_void>, device: CUdevice);
     cuMipmappedArrayGetSparseProperties => (properties: *mut c_void, mipmap: Asks<*mut c_void>);
 
-    // Textures and surfaces: of arrays, or what they are like.
+    // Textures and surfaces: of arrays, or their descriptions.
     cuTexObjectGetResourceDesc => (resource: Tells<*mut c_void>, texture: Asks<u64>);
     cuTexObjectGetTextureDesc, cuTexObjectGetResourceViewDesc => (description: *mut c_void, texture: Asks<u64>);
     cuSurfObjectCreate => (out: Tells<*mut u64>, resource: Keeps<*const c_void>);
@@ -109,11 +109,11 @@ forwarded! {
         (resource: Changes<*mut c_void>, flags: c_uint);
     cuGraphicsUnregisterResource => (resource: Frees<*mut c_void>);
 
-    // Names by which a fabric's machines reach memory. What was bound to one stays where it is.
+    // Names by which a fabric's machines access memory. Memory that was bound to one stays where it is.
     cuLogicalEndpointExport => (handle: Tells<*mut c_void>, endpoint: u32, kind: c_int);
     cuLogicalEndpointImport => (endpoint: u32, handle: HostOnly<*const c_void>, kind: c_int);
 
-    // Graphs: what a node names is read when the graph is made ready.
+    // Graphs: the memory that a node names is read when the graph is instantiated.
     cuGraphAddKernelNode, cuGraphAddKernelNode_v2 =>
         (node: *mut *mut c_void, graph: *mut c_void, dependencies: *const *mut c_void, count: usize, parameters: Keeps<*const c_void>);
     cuGraphKernelNodeSetParams, cuGraphKernelNodeSetParams_v2 => (node: *mut c_void, parameters: Keeps<*const c_void>);
@@ -132,7 +132,7 @@ forwarded! {
     cuGraphExecExternalSemaphoresSignalNodeSetParams, cuGraphExecExternalSemaphoresWaitNodeSetParams =>
         (graph: Changes<CUgraphExec>, node: *mut c_void, parameters: *const c_void);
 
-    // Launches: what they could be like, and parameters of `cuLaunch` and its kin.
+    // Launches: their possible shapes, and parameters of `cuLaunch` and its kin.
     cuOccupancyMaxActiveClusters, cuOccupancyMaxPotentialClusterSize =>
         (size: *mut c_int, function: CUfunction, config: Asks<*const c_void>);
     cuParamSetv => (function: CUfunction, offset: c_int, value: Keeps<*mut c_void>, bytes: c_uint);
@@ -167,7 +167,7 @@ forwarded! {
     cuStreamSetAttribute, cuStreamSetAttribute_ptsz =>
         (stream: Changes<CUstream>, attribute: c_int, value: Keeps<*const c_void>);
 
-    // Pointers to what the driver alone looks at.
+    // Pointers to memory that only the driver reads.
     cuGetExportTable => (table: HostOnly<*mut *const c_void>, id: *const c_void);
     cuDeviceGetNvSciSyncAttributes => (list: HostOnly<*mut c_void>, device: CUdevice, flags: c_int);
     cuDeviceRegisterAsyncNotification =>

@@ -1,4 +1,4 @@
-//! `cuInit`: from here on a copy of this process cannot use CUDA, and is left alone.
+//! `cuInit`: from here on a forked copy of this process cannot use CUDA, and is left alone.
 
 use core::ffi::c_uint;
 

@@ -1,9 +1,9 @@
-//! The driver's older names for what processes let each other have: memory of `cuMemAlloc`, and events.
+//! The driver's older functions for sharing between processes: memory of `cuMemAlloc`, and events.
 //!
-//! The driver gives no such handle of memory that is mapped, as ours is. So memory of ours has handles of our own, which the
-//! coordinator knows ([`crate::memory::ipc`]), and of which the driver never hears. It answers to all others, and to whatever is
-//! odd about a call. Events are the driver's; the coordinator only has to know which programs wait for each other by them: if they took
-//! turns, one could wait for ever for what the other cannot do.
+//! The driver makes no such handle for mapped memory, and ours is mapped. So memory of ours has handles of our own, which the coordinator
+//! knows ([`crate::memory::ipc`]), and which the driver never sees. The driver answers for all other handles, and to any error in a call.
+//! Events are the driver's; the coordinator only has to know which programs wait for each other by them: if those took turns, one could
+//! wait for ever for work of the other.
 
 use core::ffi::{c_uint, c_void};
 
@@ -26,9 +26,9 @@ pub(super) struct CUipcEventHandle([u8; 64]);
 
 /// `CUDA_ERROR_INVALID_CONTEXT`.
 const INVALID_CONTEXT: CUresult = 201;
-/// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`, without which nothing is opened. The driver does not look at other flags.
+/// `CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS`, without which no memory is opened. The driver ignores other flags.
 const LAZY: c_uint = 1;
-/// One of nothing.
+/// A handle of no memory.
 const NO_HANDLE: CUipcMemHandle = CUipcMemHandle([0; 64]);
 
 type MemoryHandle = unsafe extern "C-unwind" fn(*mut CUipcMemHandle, CUdeviceptr) -> CUresult;
@@ -37,7 +37,7 @@ type CloseMemory = unsafe extern "C-unwind" fn(CUdeviceptr) -> CUresult;
 type EventHandle = unsafe extern "C-unwind" fn(*mut CUipcEventHandle, *mut c_void) -> CUresult;
 type OpenEvent = unsafe extern "C-unwind" fn(*mut *mut c_void, CUipcEventHandle) -> CUresult;
 
-/// A handle of the whole allocation that an address lies in.
+/// Returns a handle of the whole allocation that an address lies in.
 pub(super) unsafe fn memory_handle(original: MemoryHandle, out: *mut CUipcMemHandle, address: CUdeviceptr) -> CUresult {
     // SAFETY: the driver's own function with the program's own arguments, or about an address where nothing is.
     let ask = |address| unsafe { original(out, address) };
@@ -105,7 +105,7 @@ pub(super) unsafe fn open_memory(
     }
 }
 
-/// What was opened is closed as often; the last time all earlier work of its context ends first, as when memory is freed.
+/// Closes opened memory once; the last time, all earlier work of its context ends first, as when memory is freed.
 pub(super) unsafe fn close_memory(original: CloseMemory, address: CUdeviceptr) -> CUresult {
     if !escapes::is_ours(address, 1) {
         // SAFETY: the driver's own function with the program's own argument.
@@ -126,7 +126,7 @@ pub(super) unsafe fn close_memory(original: CloseMemory, address: CUdeviceptr) -
     }
 }
 
-/// Other processes are to be able to open an event.
+/// `cuIpcGetEventHandle`: other processes are to be able to open an event.
 pub(super) unsafe fn event_handle(original: EventHandle, out: *mut CUipcEventHandle, event: *mut c_void) -> CUresult {
     // SAFETY: the driver's own function with the program's own arguments.
     let answer = unsafe { original(out, event) };
@@ -140,7 +140,7 @@ pub(super) unsafe fn event_handle(original: EventHandle, out: *mut CUipcEventHan
     answer
 }
 
-/// An event is opened. Who has exported it is no longer kept from running while this program waits.
+/// `cuIpcOpenEventHandle`: the process that exported the event is no longer kept from running while this program waits.
 pub(super) unsafe fn open_event(original: OpenEvent, out: *mut *mut c_void, handle: CUipcEventHandle) -> CUresult {
     // SAFETY: the driver's own function with the program's own arguments.
     let call = || unsafe { original(out, handle) };
@@ -151,7 +151,7 @@ pub(super) unsafe fn open_event(original: OpenEvent, out: *mut *mut c_void, hand
     let Some((session, space)) = session::get().zip(space()).filter(|_| !out.is_null()) else { return call() };
     match space.before_opening_event(&passage, &session.link.requests, &handle.0) {
         Err(NoMemory::Answer(answer)) => answer,
-        // Without a coordinator nobody takes turns.
+        // Without a coordinator no tenant takes turns.
         Ok(()) | Err(NoMemory::Alone | NoMemory::TryAgain) => call(),
     }
 }

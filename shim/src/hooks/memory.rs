@@ -1,7 +1,7 @@
-//! The driver's names for memory, as far as they are ours to answer.
+//! The driver's functions for memory, as far as the shim answers them.
 //!
-//! A call is ours if there is a session, and the thread's context is on the GPU that is shared. Whatever is odd
-//! about it (a null pointer, no context, no bytes) is left to the driver, which knows the right answer.
+//! The shim answers a call if there is a session, and the thread's context is on the shared GPU. A call with an error (a null pointer, no
+//! context, no bytes) is left to the driver, which knows the right answer.
 
 use core::ffi::{c_int, c_uint, c_void};
 use core::ptr;
@@ -36,14 +36,13 @@ type AddressRange = unsafe extern "C-unwind" fn(*mut CUdeviceptr, *mut usize, CU
 type Attribute = unsafe extern "C-unwind" fn(*mut c_void, c_int, CUdeviceptr) -> CUresult;
 type Attributes = unsafe extern "C-unwind" fn(c_uint, *mut c_int, *mut *mut c_void, CUdeviceptr) -> CUresult;
 
-/// Passes the gate, or ends the call with what the gate says. With an address: while memory is on its way, waits for
-/// what is there.
+/// Passes the gate, or ends the call with the gate's answer. With an address: while memory is on its way, waits for the memory there.
 macro_rules! passage {
     () => {
         passage!(=> arrival::pass(|_| Needs::Nothing))
     };
     ($address:expr) => {
-        // Memory of another GPU is none of ours, whichever GPU is current.
+        // Memory of another GPU is not ours, whichever GPU is current.
         match is_window($address) {
             true => passage!(=> arrival::pass_here(|| Needs::at($address))),
             false => passage!(),
@@ -73,7 +72,7 @@ pub(super) fn ours() -> Option<(&'static Session, &'static Space, usize)> {
     }
     let context = context.expose_provenance();
     if contexts::id_of(context).is_none() {
-        // Whoever is given memory in it has it freed when its work has ended.
+        // Memory that is allocated in it is freed when its work has ended.
         leaving::adopt(context, device);
     }
     Some((session, space, context))
@@ -84,8 +83,8 @@ pub(super) fn space() -> Option<&'static Space> {
     session::get().and_then(|_| space::get())
 }
 
-/// What the driver says to a call here and now that a capture may forbid, like giving out memory and taking it back; a broken
-/// context fails it.
+/// The driver's answer to a call, here and now, that a capture may forbid, such as allocating or freeing memory; a broken context fails
+/// it.
 pub(super) fn is_allowed() -> Result<(), CUresult> {
     if !contexts::is_capturing() {
         return Ok(());
@@ -163,7 +162,7 @@ pub(super) unsafe fn alloc_pitch(
     }
 }
 
-/// What the driver makes rows a multiple of (measured).
+/// The driver's alignment of rows (measured).
 const PITCH: usize = 512;
 
 pub(super) unsafe fn free(original: Free, address: CUdeviceptr) -> CUresult {
@@ -182,7 +181,7 @@ pub(super) unsafe fn free(original: Free, address: CUdeviceptr) -> CUresult {
     }
 }
 
-/// Memory that was freed in a stream's order is freed again: the driver waits for the first time, and takes it for the second.
+/// Frees memory again that was freed in a stream's order: the driver waits for the first free, and takes this one for the second.
 fn finish_freeing(passage: &Passage, address: CUdeviceptr) -> CUresult {
     let mut pauses = Pauses::new();
     while let Some(space) = space().filter(|space| space.is_freeing(address)) {
@@ -199,14 +198,13 @@ fn finish_freeing(passage: &Passage, address: CUdeviceptr) -> CUresult {
 
 fn free_ours(passage: &Passage, space: &'static Space, address: CUdeviceptr, found: Facts) -> CUresult {
     if found.is_opened {
-        // It is closed instead.
+        // Opened memory is closed instead.
         return CUDA_ERROR_INVALID_VALUE;
     }
     let_go(passage, space, address, found.context, || begin_free(space, address))
 }
 
-/// From here on the program does not have an allocation any more, which is to be taken back by its number. None if the program has
-/// it for some time yet.
+/// The result of beginning a free: the number of the allocation to be taken back. `None` if the program keeps the allocation for now.
 type Begun = Result<Option<u64>, CUresult>;
 
 fn begin_free(space: &Space, address: CUdeviceptr) -> Begun {
@@ -214,8 +212,8 @@ fn begin_free(space: &Space, address: CUdeviceptr) -> Begun {
     space.begin_free(address).map(Some).ok_or(CUDA_ERROR_INVALID_VALUE)
 }
 
-/// As the driver does: all earlier work of the allocation's context ends first, whichever is current. While something captures
-/// nobody can wait for that: then the memory is taken back later.
+/// Frees memory as the driver does: all earlier work of the allocation's context ends first, whichever context is current. During a
+/// capture no thread can wait for that: then the memory is taken back later.
 pub(super) fn let_go(
     passage: &Passage,
     space: &'static Space,
@@ -251,10 +249,10 @@ pub(super) fn let_go(
     }
 }
 
-/// How long it is asked again and again before the thread sleeps: most memory is freed when little or nothing is queued.
+/// The time for which a mark is polled before the thread sleeps: most memory is freed when little or nothing is queued.
 const SPIN: Duration = Duration::from_micros(10);
 
-/// Waits, outside of the gate, until what is before a mark has ended.
+/// Waits, outside the gate, until the work before a mark has ended.
 fn wait_for(passage: &Passage, mark: &mut Mark) -> Result<(), CUresult> {
     let (start, mut pauses) = (Instant::now(), Pauses::new());
     loop {
@@ -267,7 +265,7 @@ fn wait_for(passage: &Passage, mark: &mut Mark) -> Result<(), CUresult> {
     }
 }
 
-/// The program has no more use for an allocation when the work before all of the marks has ended.
+/// Frees an allocation once the work before all of the marks has ended.
 fn defer(
     passage: &Passage,
     space: &'static Space,
@@ -289,7 +287,7 @@ fn defer(
     }
 }
 
-/// The page of the coordinator says how much there is: nobody is asked.
+/// `cuMemGetInfo`: the coordinator's shared page has the figures, so no request is made.
 pub(super) unsafe fn get_info(original: GetInfo, free: *mut usize, total: *mut usize) -> CUresult {
     // SAFETY: the driver's own function with the program's own arguments.
     let answer = unsafe { original(free, total) };
@@ -307,14 +305,14 @@ pub(super) unsafe fn get_info(original: GetInfo, free: *mut usize, total: *mut u
     answer
 }
 
-/// What the program is told that there is, and that is free.
+/// The total and the free memory that the program is told.
 fn told_now(session: &Session, space: &Space) -> (u64, u64) {
     let all = session.link.total();
-    // What the program has beside its allocations is its own too, as without us.
+    // Memory that the program has beside its allocations counts as its own too, as without Baton.
     (all, told::free(all, session.link.could_have(), space.taken(), unmanaged::used()).min(all))
 }
 
-/// The same of a GPU by its UUID, also before the program has joined; none if that is not shared.
+/// The total and the free memory of a GPU by its UUID, even before the program has joined; `None` if the GPU is not shared.
 pub(crate) fn memory_of(uuid: [u8; 16]) -> Option<(u64, u64)> {
     match session::of(uuid)? {
         Of::Session(session) => space::get().map(|space| told_now(session, space)),
@@ -335,7 +333,7 @@ pub(super) unsafe fn total_memory(original: TotalMemory, bytes: *mut usize, devi
     answer
 }
 
-/// Whether the current context reaches an allocation of the shared GPU: one of another GPU only if the program let it.
+/// True if the current context can access an allocation of the shared GPU: a context of another GPU only if the program allowed it.
 fn is_reached(found: Facts) -> bool {
     arrival::is_here() || contexts::reaches(api::current_context(), found.context)
 }
@@ -360,7 +358,7 @@ pub(super) unsafe fn address_range(
     // SAFETY: the driver's own function with the program's own arguments.
     let ask = |address| unsafe { original(base, size, address) };
     if let Some(mapping) = space().and_then(|space| space.mapping(address)) {
-        // The driver knows who can reach it, and mappings of smaller pieces.
+        // The driver knows which contexts can access it, and mappings of smaller pieces.
         let asked = arrival::ask_about(address, || ask(address));
         if asked == CUDA_SUCCESS {
             answer(mapping.at, mapping.bytes);
@@ -393,7 +391,7 @@ mod attribute {
     pub(super) const MAPPING_BASE: c_int = 19;
 }
 
-/// Corrects what the driver says of memory that it knows as a mapping, and the program as an allocation.
+/// Corrects the driver's answer about memory that it knows as a mapping, and the program as an allocation.
 ///
 /// # Safety
 ///
@@ -402,12 +400,12 @@ unsafe fn correct(attribute: c_int, out: *mut c_void, address: CUdeviceptr, at: 
     if out.is_null() {
         return;
     }
-    // Of a pool's memory, what the driver would have mapped there at once.
+    // For a pool's memory: the range that the driver would have mapped there at once.
     let mapping = match found.pool {
         0 => (at - at % GRANULE, found.bytes.next_multiple_of(GRANULE)),
         _ => (address - address % STEP, STEP),
     };
-    // What the driver itself gives out by `cuMemAlloc` can be exported, and reached over the bus.
+    // Memory that the driver itself allocates by `cuMemAlloc` can be exported, and accessed over the bus.
     let is_own = found.pool == 0 && !found.is_opened;
     // SAFETY: by this function's contract; these attributes are of these types.
     unsafe {
@@ -426,7 +424,8 @@ unsafe fn correct(attribute: c_int, out: *mut c_void, address: CUdeviceptr, at: 
     }
 }
 
-/// The same of what the program has mapped itself: the driver knows it in smaller pieces, of memory that is made to be exported.
+/// Corrects the driver's answer about a mapping of the program's own: the driver knows it in smaller pieces, of memory that is made to be
+/// exported.
 ///
 /// # Safety
 ///
@@ -509,7 +508,7 @@ pub(super) unsafe fn pointer_attributes(
 
 type FreeAsync = unsafe extern "C-unwind" fn(CUdeviceptr, CUstream) -> CUresult;
 
-/// In the stream's order: the memory is taken back when the stream has come this far.
+/// Frees memory in the stream's order: it is taken back when the stream has reached the free.
 pub(super) unsafe fn free_async<const INDEX: usize>(
     original: FreeAsync,
     address: CUdeviceptr,
@@ -525,12 +524,12 @@ pub(super) unsafe fn free_async<const INDEX: usize>(
         // Only memory of the graph itself can be freed in it; the driver has the answer.
         return pass_on();
     }
-    // Before this thread's captures forbid nothing.
+    // Checked before `api::Relaxed`, from where on this thread's captures forbid nothing.
     if let Err(answer) = is_allowed() {
         return answer;
     }
     if found.is_opened {
-        // It is closed instead.
+        // Opened memory is closed instead.
         return CUDA_ERROR_INVALID_VALUE;
     }
     let _relaxed = api::Relaxed::enter();
@@ -544,15 +543,14 @@ pub(super) unsafe fn free_async<const INDEX: usize>(
         _ => match contexts::of(stream).or(here) {
             // If a thread is stuck with this stream, the driver waits for it too.
             Some(id) => vec![api::where_nobody_is_stuck(|| Mark::of_stream(id, stream))],
-            // Of whichever context it is: the memory is one's of this GPU.
+            // The context is not known: the memory belongs to some context of this GPU.
             None => contexts::of_same_device(found.context).into_iter().map(Mark::of_context).collect(),
         },
     };
     defer(&passage, space, address, marks, || begin_free(space, address))
 }
 
-/// Memory is about to be taken on the device that these properties name, of an allocation or of a pool. A context may not be
-/// there yet.
+/// Joins before memory of an allocation or of a pool is taken on the device that these properties name. A context may not exist yet.
 ///
 /// # Safety
 ///

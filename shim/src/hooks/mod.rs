@@ -1,11 +1,11 @@
-//! The hooks: what happens to the calls that Baton stands in front of.
+//! The hooks: the handling of the calls that Baton intercepts.
 //!
-//! [`table`] lists them all, a row each. A row spells the C signature once and says what the hook does:
+//! [`table`] lists them all, a row each. A row spells the C signature once and names the hook's action:
 //!
 //! - `gated(…)`: the call touches device memory; it passes the [gate](crate::gate) and goes to the driver.
 //! - `function::path(…)`: the call goes to that Rust function, which gets the driver's own as first argument.
 //!
-//! A row also declares the [effects] of the call: what it does with the memory that each argument names.
+//! A row also declares the [effects] of the call on the memory that each argument names.
 //!
 //! Several names in a row share one body: the per-thread default stream twins (`_ptds`, `_ptsz`) have
 //! the signature of the plain name, and each still calls its own function of the driver.
@@ -66,8 +66,8 @@ pub(crate) fn find(index: usize) -> Option<Function> {
     HOOKS[index].0.map(|hook| hook as Function)
 }
 
-/// Where a call of this symbol really goes: the hook if there is one and the driver has the symbol. Where CUDA does not work any more,
-/// the driver says so.
+/// The real target of a call of this symbol: the hook, if there is one and the driver has the symbol. Where CUDA no longer works, the
+/// driver's function returns its error.
 pub(crate) fn target(index: usize) -> Function {
     match find(index) {
         Some(hook) if functions::exists(index) && !process::is_bare() => hook,
@@ -85,7 +85,7 @@ extern "C" fn baton_hooked(n: usize) -> *const core::ffi::c_char {
     hooked.map_or(core::ptr::null(), |index| crate::driver::symbols::SYMBOLS[index].name.as_ptr())
 }
 
-/// Every row, of hooks and of what is only forwarded.
+/// Every row, of hooks and of forwarded functions.
 #[cfg(test)]
 pub(crate) fn declared() -> impl Iterator<Item = &'static effects::Declared> {
     table::DECLARED.iter().chain(forwarded::DECLARED)

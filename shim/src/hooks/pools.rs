@@ -1,8 +1,8 @@
-//! The driver's names for pools, and for memory that streams allocate in their order.
+//! The driver's functions for pools, and for memory that streams allocate in their order.
 //!
-//! A pool of the shared GPU is the driver's, and so are its settings; the memory is ours. The driver is always asked first, for its
-//! answer to whatever is odd about a call. Pools that are made for other processes, or on the host, are the driver's with all that
-//! they have: that is unmanaged, and the ledger is asked first. So is what a graph allocates.
+//! A pool of the shared GPU is the driver's, and so are its settings; the memory is ours. The driver is always asked first, for its answer
+//! to any error in a call. Pools that are made for other processes, or on the host, are the driver's with all their memory: that memory is
+//! unmanaged, and the ledger is asked first. So is memory that a graph allocates.
 
 use core::ffi::{c_int, c_uint, c_void};
 
@@ -39,17 +39,17 @@ type Synchronize = unsafe extern "C-unwind" fn() -> CUresult;
 type Record = unsafe extern "C-unwind" fn(*mut c_void, CUstream) -> CUresult;
 type RecordWithFlags = unsafe extern "C-unwind" fn(*mut c_void, CUstream, c_uint) -> CUresult;
 
-/// What a pool is for.
+/// The users and the place of a pool's memory.
 enum Kind {
-    /// This process alone, of this GPU's memory; it may have so much (0 is no limit).
+    /// This process alone, on this GPU; it may have so many bytes (0 is no limit).
     Plain { most: u64 },
-    /// The same for other processes too.
+    /// Other processes too, on this GPU.
     Shared,
-    /// Memory of the host, or of another GPU.
+    /// On the host, or on another GPU.
     Elsewhere,
 }
 
-/// What a pool with these properties (`CUmemPoolProps`, cuda.h) is for.
+/// The kind of a pool with these properties (`CUmemPoolProps`, cuda.h).
 ///
 /// # Safety
 ///
@@ -98,7 +98,7 @@ pub(super) unsafe fn destroy(original: OfPool, pool: CUmemoryPool) -> CUresult {
     let answer = unsafe { original(pool) };
     match leaving {
         Some(leaving) => pools::has_left(leaving, answer == CUDA_SUCCESS),
-        // Perhaps the current one.
+        // It may be the current pool.
         None => pools::current_changed(),
     }
     answer
@@ -139,7 +139,7 @@ pub(super) unsafe fn set_attribute(
     // SAFETY: the driver's own function with the program's own arguments.
     let answer = unsafe { original(pool, attribute, value) };
     if answer == CUDA_SUCCESS && !value.is_null() {
-        // SAFETY: the driver has just read it, 64 bits or, of switches, 32.
+        // SAFETY: the driver has just read it: 64 bits, or 32 for switches.
         let value = unsafe {
             match attribute {
                 attribute::FOLLOW_EVENTS | attribute::OPPORTUNISTIC | attribute::INTERNAL => {
@@ -153,7 +153,7 @@ pub(super) unsafe fn set_attribute(
     answer
 }
 
-/// Other GPUs may reach a pool's memory, or not any more. If they may, all of ours stays where it is.
+/// `cuMemPoolSetAccess`: other GPUs may access a pool's memory, or no longer. If they may, all memory of ours stays where it is.
 pub(super) unsafe fn set_access(
     original: SetAccess,
     pool: CUmemoryPool,
@@ -224,7 +224,7 @@ pub(super) unsafe fn alloc_from_pool<const INDEX: usize>(
     unsafe { allocate::<INDEX>(From::Pool(pool.expose_provenance()), out, bytes, stream, call) }
 }
 
-/// Memory in a stream's order, of ours or by `call` of the driver's.
+/// Allocates memory in a stream's order, of ours or by `call` of the driver's.
 ///
 /// # Safety
 ///
@@ -256,7 +256,7 @@ unsafe fn allocate<const INDEX: usize>(
             call()
         }
         Ok(Given::Drivers) => {
-            // Whoever asks for room does so from outside of the gate.
+            // The room is asked for outside the gate.
             drop(passage);
             let call = || match arrival::pass_into(|| stream, |_| Needs::Nothing) {
                 Ok(_passage) => call(),
@@ -270,19 +270,19 @@ unsafe fn allocate<const INDEX: usize>(
     }
 }
 
-/// Whose memory an allocation is.
+/// The owner of an allocation's memory.
 enum Given {
-    /// Ours: where it is.
+    /// The memory is ours: its address.
     Ours(CUdeviceptr),
-    /// The driver's to give, of a pool of the GPU that is not ours.
+    /// The driver allocates it, from a pool of the GPU that is not ours.
     Drivers,
-    /// The same, of the host, or of another GPU; or whatever is odd about the call, the driver says so.
+    /// The driver allocates it, on the host or on another GPU; or it reports the error in the call.
     Hosts,
-    /// A graph's, which the stream is recorded into.
+    /// A graph, which the stream is recorded into.
     Graphs,
 }
 
-/// Memory of ours, or whose it is instead. An error is the call's answer.
+/// Allocates memory of ours, or returns its other owner. An error is the call's answer.
 fn give(passage: &Passage, from: From, bytes: u64, stream: Stream) -> Result<Given, CUresult> {
     let (Some(session), Some(space)) = (session::get(), space::get()) else { return Ok(Given::Hosts) };
     if capture::captures(stream) {
@@ -296,14 +296,14 @@ fn give(passage: &Passage, from: From, bytes: u64, stream: Stream) -> Result<Giv
     };
     is_allowed()?;
     match pools::allocate(passage, &session.link.requests, space, pool, bytes, stream) {
-        // What another allocation has left may be on its way still.
+        // Memory that another allocation has left may still be on its way.
         Ok(at) => arrival::wait_for(passage, at, bytes).map(|()| Given::Ours(at)),
         Err(NoMemory::Answer(answer)) => Err(answer),
         Err(NoMemory::Alone | NoMemory::TryAgain) => Ok(Given::Drivers),
     }
 }
 
-/// In the stream's order: the pool may give it out again to whoever comes after that.
+/// Frees memory in the stream's order: from then on the pool may reuse it for work that comes after.
 pub(super) unsafe fn free_async<const INDEX: usize>(
     original: FreeAsync,
     address: CUdeviceptr,
@@ -328,7 +328,7 @@ pub(super) unsafe fn free_async<const INDEX: usize>(
     freed.map_or_else(|answer| answer, |()| CUDA_SUCCESS)
 }
 
-/// Memory of a pool is given up at once: `cuMemFree` waits for nothing then (measured: `free-sync-waits`).
+/// Frees memory of a pool at once: `cuMemFree` waits for nothing then (measured: `free-sync-waits`).
 pub(super) unsafe fn free(original: Free, address: CUdeviceptr) -> CUresult {
     let Some(space) = pool_of(address) else {
         // SAFETY: as this function's.
@@ -351,7 +351,7 @@ pub(super) unsafe fn free(original: Free, address: CUdeviceptr) -> CUresult {
     }
 }
 
-/// The memory that an address is the beginning of a pool's allocation in.
+/// The memory of this process, if an allocation of a pool begins at this address.
 fn pool_of(address: CUdeviceptr) -> Option<&'static Space> {
     if !is_window(address) {
         return None;
@@ -359,7 +359,7 @@ fn pool_of(address: CUdeviceptr) -> Option<&'static Space> {
     space::get().filter(|space| space.get(address).is_some_and(|found| found.pool != 0))
 }
 
-// Waiting: what pools have too much goes then.
+// Waiting: afterwards pools give up unused memory above their thresholds.
 
 /// Waits by `call`.
 fn waited(awaited: Awaited, call: impl FnOnce() -> CUresult) -> CUresult {
@@ -394,11 +394,11 @@ pub(super) unsafe fn synchronize_context(original: OfContext, context: CUcontext
     waited(Awaited::Context(meant), || unsafe { original(context) })
 }
 
-// Events: a stream that waits for one comes after what was freed before it.
+// Events: a stream that waits for one comes after the frees before it.
 
 /// Records an event by `call`.
 fn recorded(event: *mut c_void, stream: Stream, call: impl FnOnce() -> CUresult) -> CUresult {
-    // One that becomes a part of a graph keeps no stream waiting.
+    // An event that becomes a part of a graph keeps no stream waiting.
     let counts = !contexts::is_capturing();
     let recording = pools::before_recording(event.expose_provenance(), stream);
     let answer = call();

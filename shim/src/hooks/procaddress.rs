@@ -1,13 +1,12 @@
-//! `cuGetProcAddress`: how most programs reach the driver today.
+//! `cuGetProcAddress`: the way in which most programs reach the driver today.
 //!
-//! The driver is always asked first, with the program's own arguments. Only when it answers with a
-//! function is the answer looked at: if it is one that the driver also exports (recognised by its
-//! address, so version and flags have already played their part), the program gets our door instead,
-//! the same address that `dlsym` gives it.
+//! The driver is always asked first, with the program's own arguments. Its answer is checked only if that is a function: if it is one that
+//! the driver also exports (recognised by its address, so version and flags have already played their part), the program gets our door
+//! instead, the same address that `dlsym` gives it.
 //!
-//! A function that nobody here knows, because it is newer, does not exist ([`super::unknown`]): not by a name of its own, nor as
-//! a newer version of a name that is known. The program does not get an older version in its place either, whose arguments may be
-//! others: it has asked for the newer one.
+//! A newer function that Baton does not know does not exist for the program ([`super::unknown`]): not by a name of its own, nor as a newer
+//! version of a known name. The program does not get an older version in its place either, whose arguments may differ: it has asked for
+//! the newer one.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::ptr;
@@ -35,7 +34,7 @@ pub(crate) unsafe fn v1(
     version: c_int,
     flags: u64,
 ) -> CUresult {
-    // For a name that does not exist, what is there stays.
+    // For a name that does not exist, the earlier value stays.
     // SAFETY: null, or the program's own place for the answer.
     let before = unsafe { function.as_ref() }.copied();
     // SAFETY: the driver's own function with the program's own arguments.
@@ -75,8 +74,8 @@ pub(crate) unsafe fn v2(
     };
     // SAFETY: the driver was given the same two pointers and accepted them.
     if !unsafe { substitute(result, symbol, function, version, flags, newest) } {
-        // As it answers about a name that does not exist: that is no failure.
-        // SAFETY: the driver has just written to both, but for a status that nobody wants.
+        // This is the answer about a name that does not exist: that is no failure.
+        // SAFETY: the driver has just written to both, except for a status that the program does not want.
         unsafe {
             *function = ptr::null_mut();
             if let Some(status) = status.as_mut() {
@@ -87,8 +86,8 @@ pub(crate) unsafe fn v2(
     result
 }
 
-/// Replaces the driver's answer by what programs get for that function; false if they get none. `newest` asks again, with the newest
-/// version of which all functions are known.
+/// Replaces the driver's answer by the function that programs get; false if they get none. `newest` asks again, with the newest version of
+/// which all functions are known.
 ///
 /// # Safety
 ///
@@ -112,8 +111,8 @@ unsafe fn substitute(
         return true;
     }
     let known = index_of(base.to_bytes(), *answer).or_else(|| {
-        // A driver may answer with other addresses than those that it exports. Of a version whose functions are all known, the list
-        // says which it is; and an answer that is the same for a newer version is no newer function.
+        // A driver may answer with other addresses than those that it exports. For a version whose functions are all known, the list names
+        // the function; and an answer that is the same for a newer version is no newer function.
         let is_known = version as u32 <= NEWEST || newest() == *answer;
         let listed = is_known.then(|| listed(base.to_bytes(), (version as u32).min(NEWEST), flags)).flatten();
         listed.filter(|index| functions::exists(*index))
@@ -130,16 +129,15 @@ fn named(base: &[u8]) -> impl Iterator<Item = usize> + Clone {
     (0..COUNT).filter(move |index| SYMBOLS[*index].base.as_bytes() == base)
 }
 
-/// Which symbol the driver's `function` is, among those that programs ask for by this name.
+/// The symbol of the driver's `function`, among those that programs ask for by this name.
 fn index_of(base: &[u8], function: Function) -> Option<usize> {
     named(base).find(|index| functions::is(*index, function))
 }
 
-/// Which symbol a driver has for a name in this version, as the list has it. With the flag for per-thread streams the twins alone count, for
-/// a name that has any.
+/// The symbol of a name in this version, by the list. With the flag for per-thread streams only the twins count, for a name that has any.
 fn listed(base: &[u8], version: u32, flags: u64) -> Option<usize> {
     let twins = flags & PER_THREAD_STREAM != 0 && named(base).any(|index| PER_THREAD[index]);
-    // Version 0 is of no list.
+    // Version 0 is in no list.
     let is_meant = |index: &usize| PER_THREAD[*index] == twins && (1..=version).contains(&SYMBOLS[*index].version);
     named(base).filter(is_meant).max_by_key(|index| SYMBOLS[*index].version)
 }

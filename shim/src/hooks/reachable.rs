@@ -1,5 +1,5 @@
-//! The driver's names by which things become reachable that a launch does not name: the driver does the work, we
-//! take note.
+//! The driver's functions by which kernels can access memory that a launch does not name: the driver does the work, and the shim takes
+//! note.
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
 
@@ -15,7 +15,7 @@ use crate::arrival::{self, Gpu, Needs, layouts, roots};
 use crate::memory::unmanaged;
 use crate::{gate, session};
 
-/// Makes a call of which the driver looks at the addresses: they have to be there.
+/// Makes a call in which the driver checks the addresses: their memory has to be there.
 fn with_memory(reaches: impl Reach, call: impl Fn() -> CUresult) -> CUresult {
     let needs = |gpu| match gpu {
         Gpu::Shared => Needs::Everything,
@@ -24,10 +24,10 @@ fn with_memory(reaches: impl Reach, call: impl Fn() -> CUresult) -> CUresult {
     gate::checked(|| arrival::pass(needs), call)
 }
 
-/// What was reached before, by whoever added it.
+/// Stands for memory that earlier calls have named already.
 const KNOWN: CUdeviceptr = 0;
 
-/// Takes note of something after the driver has done it, if somebody will ever ask.
+/// Takes note of a call after the driver has made it, if there is a session that needs it.
 fn noted(answer: CUresult, note: impl FnOnce()) -> CUresult {
     if answer == CUDA_SUCCESS && session::get().is_some() {
         note();
@@ -37,7 +37,7 @@ fn noted(answer: CUresult, note: impl FnOnce()) -> CUresult {
 
 // Textures.
 
-/// `CUDA_RESOURCE_DESC`: what kind it is, and for plain memory its address.
+/// `CUDA_RESOURCE_DESC`: its kind, and for plain memory its address.
 #[repr(C)]
 struct Resource {
     kind: c_int,
@@ -46,7 +46,7 @@ struct Resource {
 const LINEAR: c_int = 2;
 const PITCHED: c_int = 3;
 
-/// The plain memory that a texture is over; nothing if that is an array, which is none of ours.
+/// The plain memory under a texture; 0 if that is an array, which is not ours.
 fn resource_address(resource: *const c_void) -> CUdeviceptr {
     // SAFETY: null, or the program's own description, which the driver is about to read.
     let resource = unsafe { resource.cast::<Resource>().as_ref() };
@@ -124,7 +124,7 @@ pub(crate) unsafe fn global(
     let answer = unsafe { drivers(at, bytes, code, name) };
     noted(answer, || {
         if at.is_null() {
-            // It only asked for the size.
+            // The program only asked for the size.
             return;
         }
         let (mut place, mut size) = (0, 0);
@@ -162,7 +162,7 @@ type Register = unsafe extern "C-unwind" fn(*mut c_void, usize, c_uint) -> CUres
 type OfHost = unsafe extern "C-unwind" fn(*mut c_void) -> CUresult;
 
 pub(crate) unsafe fn host_alloc(drivers: HostAlloc, out: *mut *mut c_void, bytes: usize, flags: c_uint) -> CUresult {
-    // SAFETY: the driver's own function with the program's own arguments, and what it has written.
+    // SAFETY: the driver's own function with the program's own arguments, and the value that it has written.
     noted(unsafe { drivers(out, bytes, flags) }, || unsafe {
         let of = if flags & WRITE_COMBINED == 0 { HostOf::Driver } else { HostOf::Program };
         roots::host_made((*out).expose_provenance() as u64, bytes as u64, of);
@@ -170,14 +170,14 @@ pub(crate) unsafe fn host_alloc(drivers: HostAlloc, out: *mut *mut c_void, bytes
 }
 
 pub(crate) unsafe fn alloc_host(drivers: AllocHost, out: *mut *mut c_void, bytes: usize) -> CUresult {
-    // SAFETY: the driver's own function with the program's own arguments, and what it has written.
+    // SAFETY: the driver's own function with the program's own arguments, and the value that it has written.
     noted(unsafe { drivers(out, bytes) }, || unsafe {
         roots::host_made((*out).expose_provenance() as u64, bytes as u64, HostOf::Driver);
     })
 }
 
 pub(crate) unsafe fn alloc_host_v1(drivers: AllocHostV1, out: *mut *mut c_void, bytes: c_uint) -> CUresult {
-    // SAFETY: the driver's own function with the program's own arguments, and what it has written.
+    // SAFETY: the driver's own function with the program's own arguments, and the value that it has written.
     noted(unsafe { drivers(out, bytes) }, || unsafe {
         roots::host_made((*out).expose_provenance() as u64, bytes.into(), HostOf::Driver);
     })
@@ -255,7 +255,7 @@ type Im2colWide = unsafe extern "C-unwind" fn(
 type SetClass = unsafe extern "C-unwind" fn(*mut c_void, c_int, *mut c_int) -> CUresult;
 type ReplaceAddress = unsafe extern "C-unwind" fn(*mut c_void, *mut c_void) -> CUresult;
 
-/// The driver has written a tensor map.
+/// Notes a tensor map that the driver has written.
 fn tensor_map(answer: CUresult, map: *const c_void, address: *mut c_void) -> CUresult {
     // SAFETY: on success.
     noted(answer, || unsafe { roots::tensor_map_made(map, address.addr() as u64) })
@@ -343,7 +343,7 @@ pub(crate) unsafe fn im2col_wide(
     tensor_map(answer, map, address)
 }
 
-/// What a map is about is known by its contents, which this changes.
+/// A tensor map is recognised by its contents, which this call changes.
 pub(crate) unsafe fn set_class(drivers: SetClass, map: *mut c_void, class: c_int, now: *mut c_int) -> CUresult {
     let known = session::get().filter(|_| !map.is_null() && roots::has_tensor_maps());
     // SAFETY: not null, so the program's own map, which the driver is about to read.
@@ -376,7 +376,7 @@ type SetNodeIn = unsafe extern "C-unwind" fn(CUgraphExec, Handle, *const c_void,
 type Update = unsafe extern "C-unwind" fn(CUgraphExec, Handle, *mut c_void) -> CUresult;
 type UpdateV1 = unsafe extern "C-unwind" fn(CUgraphExec, Handle, *mut Handle, *mut c_int) -> CUresult;
 
-/// A node was added that does what a `CUgraphNodeParams` says, which begins with what kind of node that is.
+/// Called after a node was added by a `CUgraphNodeParams`, which begins with the kind of the node.
 fn node_added(answer: CUresult, parameters: *const c_void) -> CUresult {
     const ALLOCATES: c_int = 10;
     // SAFETY: on success, a structure that the driver has just read.
@@ -417,7 +417,7 @@ pub(crate) unsafe fn add_node_v2(
     )
 }
 
-/// A graph was made ready.
+/// Called after a graph was instantiated.
 ///
 /// # Safety
 ///
@@ -435,9 +435,9 @@ pub(crate) unsafe fn instantiate(
     text: *mut c_char,
     size: usize,
 ) -> CUresult {
-    // Making a graph ready may take device memory.
+    // Instantiating a graph may take device memory.
     before_instantiating(graph);
-    // SAFETY: the driver's own function with the program's own arguments, and what it has written.
+    // SAFETY: the driver's own function with the program's own arguments, and the value that it has written.
     unsafe { ready(with_memory(KNOWN, || retried(|| drivers(out, graph, node, text, size))), out, graph) }
 }
 
@@ -447,12 +447,12 @@ pub(crate) unsafe fn instantiate_with_flags(
     graph: Handle,
     flags: u64,
 ) -> CUresult {
-    // `CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH`: what such a graph touches is in nobody's parameters.
+    // `CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH`: no parameters name the memory that such a graph touches.
     if flags & 4 != 0 {
         roots::device_graph_made();
     }
     before_instantiating(graph);
-    // SAFETY: the driver's own function with the program's own arguments, and what it has written.
+    // SAFETY: the driver's own function with the program's own arguments, and the value that it has written.
     unsafe { ready(with_memory(KNOWN, || retried(|| drivers(out, graph, flags))), out, graph) }
 }
 
@@ -468,7 +468,7 @@ pub(crate) unsafe fn instantiate_with_parameters(
         roots::device_graph_made();
     }
     before_instantiating(graph);
-    // SAFETY: the driver's own function with the program's own arguments, and what it has written.
+    // SAFETY: the driver's own function with the program's own arguments, and the value that it has written.
     unsafe { ready(with_memory(KNOWN, || retried(|| drivers(out, graph, parameters))), out, graph) }
 }
 
@@ -523,7 +523,7 @@ pub(crate) unsafe fn set_child(drivers: SetNode, graph: CUgraphExec, node: Handl
     })
 }
 
-/// A change by a structure that is not read.
+/// Hook of a change by a structure that is not read.
 pub(crate) unsafe fn set_other(drivers: SetNode, graph: CUgraphExec, node: Handle, to: *const c_void) -> CUresult {
     // SAFETY: the driver's own function with the program's own arguments.
     noted(with_memory(Unread, || unsafe { drivers(graph, node, to) }), || graphs::unreadable(graph))

@@ -1,4 +1,4 @@
-//! Calls that need memory of the GPU beside the arena of which nobody can say how much: room is made for them.
+//! Calls that need an unknown amount of GPU memory beside the arena: room is made for them.
 
 use std::time::Duration;
 
@@ -11,21 +11,21 @@ use crate::memory::unmanaged;
 use crate::sys::thread;
 use crate::{link, session};
 
-/// What is made free when a call has found no memory. Less on a small GPU.
+/// Bytes that are freed after a call has found no memory. Less on a small GPU.
 const ROOM_BYTES: u64 = 128 << 20;
 
-/// How long a thread waits that is to ask again: until its program has left the GPU, or has it to itself.
+/// The pause between two requests of a thread, which repeats them until its program has left the GPU, or has it to itself.
 pub(super) const AGAIN: Duration = Duration::from_millis(1);
 
-/// Calls the driver for a context on a GPU: with room for it beside the arena, so that the arena can shrink; with more if that
-/// was not enough. The coordinator measures what it takes.
+/// Calls the driver for a context on a GPU: with room for it beside the arena, so that the arena can shrink; with more if that was not
+/// enough. The coordinator measures the memory that it takes.
 pub(super) fn with_room(device: CUdevice, call: impl Fn() -> CUresult) -> CUresult {
     let Some(session) = session::get().filter(|session| session.device == device) else { return call() };
     let link = session.link;
     let _ = link.requests.room_for_context(false);
     let mut answer = call();
     if answer == CUDA_ERROR_OUT_OF_MEMORY {
-        // Whoever runs may have the memory, and can make way when the GPU is ours. The room stays ours after that.
+        // Running tenants may have the memory, and can make way when the GPU is this tenant's. The room stays this tenant's after that.
         while let Ok(passage) = arrival::pass_here(|| Needs::Nothing)
             && let Err(Unserved::TryAgain) = link.requests.room_for_context(true)
             && passage.outside(|| thread::sleep(AGAIN)).is_ok()
@@ -36,7 +36,7 @@ pub(super) fn with_room(device: CUdevice, call: impl Fn() -> CUresult) -> CUresu
     answer
 }
 
-/// A context of the shared GPU is no more, and what was made in it.
+/// Called when a context of the shared GPU has gone, with everything that was made in it.
 pub(super) fn context_gone(context: Handle) {
     unmanaged::context_gone(context);
     if let Some(link) = link::get() {
@@ -44,8 +44,7 @@ pub(super) fn context_gone(context: Handle) {
     }
 }
 
-/// Calls the driver for something that may need memory beside the arena: if there was none, makes room and
-/// calls once more.
+/// Makes a call of the driver that may need memory beside the arena: if there was none, makes room and calls once more.
 pub(super) fn retried(mut call: impl FnMut() -> CUresult) -> CUresult {
     match (call(), link::get()) {
         (CUDA_ERROR_OUT_OF_MEMORY, Some(link)) => {

@@ -1,4 +1,4 @@
-//! The driver's names by which streams and captures come and go: what has to have ended before the GPU changes hands.
+//! The driver's functions that make and end streams and captures: their work has to end before the GPU changes hands.
 
 use core::ffi::{c_int, c_uint, c_void};
 
@@ -15,7 +15,7 @@ type GreenStream = unsafe extern "C-unwind" fn(*mut CUstream, *mut c_void, c_uin
 type OfStream = unsafe extern "C-unwind" fn(CUstream) -> CUresult;
 type WaitEvent = unsafe extern "C-unwind" fn(CUstream, *mut c_void, c_uint) -> CUresult;
 
-/// A stream was made.
+/// Enters a stream that was made.
 ///
 /// # Safety
 ///
@@ -29,7 +29,7 @@ unsafe fn stream_made(answer: CUresult, out: *mut CUstream, flags: c_uint) -> CU
 }
 
 pub(super) unsafe fn stream_create(original: StreamCreate, out: *mut CUstream, flags: c_uint) -> CUresult {
-    // SAFETY: the driver's own function with the program's own arguments, and what it has written.
+    // SAFETY: the driver's own function with the program's own arguments, and the value that it has written.
     unsafe { stream_made(original(out, flags), out, flags) }
 }
 
@@ -39,7 +39,7 @@ pub(super) unsafe fn stream_with_priority(
     flags: c_uint,
     priority: c_int,
 ) -> CUresult {
-    // SAFETY: the driver's own function with the program's own arguments, and what it has written.
+    // SAFETY: the driver's own function with the program's own arguments, and the value that it has written.
     unsafe { stream_made(original(out, flags, priority), out, flags) }
 }
 
@@ -50,7 +50,7 @@ pub(super) unsafe fn green_stream(
     flags: c_uint,
     priority: c_int,
 ) -> CUresult {
-    // SAFETY: the driver's own function with the program's own arguments, and what it has written.
+    // SAFETY: the driver's own function with the program's own arguments, and the value that it has written.
     unsafe { stream_made(original(out, green, flags, priority), out, flags) }
 }
 
@@ -65,13 +65,13 @@ pub(super) unsafe fn stream_destroy(original: OfStream, stream: CUstream) -> CUr
     // SAFETY: the driver's own function with the program's own arguments.
     let answer = unsafe { original(stream) };
     if answer != CUDA_SUCCESS && !stream.is_null() {
-        // Still there, it seems: better asked in vain than not asked.
+        // The stream seems to be there still: asking about it in vain is better than not asking.
         contexts::add_stream(stream.expose_provenance(), false);
     }
     answer
 }
 
-/// Begins a capture: from then on the streams that take part cannot be asked, nor perhaps the legacy one.
+/// Begins a capture: from then on the streams that take part cannot be asked about, and perhaps neither can the legacy stream.
 fn begun(stream: Stream, begin: impl FnOnce() -> CUresult) -> CUresult {
     if session::get().is_none() {
         return begin();
@@ -129,8 +129,8 @@ pub(super) unsafe fn begin_recapture<const INDEX: usize>(
     begun(Stream::of::<INDEX>(stream), || unsafe { original(stream, mode, graph, changed, data) })
 }
 
-/// Work is to go into a list of a graphics interface, which runs it when it likes: neither could it be kept off the GPU, nor the
-/// memory there that it uses. So a tenant gets the answer of a driver that cannot do that.
+/// `cuStreamBeginCaptureToCig`: work that goes into a list of a graphics interface runs at a time that the interface chooses: it could not
+/// be kept off the GPU, nor could its memory be kept there. So a tenant gets the answer of a driver that does not support this.
 pub(super) unsafe fn begin_capture_to_cig(
     original: BeginCaptureToCig,
     stream: CUstream,
@@ -143,7 +143,7 @@ pub(super) unsafe fn begin_capture_to_cig(
     unsafe { original(stream, parameters) }
 }
 
-/// By waiting for an event of a capture, a stream becomes part of it.
+/// `cuStreamWaitEvent`: by waiting for an event of a capture, a stream becomes part of it.
 pub(super) unsafe fn wait_event<const INDEX: usize>(
     original: WaitEvent,
     stream: CUstream,
@@ -153,7 +153,7 @@ pub(super) unsafe fn wait_event<const INDEX: usize>(
     // SAFETY: the driver's own function with the program's own arguments.
     let call = || unsafe { original(stream, event, flags) };
     let needs = |_| {
-        // For work of another process, perhaps.
+        // The stream may wait for another process's work.
         idle::note_waiting();
         Needs::Nothing
     };

@@ -1,8 +1,8 @@
-//! The driver's names by which a program asks the host to wait for copies and fills (`CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`).
+//! The driver's functions by which a program asks the host to wait for copies and fills (`CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`).
 //!
-//! A program asks for it before it lets another device reach memory, past all that we see; tokens for that device's driver
-//! (`CU_POINTER_ATTRIBUTE_P2P_TOKENS`) come with it. So the memory stays where it is from then on. The driver refuses the
-//! attribute for memory of our kind; so we wait ourselves, as it does for `cuMemAlloc`'s (measured: `order-*`, `copies-*` and
+//! A program asks for that before it lets another device access memory, which the shim does not see; tokens for that device's driver
+//! (`CU_POINTER_ATTRIBUTE_P2P_TOKENS`) come with it. So the memory stays where it is from then on. The driver refuses the attribute for
+//! memory of our kind; so the shim itself waits, as the driver does for memory of `cuMemAlloc` (measured: `order-*`, `copies-*` and
 //! `tokens-*` in `bench/results/rules.json`).
 
 use core::ffi::{c_int, c_uint, c_void};
@@ -20,12 +20,12 @@ use crate::memory::space::{self, Space};
 const TOKENS: c_int = 5;
 const SYNC_MEMOPS: c_int = 6;
 
-/// Whether there ever was such memory: for a quick look.
+/// True if there ever was such memory: for a quick check.
 static IS_ANY: AtomicBool = AtomicBool::new(false);
 
 type SetAttribute = unsafe extern "C-unwind" fn(*const c_void, c_int, CUdeviceptr) -> CUresult;
 
-/// An attribute of memory is set.
+/// `cuPointerSetAttribute`: sets an attribute of memory.
 pub(super) unsafe fn set_attribute(
     original: SetAttribute,
     value: *const c_void,
@@ -49,7 +49,8 @@ pub(super) unsafe fn set_attribute(
     }
 }
 
-/// What an address lies in is about to be reached past its addresses: it is there, and stays. An error is the call's answer.
+/// Makes the memory at an address stay where it is, and be here, because others are about to access it past its addresses. An error is the
+/// call's answer.
 fn stays(space: &Space, address: CUdeviceptr) -> Result<(), CUresult> {
     match space.mapping(address) {
         Some(mapping) => vmm::let_in(space, mapping.at, mapping.bytes, || CUDA_SUCCESS).map(drop),
@@ -57,16 +58,16 @@ fn stays(space: &Space, address: CUdeviceptr) -> Result<(), CUresult> {
     }
 }
 
-/// Says so of what an address lies in. False if that is nothing.
+/// Makes the host wait for copies and fills of the memory at an address, or stop doing so. False if there is none.
 fn set(space: &Space, address: CUdeviceptr, is_synchronous: bool) -> bool {
-    // Before anybody can rely on it.
+    // Set before any caller can rely on it.
     IS_ANY.fetch_or(is_synchronous, Ordering::Release);
     space.set_synchronous(address, is_synchronous)
 }
 
 type Attribute = unsafe extern "C-unwind" fn(*mut c_void, c_int, CUdeviceptr) -> CUresult;
 
-/// Tokens are asked for alone: together with other attributes the driver gives none.
+/// `cuPointerGetAttribute`: tokens are asked for alone, because the driver gives none together with other attributes.
 pub(super) unsafe fn pointer_attribute(
     original: Attribute,
     out: *mut c_void,
@@ -78,7 +79,7 @@ pub(super) unsafe fn pointer_attribute(
     if attribute == TOKENS { told(address, call) } else { call() }
 }
 
-/// Tells of tokens: who has them reaches the memory.
+/// Returns tokens: their owner can access the memory.
 fn told(address: CUdeviceptr, call: impl Fn() -> CUresult) -> CUresult {
     let known = space::get().filter(|space| space.find(address).is_some() || space.mapping(address).is_some());
     let Some(space) = known else { return call() };
@@ -92,13 +93,13 @@ fn told(address: CUdeviceptr, call: impl Fn() -> CUresult) -> CUresult {
     answer
 }
 
-/// Whether the host may have to wait for copies and fills.
+/// True if the host may have to wait for copies and fills.
 #[inline]
 pub(super) fn is_any() -> bool {
     IS_ANY.load(Ordering::Acquire)
 }
 
-/// A copy or a fill of these places is in a default stream: the host waits for it, if the program has asked for that.
+/// Waits for a copy or a fill of these places in a default stream, if the program has asked for that.
 #[cold]
 pub(super) fn wait<const INDEX: usize>(places: Needs) -> CUresult {
     let Needs::These(places) = places else { return CUDA_SUCCESS };

@@ -1,24 +1,24 @@
-//! The table of hooks: every name that Baton stands in front of, with its C signature and its [effects](super::effects).
+//! The table of hooks: every function that Baton intercepts, with its C signature and its [effects](super::effects).
 //!
-//! Names are the driver's own. The version that a program asks for is chosen by the driver
-//! (see [`crate::hooks::procaddress`]); which name belongs to which version is in `symbols/cuda.json`.
+//! Names are the driver's own. The driver chooses the version that a program asks for (see [`crate::hooks::procaddress`]); the name of
+//! each version is in `symbols/cuda.json`.
 //!
 //! - `launched in stream`: a gated call that queues work in that stream (or the one that a launch's `config` names): while
-//!   somebody waits for the GPU, such calls are counted. For its memory the stream may wait in place of the call.
-//! - `gated over [address => bytes]`: a gated call that needs these ranges, and fails if one of ours is not inside of an
+//!   another tenant waits for the GPU, such calls are counted. For its memory the stream may wait in place of the call.
+//! - `gated over [address => bytes]`: a gated call that needs these ranges, and fails if one of ours is not inside an
 //!   allocation.
-//!   `bringing` says what comes to the device by it ([`crate::arrival::brings`]), or `Nothing`.
-//! - `gated over all [address => bytes]`: a gated call that reaches these ranges, and may need more.
-//! - `copied over …`: such a call that the program may have asked to be over when it returns.
+//!   `bringing` names the data that comes to the device by it ([`crate::arrival::brings`]), or `Nothing`.
+//! - `gated over all [address => bytes]`: a gated call that accesses these ranges, and may need more.
+//! - `copied over …`: such a call, which the program may have asked to be complete when it returns.
 //! - `gated into stream …`: the stream may be another GPU's than the current one.
 //! - `… typed stream`: the hook is told whether a default stream is the thread's own.
 //! - `refused over [address => bytes]`: goes to the driver, unless such a range touches addresses of ours.
-//! - `inside`: the driver may wait for all of the context's work, and let nobody else queue any meanwhile; so the gate
+//! - `inside`: the driver may wait for all of the context's work, and keep all others from queueing any meanwhile; so the gate
 //!   has to know that the call is inside.
 //! - `foreign`: the call brings in memory that is not ours to move. `allocates`: a graph does when it runs.
 //!
-//! While memory is on its way, a call that says what it is `of` or `over` waits for that, and every other gated call for
-//! everything. Signatures are `cuda.h`'s, with structures that no hook reads as plain pointers.
+//! While memory is on its way, a call that names the memory that it is `of` or `over` waits for that, and every other gated call waits for
+//! all memory. Signatures are those of `cuda.h`, with structures that no hook reads as plain pointers.
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
 use core::ptr;
@@ -125,7 +125,7 @@ macro_rules! hooks {
     };
     (@into []) => { Into::Synchronous(Stream::of::<INDEX>(ptr::null_mut())) };
     (@into [$stream:ident]) => { Into::Stream(Stream::of::<INDEX>($stream)) };
-    // Where the driver refuses everything, nothing of ours is asked: before `cuInit`, and in copies of a process that has called it.
+    // Where the driver refuses everything, no code of ours runs: before `cuInit`, and in forked copies of a process that has called it.
     (@unless_refusing $original:ident ($($argument:ident),*)) => {
         if in_use::is_refusing() {
             // SAFETY: the driver's own function with the program's own arguments.
@@ -135,7 +135,7 @@ macro_rules! hooks {
     (@body $original:ident, inside ($($argument:ident),*)) => {{
         hooks!(@unless_refusing $original ($($argument),*));
         let _passage = arrival::enter_in_any_state();
-        // What fails for want of memory has done nothing.
+        // A call that fails for lack of memory has done nothing.
         // SAFETY: the driver's own function with the program's own arguments.
         retry::retried(|| unsafe { $original($($argument),*) })
     }};
@@ -182,7 +182,7 @@ macro_rules! hooks {
     }};
     (@body $original:ident, $($body:ident)::+ typed stream ($($argument:ident),*)) => {{
         hooks!(@unless_refusing $original ($($argument),*));
-        // SAFETY: the hook promises what the driver's own function does for the same arguments.
+        // SAFETY: the hook keeps the contract of the driver's own function for the same arguments.
         unsafe { $($body)::+::<INDEX>($original, $($argument),*) }
     }};
     // These two are for programs that have yet to begin.
@@ -197,13 +197,13 @@ macro_rules! hooks {
             // SAFETY: the driver's own function with the program's own arguments.
             unsafe { $original($($argument),*) }
         } else {
-            // SAFETY: the hook promises what the driver's own function does for the same arguments.
+            // SAFETY: the hook keeps the contract of the driver's own function for the same arguments.
             unsafe { $($body)::+($original, $($argument),*) }
         }
     };
     (@body $original:ident, $($body:ident)::+ ($($argument:ident),*)) => {{
         hooks!(@unless_refusing $original ($($argument),*));
-        // SAFETY: the hook promises what the driver's own function does for the same arguments.
+        // SAFETY: the hook keeps the contract of the driver's own function for the same arguments.
         unsafe { $($body)::+($original, $($argument),*) }
     }};
 }
@@ -215,7 +215,7 @@ hooks! {
     cuGetProcAddress_v2 =>
         procaddress::v2(symbol: *const c_char, function: HostOnly<*mut *mut c_void>, version: c_int, flags: u64, status: *mut c_int);
 
-    // From here on CUDA works in this process, and in no copy of it.
+    // From here on CUDA works in this process, and in no forked copy of it.
     cuInit => init::init(flags: c_uint);
 
     // Contexts: with its first one a program becomes a tenant. They need room beside the arena, and own allocations and streams.
@@ -240,7 +240,7 @@ hooks! {
     cuCheckpointProcessLock, cuCheckpointProcessCheckpoint =>
         checkpoint::suspend(process: c_int, arguments: *mut c_void);
 
-    // Streams and captures: what has to have ended before the GPU changes hands.
+    // Streams and captures: their work has to end before the GPU changes hands.
     cuStreamCreate => streams::stream_create(out: Tells<*mut CUstream>, flags: c_uint);
     cuStreamCreateWithPriority =>
         streams::stream_with_priority(out: Tells<*mut CUstream>, flags: c_uint, priority: c_int);
@@ -277,7 +277,7 @@ hooks! {
         refused over [at.addr() as CUdeviceptr => 1](out: Tells<*mut CUdeviceptr>, at: Asks<*mut c_void>, flags: c_uint);
     cuMemHostGetFlags => refused over [at.addr() as CUdeviceptr => 1](flags: *mut c_uint, at: Asks<*mut c_void>);
 
-    // Memory: what gives it out and takes it back.
+    // Memory: allocating and freeing it.
     cuMemCreate => vmm::create(out: Allocates<*mut u64>, bytes: usize, properties: Asks<*const c_void>, flags: u64);
     cuMemRelease => vmm::release(handle: Frees<u64>);
     cuMemAlloc_v2 => memory::alloc(out: Allocates<*mut CUdeviceptr>, bytes: usize);
@@ -295,7 +295,7 @@ hooks! {
         pools::alloc_from_pool typed stream(out: Allocates<*mut CUdeviceptr>, bytes: usize, pool: Asks<CUmemoryPool>, stream: Queues<CUstream>);
     cuMemFreeAsync, cuMemFreeAsync_ptsz => pools::free_async typed stream(address: Frees<CUdeviceptr>, stream: Queues<CUstream>);
 
-    // Pools, and what they go by: waiting, and events.
+    // Pools, and the calls that they depend on: waiting, and events.
     cuMemPoolCreate => pools::create(out: Allocates<*mut CUmemoryPool>, properties: Asks<*const c_void>);
     cuMemPoolDestroy => pools::destroy(pool: Frees<CUmemoryPool>);
     cuMemPoolTrimTo => pools::trim(pool: Frees<CUmemoryPool>, bytes: usize);
@@ -375,7 +375,7 @@ hooks! {
     cuIpcGetEventHandle => ipc::event_handle(out: *mut CUipcEventHandle, event: *mut c_void);
     cuIpcOpenEventHandle => ipc::open_event(out: *mut *mut c_void, handle: CUipcEventHandle);
 
-    // The same by descriptors.
+    // Memory that processes share by descriptors.
     cuMemImportFromShareableHandle =>
         descriptors::import(out: Imports<*mut u64>, handle: HostOnly<*mut c_void>, kind: c_int);
     cuMemPoolExportToShareableHandle =>
@@ -383,7 +383,7 @@ hooks! {
     cuMemPoolImportFromShareableHandle =>
         descriptors::import_pool(out: Imports<*mut CUmemoryPool>, handle: HostOnly<*mut c_void>, kind: c_int, flags: u64);
 
-    // Memory that comes from elsewhere: nobody looks into it for pointers.
+    // Memory that comes from elsewhere: it is not scanned for pointers.
     cuMemPoolImportPointer => foreign(out: Imports<*mut CUdeviceptr>, pool: Asks<CUmemoryPool>, data: Asks<*mut c_void>);
     cuExternalMemoryGetMappedBuffer => foreign(out: Imports<*mut CUdeviceptr>, memory: Asks<*mut c_void>, buffer: *const c_void);
     cuGraphicsResourceGetMappedPointer_v2 =>
@@ -531,7 +531,7 @@ hooks! {
     cuGraphicsMapResources, cuGraphicsMapResources_ptsz, cuGraphicsUnmapResources, cuGraphicsUnmapResources_ptsz =>
         gated into stream over [] bringing [Nothing](count: c_uint, resources: Changes<*mut *mut c_void>, stream: Queues<CUstream>);
 
-    // A stream writes to memory, or waits for what is written there.
+    // Calls by which a stream writes to memory, or waits for a value there.
     cuStreamWaitValue32, cuStreamWaitValue32_ptsz =>
         gated into stream over [address => 4] bringing [Nothing](stream: Queues<CUstream>, address: Reads<CUdeviceptr>, value: u32, flags: c_uint);
     cuStreamWriteValue32, cuStreamWriteValue32_ptsz =>
@@ -553,7 +553,7 @@ hooks! {
     cuStreamBatchMemOp_v2, cuStreamBatchMemOp_v2_ptsz =>
         gated into stream over all [Words(operations, count as usize) => 0](stream: Queues<CUstream>, count: c_uint, operations: Uses<*mut c_void>, flags: c_uint);
 
-    // What kernels can reach without being given it, and where their parameters lie.
+    // Memory that kernels can access without being given it, and the layout of their parameters.
     cuTexObjectCreate =>
         reachable::texture_create(out: Tells<*mut u64>, resource: Keeps<*const c_void>, texture: *const c_void, view: *const c_void);
     cuTexObjectDestroy => reachable::texture_destroy(texture: Frees<u64>);
@@ -589,7 +589,7 @@ hooks! {
         reachable::set_class(map: Changes<*mut c_void>, class: c_int, now: *mut c_int);
     cuTensorMapReplaceAddress => reachable::replace_address(map: Changes<*mut c_void>, address: Keeps<*mut c_void>);
 
-    // The driver looks at the addresses that copies, fills and words in a graph are about: they have to be there.
+    // The driver checks the addresses of copies, fills and words in a graph: their memory has to be there.
     cuGraphAddBatchMemOpNode =>
         gated(node: *mut *mut c_void, graph: *mut c_void, dependencies: *const *mut c_void, count: usize, parameters: Keeps<*const c_void>);
     cuGraphAddMemFreeNode =>
@@ -610,7 +610,7 @@ hooks! {
     cuGraphBatchMemOpNodeSetParams =>
         gated(node: *mut c_void, parameters: Keeps<*const c_void>);
 
-    // Graphs: what a launch of them needs is read when they are made ready, and at every change.
+    // Graphs: the memory that a launch needs is read when the graph is instantiated, and at every change.
     cuGraphInstantiate, cuGraphInstantiate_v2 =>
         reachable::instantiate(out: Tells<*mut CUgraphExec>, graph: *mut c_void, node: *mut *mut c_void, text: *mut c_char, size: usize);
     cuGraphInstantiateWithFlags =>
@@ -637,7 +637,7 @@ hooks! {
         reachable::update_v1(graph: Changes<CUgraphExec>, to: *mut c_void, node: *mut *mut c_void, result: *mut c_int);
 }
 
-/// What names the stream of a launch.
+/// An argument that names the stream of a launch.
 trait InStream {
     /// The stream.
     fn stream(self) -> CUstream;

@@ -1,8 +1,8 @@
-//! Functions of a newer driver that nobody here knows: they may do anything with memory, so programs are told that there are none, as an
-//! older driver would tell them. `BATON_LOG` gets a line with their names.
+//! Functions of a newer driver that Baton does not know: they may do anything with memory, so programs are told that they do not exist, as
+//! an older driver would tell them. `BATON_LOG` gets a line with their names.
 //!
 //! With `BATON_UNKNOWN=whole` programs get a stub instead (`doors::unknown_call`). All memory is here while such a function runs, and none
-//! of it moves. What the function remembers is not known; so from then on no call goes on before all memory is back.
+//! of it moves. The function may remember addresses; so from then on no call goes on before all memory is back.
 
 use core::ffi::{CStr, c_void};
 use core::ptr;
@@ -20,22 +20,22 @@ use crate::sys::once::Once;
 use crate::sys::{cancel, process, user};
 use crate::work::contexts;
 
-/// What becomes of them.
+/// The handling of such functions.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Policy {
-    /// There are none.
+    /// Programs are told that they do not exist.
     Hidden,
     /// They run while all memory is here.
     Whole,
-    /// They are the driver's business: this program joins nobody.
+    /// They are left to the driver: this program does not become a tenant.
     TheDrivers,
 }
 
-/// Those that programs have asked for, by the order in which they did. An entry is written once.
+/// The functions that programs have asked for, in that order. An entry is written once.
 static FUNCTIONS: [AtomicPtr<c_void>; UNKNOWN] = [const { AtomicPtr::new(ptr::null_mut()) }; UNKNOWN];
 static NAMES: [Once<CString>; UNKNOWN] = [const { Once::new() }; UNKNOWN];
 
-/// What a program gets for such a function of the driver's; nothing if that is to be no function.
+/// The function that a program gets for such a function of the driver's; `None` if it is to get none.
 pub(super) fn door(name: &CStr, function: Function) -> Option<Function> {
     let policy = policy();
     if policy == Policy::TheDrivers {
@@ -71,7 +71,7 @@ fn policy() -> Policy {
     *kept
 }
 
-/// Its place among those that were asked for; none if there are too many.
+/// The number of such a function; `None` if there are too many.
 fn number_of(name: &CStr, function: Function) -> Option<usize> {
     for (number, place) in FUNCTIONS.iter().enumerate() {
         match place.compare_exchange(ptr::null_mut(), function, Ordering::AcqRel, Ordering::Acquire) {
@@ -87,7 +87,7 @@ fn number_of(name: &CStr, function: Function) -> Option<usize> {
     None
 }
 
-/// Says which there are, once more for each that is new.
+/// Logs the names of all such functions, once more for each new one.
 fn tell() {
     let names: Vec<_> = NAMES.iter().filter_map(Once::get).map(|name| name.to_string_lossy()).collect();
     let fate = match policy() {
@@ -101,9 +101,9 @@ fn tell() {
     ));
 }
 
-/// What such a call holds. It ends in this order.
+/// The state that is held during such a call. It is released in this order.
 struct Inside {
-    /// None for a call that has nothing to do with what is shared.
+    /// `None` for a call that does not concern shared memory.
     _guard: Option<MappingGuard>,
     _passage: Passage,
     /// A thread that is cancelled in the driver would be unwound past the end of the call.
@@ -112,7 +112,7 @@ struct Inside {
 
 fn enter() -> Result<(Option<MappingGuard>, Passage), CUresult> {
     let passage = arrival::pass(|_| Needs::Everything)?;
-    // Calls that are inside may lose their memory, and be made again: nobody knows whether this one can be.
+    // Other calls inside may lose their memory, and are repeated then; this one may not be repeatable.
     let guard = match session::get() {
         Some(_) if !passage.is_beside() => Some(arrival::lock_mappings(&passage, Needs::Everything)?),
         _ => None,
@@ -120,7 +120,7 @@ fn enter() -> Result<(Option<MappingGuard>, Passage), CUresult> {
     Ok((guard, passage))
 }
 
-/// A call of such a function begins: says where it goes, and leaves what it holds in `inside`.
+/// Begins a call of such a function: returns its target, and leaves the held state in `inside`.
 pub(crate) extern "C" fn begin(number: usize, inside: &mut *mut c_void) -> Function {
     extern "C" fn unavailable() -> CUresult {
         CUDA_ERROR_DEVICE_UNAVAILABLE
@@ -143,10 +143,10 @@ pub(crate) extern "C" fn begin(number: usize, inside: &mut *mut c_void) -> Funct
     }
 }
 
-/// A call has ended.
+/// Ends such a call.
 pub(crate) extern "C" fn end(_number: usize, inside: *mut c_void, _answer: u64) {
     if !inside.is_null() {
-        // SAFETY: what `begin` has left for this call.
+        // SAFETY: the state that `begin` has left for this call.
         drop(unsafe { Box::from_raw(inside.cast::<Inside>()) });
     }
 }

@@ -1,6 +1,6 @@
-//! The driver's names for memory that Baton does not move: arrays, managed memory, what graphs allocate, what others have made.
+//! The driver's functions for memory that Baton does not move: arrays, managed memory, memory of graphs, and memory that others have made.
 //!
-//! Each asks before the driver does, so that the arena can make way, and counts what it gets ([`crate::memory::unmanaged`]).
+//! Each hook asks for the memory before the driver does, so that the arena can make way, and counts it ([`crate::memory::unmanaged`]).
 
 use core::ffi::{c_int, c_uint, c_void};
 use core::ptr;
@@ -15,9 +15,8 @@ use crate::memory::unmanaged::{self, Asked};
 use crate::session;
 use crate::sys::thread;
 
-/// Asks for so much memory of a kind, from outside of the gate. False if nobody can give it; an error is what the call has to answer. A
-/// thread that has to ask the coordinator passes the gate first: so the GPU is its program's, and whoever has memory in the
-/// arena can make way.
+/// Asks for so much memory of a kind, from outside the gate. False if there is none; an error is the call's answer. A thread that has to
+/// ask the coordinator passes the gate first: so the GPU is its program's, and tenants with memory in the arena can make way.
 pub(super) fn ask(kind: Unmanaged, bytes: u64) -> Result<bool, CUresult> {
     if unmanaged::ask_nobody(kind, bytes) {
         return Ok(true);
@@ -32,13 +31,13 @@ pub(super) fn ask(kind: Unmanaged, bytes: u64) -> Result<bool, CUresult> {
     }
 }
 
-/// Whether memory that is made now is on the GPU that is shared.
+/// True if memory that is made now is on the shared GPU.
 fn is_ours() -> bool {
     session::get().is_some() && arrival::is_here()
 }
 
 /// Makes memory of a kind by `call`, which writes its address or handle to `out`. A call that asks for more than the driver could ever
-/// give is the driver's to answer.
+/// allocate is left to the driver.
 ///
 /// # Safety
 ///
@@ -58,7 +57,7 @@ pub(super) unsafe fn make(
         Err(answer) => return answer,
     };
     let is_too_much = || session::get().is_some_and(|session| bytes / 2 > session.link.total());
-    // Of managed memory a program may have more than there is.
+    // A program may have more managed memory than the GPU has.
     if !is_leased && kind != Unmanaged::Managed && !is_too_much() {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -116,9 +115,9 @@ struct Deep<N> {
 /// `CUDA_ARRAY3D_SPARSE` and `CUDA_ARRAY3D_DEFERRED_MAPPING`: the memory is the program's, and is mapped later.
 const WITHOUT_MEMORY: c_uint = 0x40 | 0x80;
 
-/// What a description of an array asks for.
+/// A description of an array.
 trait Shape {
-    /// Its memory in bytes, as far as can be told: the driver may round it up. With so many levels, each of half the size.
+    /// Its memory in bytes, as far as that is known: the driver may round it up. There are so many levels, each of half the size.
     fn bytes(&self, levels: c_uint) -> u64;
 }
 
@@ -139,8 +138,7 @@ impl<N: Copy + TryInto<u64>> Shape for Deep<N> {
     }
 }
 
-/// The bytes of one channel of a `CUarray_format`. Of those that pack several channels, or compress them, this is at least what they
-/// take.
+/// The bytes of one channel of a `CUarray_format`. Formats that pack several channels, or compress them, take at most this.
 fn of_format(format: c_int) -> u64 {
     match format {
         0x01 | 0x08 => 1,
@@ -149,7 +147,7 @@ fn of_format(format: c_int) -> u64 {
     }
 }
 
-/// A side that is not there is 0, and counts as 1.
+/// The bytes of all levels. A missing side is 0, and counts as 1.
 fn in_all(sides: [u64; 3], format: c_int, channels: c_uint, levels: c_uint) -> u64 {
     if sides[0] == 0 {
         return 0;
@@ -158,7 +156,7 @@ fn in_all(sides: [u64; 3], format: c_int, channels: c_uint, levels: c_uint) -> u
         let points = sides.map(|side| side.checked_shr(level).unwrap_or(0).max(1)).into_iter();
         points.fold(of_format(format) * u64::from(channels.min(4)), u64::saturating_mul)
     };
-    // Behind the last one that has more than a point there is nothing to be had.
+    // Past the last level with more than one point, levels add next to nothing.
     (0..levels.min(u64::BITS)).map(level).fold(0, u64::saturating_add)
 }
 
@@ -214,7 +212,7 @@ pub(super) unsafe fn mipmap(
     }
 }
 
-/// An array, a mipmapped one, or memory of another interface is given back.
+/// Gives back an array, a mipmapped one, or memory of another interface.
 pub(super) unsafe fn destroy(original: OfHandle, handle: *mut c_void) -> CUresult {
     // SAFETY: the driver's own function with the program's own argument.
     unmanaged::remove(handle.expose_provenance() as u64, || unsafe { original(handle) })
@@ -232,7 +230,7 @@ struct ExternalMemory {
 
 type Import = unsafe extern "C-unwind" fn(*mut *mut c_void, *const c_void) -> CUresult;
 
-/// The memory is there already: it is counted, and nobody has to make room for it.
+/// `cuImportExternalMemory`: the memory exists already. It is counted, and no room has to be made for it.
 pub(super) unsafe fn import_external(original: Import, out: *mut *mut c_void, handle: *const c_void) -> CUresult {
     // SAFETY: the driver's own function with the program's own arguments.
     let answer = retried(|| unsafe { original(out, handle) });
@@ -250,10 +248,10 @@ pub(super) unsafe fn import_external(original: Import, out: *mut *mut c_void, ha
     answer
 }
 
-// Memory of graphs. The driver takes it when a graph is made ready, uploaded or launched, and keeps it until the program trims it; graphs
-// use it one after the other.
+// Memory of graphs. The driver takes it when a graph is instantiated, uploaded or launched, and keeps it until the program trims it;
+// graphs use it one after the other.
 
-/// A graph is about to be made ready: its memory is asked for, if it has any. What comes of it, the driver says in any case.
+/// Asks for a graph's memory before it is instantiated, if it has any. If that is denied, the driver still has the answer.
 pub(super) fn before_instantiating(graph: *mut c_void) {
     if !unmanaged::graphs_allocate() {
         return;
@@ -264,7 +262,7 @@ pub(super) fn before_instantiating(graph: *mut c_void) {
     }
 }
 
-/// So much is, or is about to be, the graphs' of this program.
+/// Sets the counted memory of this program's graphs to the bytes that they have, or are about to have.
 fn set_reserved(bytes: u64) {
     let counted = unmanaged::of_kind(Unmanaged::Graph);
     match bytes.checked_sub(counted) {
@@ -273,7 +271,7 @@ fn set_reserved(bytes: u64) {
     }
 }
 
-/// What the driver has taken for graphs of this program.
+/// Bytes that the driver has taken for graphs of this program.
 fn reserved() -> Option<u64> {
     /// `CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT`.
     const RESERVED: c_int = 2;
@@ -294,7 +292,7 @@ struct Allocation {
     address: CUdeviceptr,
 }
 
-/// What the nodes of a graph allocate, in bytes.
+/// Bytes that the nodes of a graph allocate.
 fn allocated_by(graph: *mut c_void) -> u64 {
     const CHILD: c_int = 4;
     const ALLOCATES: c_int = 10;
@@ -336,7 +334,7 @@ fn allocated_by(graph: *mut c_void) -> u64 {
 
 type OfDevice = unsafe extern "C-unwind" fn(CUdevice) -> CUresult;
 
-/// What graphs no longer use is given back.
+/// `cuDeviceGraphMemTrim`: gives back memory that graphs no longer use.
 pub(super) unsafe fn trim_graphs(original: OfDevice, device: CUdevice) -> CUresult {
     // SAFETY: the driver's own function with the program's own argument.
     let answer = unsafe { original(device) };

@@ -1,12 +1,11 @@
-//! The driver's names for handles of memory and mappings of them.
+//! The driver's functions for handles of memory and mappings of them.
 //!
-//! A handle of device memory is ours: a row of extents, which are mapped wherever the program maps the handle. Handles of other
-//! memory are the driver's (the host's, another GPU's, one that somebody else has made), and so are the addresses: reserving
-//! some costs no memory.
+//! A handle of device memory is ours: a row of extents, which are mapped wherever the program maps the handle. Handles of other memory are
+//! the driver's (the host's, another GPU's, those of another process), and so are the addresses: reserving some costs no memory.
 //!
-//! The driver is asked whenever it knows the answer. For that all memory is here while such a call is made: then what is mapped
-//! where, and who has access, is for the driver as the program wants it, only in more pieces. What a piece alone would allow is
-//! refused: a handle is mapped and unmapped as a whole (measured: 801 by `cuMemMap`, 1 by the others).
+//! The driver is asked whenever it knows the answer. For that all memory is here while such a call is made: then the driver has the
+//! mappings and the access that the program wants, only in more pieces. Calls that only a single piece would allow are refused: a handle
+//! is mapped and unmapped as a whole (measured: 801 by `cuMemMap`, 1 by the others).
 
 use core::ffi::{c_int, c_void};
 use std::os::fd::{AsFd as _, AsRawFd, IntoRawFd};
@@ -39,13 +38,12 @@ type OfProperties = unsafe extern "C-unwind" fn(*mut c_void, u64) -> CUresult;
 type Bind = unsafe extern "C-unwind" fn(u64, usize, u64, usize, usize, u64) -> CUresult;
 type Export = unsafe extern "C-unwind" fn(*mut c_void, u64, c_int, u64) -> CUresult;
 
-/// The memory of this process, if it has handles of ours: only then there is more to do than the driver does.
+/// The memory of this process, if it has handles of ours: without them, the driver's call alone is enough.
 fn with_handles() -> Option<&'static Space> {
     space::get().filter(|space| session::get().is_some() && space.has_handles())
 }
 
-/// The driver's answers to handles with properties that are not plain, of the smallest size: which of them it can make is the
-/// machine's business.
+/// The driver's answers to handles of the smallest size whose properties are not plain: some machines cannot make all of them.
 static ANSWERS: Mutex<Vec<(c_int, [u8; 8], CUresult)>> = Mutex::new(Vec::new());
 
 fn is_made(properties: &CUmemAllocationProp) -> CUresult {
@@ -70,7 +68,7 @@ fn is_made(properties: &CUmemAllocationProp) -> CUresult {
     })
 }
 
-/// Makes a handle that cannot be a row of extents. One of host memory, or of another GPU, is none of ours.
+/// Makes a handle that cannot be a row of extents. A handle of host memory, or of another GPU, is not ours.
 ///
 /// # Safety
 ///
@@ -91,13 +89,13 @@ unsafe fn make_other(
     unsafe { make(Unmanaged::Other, counted, 0, out, call) }
 }
 
-/// No machine has so many places that memory could be used from.
+/// No machine has so many places from which memory could be used.
 const MOST_PLACES: usize = 4096;
 
-/// `CU_MEM_HANDLE_TYPE_FABRIC`: whether the machine is part of one, and can export for it, the driver knows.
+/// `CU_MEM_HANDLE_TYPE_FABRIC`: only the driver knows whether the machine is part of a fabric, and can export to it.
 const FABRIC: c_int = 8;
 
-/// Whether a handle with these properties can be a row of extents: plain memory of the shared GPU.
+/// True if a handle with these properties can be a row of extents: plain memory of the shared GPU.
 fn can_move(properties: &CUmemAllocationProp, bytes: usize, flags: u64) -> bool {
     let is_plain = properties.flags.iter().enumerate().all(|(at, flag)| at == RDMA || *flag == 0);
     let of_ours =
@@ -161,7 +159,7 @@ pub(super) unsafe fn release(original: OfHandle, handle: u64) -> CUresult {
         Some(space) => {
             arrival::with_all_here(|guard| space.release_handle(handle, guard)).unwrap_or_else(|answer| answer)
         }
-        // A handle that is still mapped keeps its memory, so this is counted a little early.
+        // A handle that is still mapped keeps its memory, so the memory is uncounted a little early.
         // SAFETY: the driver's own function with the program's own arguments.
         None => unmanaged::remove(handle, || unsafe { original(handle) }),
     }
@@ -202,11 +200,11 @@ pub(super) unsafe fn map(
     // SAFETY: the driver's own function with the program's own arguments.
     let pass_on = || unsafe { original(address, bytes, offset, handle, flags) };
     let Some(space) = with_handles() else {
-        // The driver must not hear of a number of ours.
+        // A number of ours must not reach the driver.
         return if is_handle(handle) { CUDA_ERROR_INVALID_VALUE } else { pass_on() };
     };
     if !is_handle(handle) && !space.has_mapped(address, bytes as u64) {
-        // If it is a multicast object's, the driver waits for other processes.
+        // If the handle is a multicast object's, the driver waits for other processes.
         return pass_on();
     }
     arrival::with_all_here(|guard| {
@@ -288,7 +286,7 @@ pub(super) unsafe fn reserve(
     wish: CUdeviceptr,
     flags: u64,
 ) -> CUresult {
-    // SAFETY: the driver's own function with the program's own arguments, but for the wish where it has none.
+    // SAFETY: the driver's own function with the program's own arguments, except for the wish where the program has none.
     let ask = |wish| unsafe { original(out, bytes, alignment, wish, flags) };
     let Some(space) = space::get().filter(|_| session::get().is_some() && !out.is_null()) else { return ask(wish) };
     let is_plain = alignment == 0 || alignment.is_power_of_two();
@@ -320,7 +318,7 @@ pub(super) unsafe fn address_free(original: OfRange, address: CUdeviceptr, bytes
     answer
 }
 
-/// What a handle of ours was made with.
+/// The properties that a handle of ours was made with.
 fn properties_of(handle: HandleNumber) -> Option<CUmemAllocationProp> {
     space::get()?.handle(handle).map(|(_, _, properties)| properties)
 }
@@ -375,7 +373,7 @@ fn piece_of(space: &Space, handle: HandleNumber) -> Option<u64> {
     }
 }
 
-/// Moves a handle's memory into one piece, beside the arena, of which it gives the driver's handle.
+/// Moves a handle's memory into one piece beside the arena, and returns the driver's handle of that piece.
 fn consolidate(
     session: &Session,
     space: &Space,
@@ -403,22 +401,22 @@ fn consolidate(
         Ok(()) => Ok(piece),
         Err(answer) => {
             unmanaged::give_back(Unmanaged::Exported, bytes);
-            // SAFETY: just made, and mapped nowhere. Whatever the coordinator copies there is nobody's.
+            // SAFETY: just made, and mapped nowhere. Data that the coordinator copies there is not used.
             unsafe { api::release(piece) };
-            // Unless another thread has exported it meanwhile.
+            // Another thread may have exported it meanwhile.
             piece_of(space, handle).ok_or(answer)
         }
     }
 }
 
-/// Others are about to reach mappings in a range: what could be exported later becomes one piece before it has to stay.
+/// Moves the exportable handles that are mapped in a range into one piece each, before others access them and they have to stay.
 fn consolidate_in(session: &Session, space: &Space, address: CUdeviceptr, bytes: usize) -> Result<(), CUresult> {
     let mut handles = space.exportable_in_pieces(address, bytes as u64).into_iter();
     handles.try_for_each(|handle| one_piece(session, space, handle).map(drop))
 }
 
-/// A handle is to be bound to what others reach memory by: its memory becomes one piece, which stays. The call waits until other processes
-/// have added their GPUs, so the gate must not know of it.
+/// Binds a handle to an object by which others access memory: its memory becomes one piece, which stays. The call waits until other
+/// processes have added their GPUs, so the gate must not know about it.
 fn bound(handle: u64, bind: impl FnOnce(u64) -> CUresult) -> CUresult {
     if !is_handle(handle) {
         return bind(handle);
@@ -427,8 +425,8 @@ fn bound(handle: u64, bind: impl FnOnce(u64) -> CUresult) -> CUresult {
     one_piece(session, space, handle).map_or_else(|answer| answer, bind)
 }
 
-/// The same of what is mapped somewhere. Memory that was allocated cannot be bound; whether it could be bound to anything at all, the
-/// driver knows.
+/// Binds the memory of a mapping to such an object. Allocated memory cannot be bound; only the driver knows whether binding is possible at
+/// all.
 fn bound_at(address: CUdeviceptr, bytes: usize, bind: impl Fn(CUdeviceptr) -> CUresult) -> CUresult {
     if escapes::is_ours(address, bytes) {
         return match bind(NOTHING) {
@@ -534,7 +532,7 @@ pub(super) unsafe fn bind_endpoint_address(
     })
 }
 
-/// The driver's handle of a handle's memory, which is one piece from now on, and stays.
+/// Makes a handle's memory one piece, which stays, and returns the driver's handle of it.
 fn one_piece(session: &Session, space: &Space, handle: HandleNumber) -> Result<u64, CUresult> {
     if let Some(piece) = piece_of(space, handle) {
         return Ok(piece);
@@ -543,7 +541,8 @@ fn one_piece(session: &Session, space: &Space, handle: HandleNumber) -> Result<u
     consolidate(session, space, handle, &properties)
 }
 
-/// A descriptor by which other devices on the bus reach memory: of the program's own mappings, or of others.
+/// `cuMemGetHandleForAddressRange`: returns a descriptor by which other devices on the bus access memory, of the program's own mappings or
+/// not.
 pub(super) unsafe fn to_a_handle(
     original: escapes::RangeHandle,
     out: *mut c_void,
@@ -561,7 +560,7 @@ pub(super) unsafe fn to_a_handle(
     let_in(space, address, bytes as u64, call).unwrap_or_else(|answer| answer)
 }
 
-/// Mappings in a range are about to be reached past their addresses, by what `call` gives out: they are there, and stay.
+/// Lets others access the mappings in a range past their addresses, by the handle that `call` returns: the memory is here, and stays.
 pub(super) fn let_in(
     space: &Space,
     address: CUdeviceptr,

@@ -1,5 +1,5 @@
-//! The coordinator's client: the connection and the shared pages. `requests` has the questions of the program's threads, one at a
-//! time, each answered.
+//! The coordinator's client: the connection and the shared pages. `requests` has the requests of the program's threads, one at a time,
+//! each answered.
 
 pub(crate) mod requests;
 
@@ -18,18 +18,18 @@ use requests::Requests;
 
 /// A tenant's side of its connection.
 pub(crate) struct Link {
-    /// Commands come here, and reports go.
+    /// The socket for the coordinator's commands and this process's reports.
     pub(crate) control: OwnedFd,
     pub(crate) requests: Requests,
-    /// The GPU that it is about, as the coordinator counts.
+    /// The number by which the coordinator knows the GPU.
     pub(crate) gpu: GpuNumber,
-    /// This process, as the coordinator counts its tenants.
+    /// The number by which the coordinator knows this process.
     pub(crate) tenant: u32,
     coordinators: NonNull<CoordinatorPage>,
     own: NonNull<TenantPage>,
 }
 
-// SAFETY: the two pages are mapped for ever and made of atomics; all else may be shared anyway.
+// SAFETY: the two pages are mapped for ever and made of atomics; all other fields may be shared anyway.
 unsafe impl Send for Link {}
 // SAFETY: as above.
 unsafe impl Sync for Link {}
@@ -38,7 +38,7 @@ static LINK: Once<Link> = Once::new();
 /// The process that is a tenant, by its [number](process::number); 0 if none is. A link whose coordinator is gone stays: its memory is
 /// still here.
 static TENANT: AtomicU32 = AtomicU32::new(0);
-/// The two sockets, for [`forget`], which may touch nothing but plain integers.
+/// The two sockets, for [`forget`], which may touch only plain integers.
 static SOCKETS: [AtomicU32; 2] = [const { AtomicU32::new(u32::MAX) }; 2];
 
 /// The link, if this process is a tenant.
@@ -50,7 +50,7 @@ pub(crate) fn get() -> Option<&'static Link> {
     LINK.get()
 }
 
-/// This process becomes a tenant.
+/// Makes this process a tenant.
 pub(crate) fn begin(link: Link) -> &'static Link {
     SOCKETS[0].store(link.control.as_raw_fd() as u32, Ordering::Relaxed);
     SOCKETS[1].store(link.requests.raw() as u32, Ordering::Relaxed);
@@ -59,12 +59,12 @@ pub(crate) fn begin(link: Link) -> &'static Link {
     link
 }
 
-/// It does not after all.
+/// Undoes [`begin`].
 pub(crate) fn give_up() {
     TENANT.store(0, Ordering::Release);
 }
 
-/// In a forked child: it is no tenant. Says whether its parent was one. Async-signal-safe.
+/// Makes a forked child no tenant. True if its parent was one. Async-signal-safe.
 pub(crate) fn forget() -> bool {
     TENANT.swap(0, Ordering::AcqRel) != 0
 }
@@ -95,7 +95,7 @@ impl Link {
         Self { control, requests: Requests::new(requests, gpu), gpu, tenant, coordinators, own }
     }
 
-    /// Sends a report. A coordinator that is gone is noticed by who reads its commands.
+    /// Sends a report. A lost coordinator is noticed by the thread that reads its commands.
     pub(crate) fn tell(&self, message: &impl Message) {
         self.tell_with(message, None);
     }
@@ -105,22 +105,22 @@ impl Link {
         let _ = link::send(self.control.as_fd(), &message.encode(self.gpu), descriptor.as_slice(), false);
     }
 
-    /// So much of what was leased is no longer needed.
+    /// Reports that so many leased bytes are no longer needed.
     pub(crate) fn unlease(&self, bytes: u64) {
         self.tell(&MemoryReport::Unleased { bytes });
     }
 
-    /// The context for which there was room is made, or could not be.
+    /// Reports that the context for which there was room was made, or could not be.
     pub(crate) fn context_made(&self, made: bool) {
         self.tell(&MemoryReport::ContextMade { made });
     }
 
-    /// A context is no more.
+    /// Reports that a context has gone.
     pub(crate) fn context_gone(&self) {
         self.tell(&MemoryReport::ContextGone);
     }
 
-    /// What this program could have beside what others have, in bytes: what it has of what is moved, and what would be granted.
+    /// The memory that this program could have beside the others', in bytes: its own movable memory, and the memory that would be granted.
     pub(crate) fn could_have(&self) -> u64 {
         self.coordinators().could_have_bytes.load(Ordering::Relaxed)
     }
@@ -135,7 +135,7 @@ impl Link {
         unsafe { self.coordinators.as_ref() }
     }
 
-    /// What this process shows.
+    /// The page that this process shows.
     pub(crate) fn own(&self) -> &TenantPage {
         // SAFETY: by the contract of `new`; made of atomics.
         unsafe { self.own.as_ref() }

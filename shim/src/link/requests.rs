@@ -1,4 +1,4 @@
-//! What the program's threads ask of the coordinator: one request at a time, each answered.
+//! The requests of the program's threads to the coordinator: one at a time, each answered.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::{Mutex, PoisonError};
@@ -16,24 +16,23 @@ use crate::sys::cancel;
 /// Most answers come within this time.
 const SOON: Duration = Duration::from_micros(50);
 
-/// The socket for requests. A thread that waits for its answer keeps the others waiting; nobody calls the
-/// driver meanwhile.
+/// The socket for requests. A thread that waits for its answer keeps the others waiting; no thread calls the driver meanwhile.
 #[derive(Debug)]
 pub(crate) struct Requests {
     socket: Mutex<OwnedFd>,
     gpu: GpuNumber,
 }
 
-/// Why a request was not served.
+/// The reason why a request was not served.
 #[derive(Debug)]
 pub(crate) enum Unserved {
-    /// The coordinator says no.
+    /// The coordinator denies it.
     Denied(#[expect(dead_code, reason = "shown by Debug")] Full),
-    /// The gate is being closed: to be asked again when it is open.
+    /// The gate is being closed: the request is to be repeated when it is open.
     TryAgain,
-    /// Nobody has exported what was to be opened, or has freed it since.
+    /// The memory to be opened was never exported, or has been freed since.
     NotExported {
-        /// The tenant that is said to have is still there.
+        /// The tenant that should have exported it is still there.
         exporter_lives: bool,
     },
     /// The answer's descriptors did not come, because this process can open no more.
@@ -46,7 +45,7 @@ pub(crate) enum Unserved {
 pub(crate) struct Allocated {
     /// The extents in the order in which they are to be laid out.
     pub(crate) extents: Vec<(ExtentId, SizeClass)>,
-    /// The frames of the first of them; none if they did not come.
+    /// The frames of the first of them; empty if they did not come.
     pub(crate) frames: Vec<OwnedFd>,
 }
 
@@ -54,7 +53,7 @@ pub(crate) struct Allocated {
 pub(crate) struct Attached {
     /// The extents that it lies in, and their frames.
     pub(crate) lent: Allocated,
-    /// Where in them it begins.
+    /// The offset in them at which it begins.
     pub(crate) offset: u64,
     /// Its size, as the other tenant's program asked for it.
     pub(crate) bytes: u64,
@@ -69,15 +68,15 @@ impl Requests {
         self.socket.lock().unwrap_or_else(PoisonError::into_inner).as_raw_fd()
     }
 
-    /// Asks. The answer comes with all its descriptors, or with none if they did not come.
+    /// Makes a request. The answer comes with all its descriptors, or with none if they did not come.
     fn ask(&self, request: &Request) -> Result<(Answer, Vec<OwnedFd>), Unserved> {
-        // Else the next one that asks would get this one's answer.
+        // Otherwise the next request would get this one's answer.
         let _uncancelled = cancel::Off::begin();
         let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
         link::send(socket.as_fd(), &request.encode(self.gpu), &[], false).map_err(|_| Unserved::Gone)?;
         link::stay_awake(socket.as_fd(), SOON);
         let received = link::receive(socket.as_fd(), false).ok().flatten().ok_or(Unserved::Gone)?;
-        // A coordinator that talks nonsense is as good as none.
+        // A coordinator that sends invalid answers counts as lost.
         match FromCoordinator::decode(&received.message) {
             Ok((gpu, FromCoordinator::Answer(answer)))
                 if gpu == self.gpu && (received.truncated || answer.descriptors() == received.descriptors.len()) =>
@@ -88,7 +87,7 @@ impl Requests {
         }
     }
 
-    /// New extents for so many bytes, a multiple of 2 MiB, which are to lie at this address.
+    /// Asks for new extents for so many bytes, a multiple of 2 MiB, which are to lie at this address.
     pub(crate) fn allocate(&self, at: u64, bytes: u64) -> Result<Allocated, Unserved> {
         match self.ask(&Request::Allocate { at, bytes })? {
             (Answer::Allocated { extents }, frames) => {
@@ -101,7 +100,7 @@ impl Requests {
         }
     }
 
-    /// The frames of extents that were lent, at most [`MAX_DESCRIPTORS`](baton_contract::wire::MAX_DESCRIPTORS).
+    /// Asks for the frames of lent extents, at most [`MAX_DESCRIPTORS`](baton_contract::wire::MAX_DESCRIPTORS).
     pub(crate) fn frames(&self, extents: &[ExtentId]) -> Result<Vec<OwnedFd>, Unserved> {
         match self.ask(&Request::Frames { extents: extents.to_vec() })? {
             (Answer::Frames { extents: answered }, frames) if answered == extents => {
@@ -115,15 +114,15 @@ impl Requests {
         }
     }
 
-    /// Gives extents back that are unmapped.
+    /// Gives unmapped extents back.
     pub(crate) fn free(&self, extents: Vec<ExtentId>) {
         for extents in extents.chunks(MAX_LISTED) {
-            // Without a coordinator there is nobody to give them to.
+            // Without a coordinator there is nothing to give back.
             let _ = self.ask(&Request::Free { extents: extents.to_vec() });
         }
     }
 
-    /// Says that parts of extents are spare.
+    /// Reports that parts of extents are spare.
     pub(crate) fn spare(&self, ranges: &[(u64, u64)]) {
         for ranges in ranges.chunks(MAX_RANGES) {
             // As for `free`.
@@ -131,13 +130,13 @@ impl Requests {
         }
     }
 
-    /// Says that what was spare is used again.
+    /// Reports that spare memory is used again.
     pub(crate) fn reuse(&self, at: u64, bytes: u64) {
-        // Without a coordinator nobody has to know.
+        // Without a coordinator there is nothing to report.
         let _ = self.ask(&Request::Reuse { at, bytes });
     }
 
-    /// Says that others are about to reach extents, which have to stay where they are from then on. False if not all of them are
+    /// Reports that others are about to access extents, which have to stay where they are from then on. False if not all of them are
     /// there.
     pub(crate) fn make_immovable(&self, extents: &[ExtentId]) -> Result<bool, Unserved> {
         for extents in extents.chunks(MAX_LISTED) {
@@ -150,7 +149,8 @@ impl Requests {
         Ok(true)
     }
 
-    /// Asks for a lease of memory beside the arena: so much at least, and so much is welcome. How much it is: 0 if nobody can give it.
+    /// Asks for a lease of memory beside the arena: at least `least` bytes, while up to `bytes` are welcome. Returns the leased bytes: 0
+    /// if there are not enough.
     pub(crate) fn lease(&self, least: u64, bytes: u64) -> Result<u64, Unserved> {
         self.granted(&Request::UnmanagedMemory { least, bytes })
     }
@@ -166,8 +166,7 @@ impl Requests {
         let _ = self.granted(&Request::Room { bytes });
     }
 
-    /// Says that other processes are to be able to open this allocation. Gives the key that they do it by: the same for the same
-    /// allocation.
+    /// Reports that other processes may open this allocation. Returns the key by which they do so: always the same for an allocation.
     pub(crate) fn export(&self, at: u64, bytes: u64) -> Result<[u8; 16], Unserved> {
         match self.ask(&Request::Export { at, bytes })? {
             (Answer::Exported { key }, _) => Ok(key),
@@ -175,13 +174,13 @@ impl Requests {
         }
     }
 
-    /// Says that nobody is to open it any more.
+    /// Reports that an allocation may no longer be opened.
     pub(crate) fn unexport(&self, at: u64) {
-        // Without a coordinator nobody can.
+        // Without a coordinator no process could.
         let _ = self.ask(&Request::Unexport { at });
     }
 
-    /// What another tenant has exported. The first of its extents is to lie at this address, the others follow it.
+    /// Attaches an allocation that another tenant has exported. The first of its extents is to lie at this address, the others follow it.
     pub(crate) fn attach(&self, exporter: u32, key: [u8; 16], at: u64) -> Result<Attached, Unserved> {
         match self.ask(&Request::Attach { exporter, key, at })? {
             (Answer::Attached { extents, offset, bytes }, frames) => {
@@ -194,13 +193,13 @@ impl Requests {
         }
     }
 
-    /// Says that other processes are to be able to open an event, by this handle of the driver's.
+    /// Reports that other processes may open an event, by this handle of the driver's.
     pub(crate) fn export_event(&self, handle: [u8; IPC_HANDLE]) {
-        // Without a coordinator nobody takes turns with them.
+        // Without a coordinator no tenant takes turns with them.
         let _ = self.ask(&Request::ExportEvent { handle });
     }
 
-    /// Says that an event is about to be opened, which another tenant may have exported.
+    /// Reports that an event is about to be opened, which another tenant may have exported.
     pub(crate) fn open_event(&self, handle: [u8; IPC_HANDLE]) -> Result<(), Unserved> {
         match self.ask(&Request::OpenEvent { handle })? {
             (Answer::Noted, _) => Ok(()),
@@ -209,13 +208,13 @@ impl Requests {
         }
     }
 
-    /// Says that other processes are to be able to import memory by descriptors that this process owns.
+    /// Reports that other processes may import memory by descriptors that this process owns.
     pub(crate) fn export_descriptors(&self, process: ProcessId) {
-        // Without a coordinator nobody takes turns with them.
+        // Without a coordinator no tenant takes turns with them.
         let _ = self.ask(&Request::ExportDescriptors { process });
     }
 
-    /// Says that memory is about to be imported by a descriptor of another process, which may be a tenant.
+    /// Reports that memory is about to be imported by a descriptor of another process, which may be a tenant.
     pub(crate) fn import_descriptor(&self, owner: ProcessId) {
         // As for `export_descriptors`.
         let _ = self.ask(&Request::ImportDescriptor { owner });

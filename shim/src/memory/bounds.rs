@@ -1,11 +1,11 @@
-//! Whether a call stays within allocations: the driver refuses a copy that does not for its own allocations, and cannot know the
-//! ends of ours.
+//! Checks that a call stays within allocations: the driver refuses a copy that leaves one of its own allocations, but cannot know where
+//! ours end.
 
 use baton_contract::cuda::CUdeviceptr;
 
 use super::space;
 
-/// Whether a copy or fill would touch addresses of ours without an allocation, or go beyond the end of one.
+/// True if a copy or fill would touch addresses of ours without an allocation, or go beyond the end of one.
 #[inline]
 pub(crate) fn is_outside(address: CUdeviceptr, bytes: usize) -> bool {
     space::is_window(address) && reaches_outside(address, bytes)
@@ -20,11 +20,11 @@ fn reaches_outside(address: CUdeviceptr, bytes: usize) -> bool {
     }
 }
 
-/// An address at which there is nothing.
+/// An address at which nothing is mapped.
 pub(crate) const NOTHING: CUdeviceptr = 8;
 
-/// An address to ask the driver about. One of ours without an allocation may be mapped all the same, as a part of a
-/// shared extent or as freed memory that is kept; the program is to be told that nothing is there.
+/// The address to ask the driver about. An address of ours without an allocation may still be mapped, as a part of a shared extent or as
+/// freed memory that is kept; the program is to be told that nothing is there.
 pub(crate) fn as_unknown(address: CUdeviceptr) -> CUdeviceptr {
     let is_ours = space::is_window(address) && space::get().is_some_and(|space| space.is_reserved(address));
     if is_ours { NOTHING } else { address }

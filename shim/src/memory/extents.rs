@@ -1,11 +1,11 @@
-//! The tenant's extents: which address each has, and mapping and unmapping them.
+//! The tenant's extents: the address of each, and mapping and unmapping them.
 //!
-//! The coordinator says *which* extent; the address is ours to know. An allocation's extents are mapped at their addresses. Those of
-//! a handle that the program has made are mapped wherever it maps that ([`super::mappings`]).
+//! The coordinator names an extent; only this process knows its address. An allocation's extents are mapped at their addresses. Those of a
+//! handle that the program has made are mapped where it maps the handle ([`super::mappings`]).
 //!
-//! An extent's frame is imported, mapped (access is given later, when the contents are there) and let go of at once: the mapping
-//! keeps the memory, and unmapping gives it up. So a process never holds memory that it does not have mapped; but for what the program
-//! may map at any time, whose frames we hold while they are here.
+//! An extent's frame is imported, mapped (access is given later, when the contents are there) and released at once: the mapping keeps the
+//! memory, and unmapping gives it up. So a process never holds memory that it has not mapped. The exception is memory that the program may
+//! map at any time: its frames are held while they are here.
 
 use core::ffi::{c_int, c_void};
 use core::ops::Range;
@@ -32,7 +32,7 @@ struct Extent {
     address: CUdeviceptr,
     class: SizeClass,
     mapped: bool,
-    /// The coordinator knows that it has to stay where it is.
+    /// The coordinator knows that the extent has to stay where it is.
     immovable: bool,
     /// The other GPUs that have access: a bit for each.
     exposed: u64,
@@ -105,12 +105,12 @@ impl Extents {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A new extent at an address.
+    /// Adds a new extent at an address.
     pub(crate) fn add(&self, id: ExtentId, address: CUdeviceptr, class: SizeClass) {
         self.lock().insert(id, address, class);
     }
 
-    /// An extent that is no more.
+    /// Removes extents that have gone.
     pub(crate) fn remove(&self, ids: &[ExtentId]) {
         let mut extents = self.lock();
         for id in ids {
@@ -118,7 +118,7 @@ impl Extents {
         }
     }
 
-    /// Memory without frames is cut anew. Says where those extents were that are gone.
+    /// Replaces extents after memory without frames was cut anew. Returns the addresses of the removed extents.
     pub(crate) fn recut(
         &self,
         gone: &[ExtentId],
@@ -138,17 +138,17 @@ impl Extents {
         all.filter_map(|(_, id)| extents.layout(id)).filter(|extent| at < extent.addresses.end).collect()
     }
 
-    /// All of them, in order of address.
+    /// All extents, in order of address.
     pub(super) fn layout(&self) -> Vec<ExtentLayout> {
         self.within(0, CUdeviceptr::MAX)
     }
 
-    /// Whether all memory of this process is there.
+    /// True if all memory of this process is mapped.
     pub(crate) fn all_mapped(&self) -> bool {
         self.lock().all.values().all(|extent| extent.mapped)
     }
 
-    /// Puts memory behind extents, without access: whoever touches it faults.
+    /// Puts memory behind extents, without access: any use of it faults.
     pub(crate) fn place(&self, ids: &[ExtentId], handles: Vec<OwnedFd>) -> Result<(), CUresult> {
         let places = self.places(ids)?;
         for ((id, placed), frame) in ids.iter().zip(&places).zip(handles) {
@@ -163,7 +163,7 @@ impl Extents {
     /// Takes memory away again that was put behind some of these extents.
     pub(crate) fn take_away(&self, ids: &[ExtentId]) {
         for id in ids {
-            // Where there is none the driver says so.
+            // For an extent without memory, the driver returns an error.
             let _ = self.unmap(core::slice::from_ref(id));
         }
     }
@@ -186,7 +186,7 @@ impl Extents {
                 check(unsafe { api::unmap(place.at, extent.class.bytes() as usize) })?;
             }
             if extent.held != 0 {
-                // SAFETY: held since `place`, and by nobody else.
+                // SAFETY: held since `place`, and only by this process.
                 check(unsafe { api::release(extent.held) })?;
             }
         }
@@ -198,7 +198,7 @@ impl Extents {
         ids.iter().map(|id| extents.placed(id).ok_or(CUDA_ERROR_INVALID_VALUE)).collect()
     }
 
-    /// Maps what the program has at a home at an address too, without access. All of it is there.
+    /// Maps the memory of a home at another address too, without access. All of it is here.
     pub(super) fn map_also(&self, home: CUdeviceptr, bytes: u64, at: CUdeviceptr) -> Result<(), CUresult> {
         let frames: Vec<(u64, usize, u64)> = {
             let extents = self.lock();
@@ -224,7 +224,7 @@ impl Extents {
             if let Some(extent) = extents.get_mut(id) {
                 extent.mapped = mapped;
                 if !mapped {
-                    // Unmapping forgets who had access, and we let go of the frame.
+                    // Unmapping removes all access, and releases the frame.
                     (extent.exposed, extent.held) = (0, 0);
                 }
             }
@@ -238,7 +238,7 @@ impl Extents {
         hidden.map(|(id, _)| *id).collect()
     }
 
-    /// Others are about to reach these: the coordinator is told that they stay. False if some of them are not there.
+    /// Tells the coordinator that these extents stay, because others are about to access them. False if some of them are not here.
     pub(super) fn are_to_stay(&self, ids: &[ExtentId], requests: &Requests) -> Result<bool, CUresult> {
         let moving: Vec<ExtentId> = {
             let extents = self.lock();
@@ -263,12 +263,12 @@ impl Extents {
     /// Gives another GPU access too.
     pub(super) fn expose(&self, ids: &[ExtentId], device: CUdevice) -> Result<(), CUresult> {
         let mut places = self.places(ids)?;
-        // The program says itself who has access to its own mappings.
+        // The program itself decides which GPUs have access to its own mappings.
         places.retain(|placed| !is_home(placed.extent.address));
         for Run { at, bytes, access } in runs(&places) {
             match give_access(device, at, bytes, access) {
                 Err(CUDA_ERROR_OUT_OF_MEMORY) => return Err(CUDA_ERROR_OUT_OF_MEMORY),
-                // Between GPUs that cannot reach each other, the driver's answers to the program's calls say so.
+                // If the GPUs cannot access each other, the driver reports that in its answers to the program's calls.
                 _ => continue,
             }
         }
@@ -282,7 +282,7 @@ impl Extents {
     }
 }
 
-/// Gives access to a range that is mapped, of some kind (`CUmemAccess_flags`).
+/// Gives one kind of access (`CUmemAccess_flags`) to a range that is mapped.
 pub(crate) fn give_access(device: CUdevice, at: CUdeviceptr, bytes: u64, flags: c_int) -> Result<(), CUresult> {
     let location = CUmemLocation { kind: CU_MEM_LOCATION_TYPE_DEVICE, id: device };
     let access = CUmemAccessDesc { location, flags };
@@ -294,7 +294,7 @@ pub(crate) fn check(code: CUresult) -> Result<(), CUresult> {
     if code == CUDA_SUCCESS { Ok(()) } else { Err(code) }
 }
 
-/// Maps a frame wherever its extent is. Gives the driver's handle of it, if that is to be held; else the mapping keeps it.
+/// Maps a frame wherever its extent is. Returns the driver's handle of it if that is to be held, else 0: the mapping keeps it.
 fn map_one(placed: &Placed, frame: &OwnedFd) -> Result<u64, CUresult> {
     let descriptor = ptr::without_provenance_mut::<c_void>(frame.as_raw_fd() as usize);
     let bytes = placed.extent.class.bytes() as usize;
@@ -311,7 +311,7 @@ fn map_one(placed: &Placed, frame: &OwnedFd) -> Result<u64, CUresult> {
     mapped.map(|()| 0)
 }
 
-/// A range of addresses to which access of one kind is given at once.
+/// A range of addresses to which one kind of access is given by one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Run {
     at: CUdeviceptr,
@@ -319,7 +319,7 @@ struct Run {
     access: c_int,
 }
 
-/// Neighbours as one range: setting access costs a call each. Without those that get none.
+/// Joins neighbours into one range: each call that sets access costs time. Leaves out places that get no access.
 fn runs(places: &[Placed]) -> Vec<Run> {
     let all = places.iter().flat_map(|Placed { extent, at }| {
         let bytes = extent.class.bytes();

@@ -1,6 +1,6 @@
-//! Memory that cannot move any more, because others can reach it: another GPU, or another device on the bus.
+//! Memory that can no longer move, because others can access it: another GPU, or another device on the bus.
 //!
-//! The coordinator is told first, and leaves it where it is. Only then does the driver hear of it.
+//! The coordinator is told first, and leaves the memory where it is. Only then is the driver told.
 
 use core::sync::atomic::Ordering;
 use core::time::Duration;
@@ -14,19 +14,19 @@ use crate::gate::MappingGuard;
 use crate::link::requests::Requests;
 use crate::sys::thread;
 
-/// How often it is tried again when some memory was freed meanwhile.
+/// The number of tries if some memory was freed meanwhile, and the pause between two of them.
 const MOST_TRIES: u32 = 100;
 const SOON: Duration = Duration::from_micros(100);
 
 impl Space {
-    /// Whether another GPU can reach all memory.
+    /// True if another GPU can access all memory.
     pub(crate) fn is_exposed_to(&self, device: CUdevice) -> bool {
         self.exposed.load(Ordering::Acquire) & bit(device) != 0
     }
 
-    /// Lets another GPU reach all memory, now and in future. All of it is there.
+    /// Gives another GPU access to all memory, now and in future. All of it is here.
     pub(crate) fn expose(&self, requests: &Requests, device: CUdevice, _: &MappingGuard) -> Result<(), CUresult> {
-        // From here on whoever gets new memory does the same for that; what came before is seen below.
+        // From here on, each thread that allocates memory exposes it too; earlier memory is exposed below.
         self.exposing.fetch_or(bit(device), Ordering::SeqCst);
         for _ in 0..MOST_TRIES {
             let hidden = self.extents.hidden_from(device);
@@ -46,19 +46,19 @@ impl Space {
         Err(CUDA_ERROR_OUT_OF_MEMORY)
     }
 
-    /// Has the host wait for copies and fills of what an address lies in, or not. False if that is nothing.
+    /// Makes the host wait for copies and fills of the memory at an address, or stop doing so. False if there is none.
     pub(crate) fn set_synchronous(&self, at: CUdeviceptr, is_synchronous: bool) -> bool {
         self.lock().table.set_synchronous(at, is_synchronous)
             || self.extents.lock().mappings.set_synchronous(at, is_synchronous)
     }
 
-    /// Whether the host waits for copies and fills of what an address lies in: of the program's own mappings it never does, whatever
-    /// they say of themselves (measured: `tokens-of-mapping` in `bench/results/rules.json`).
+    /// True if the host waits for copies and fills of the memory at an address. For the program's own mappings it never waits, even if
+    /// their attribute says so (measured: `tokens-of-mapping` in `bench/results/rules.json`).
     pub(crate) fn is_synchronous(&self, at: CUdeviceptr) -> bool {
         self.find(at).is_some_and(|(_, found)| found.is_synchronous)
     }
 
-    /// The allocation that an address lies in is to be reached past its addresses. False if there is none. It is there.
+    /// Lets others access the allocation at an address past its mappings. False if there is none. The memory is here.
     pub(crate) fn let_escape(&self, requests: &Requests, at: CUdeviceptr, _: &MappingGuard) -> Result<bool, CUresult> {
         let Some((at, bytes)) = self.lock().table.let_escape(at) else { return Ok(false) };
         let extents: Vec<ExtentId> = self.extents.within(at, bytes).into_iter().map(|extent| extent.id).collect();

@@ -1,9 +1,9 @@
-//! Memory that processes let each other open, by handles (`cuIpcGetMemHandle`, `cuIpcOpenMemHandle`).
+//! Memory that processes share by handles (`cuIpcGetMemHandle`, `cuIpcOpenMemHandle`).
 //!
-//! A handle of memory of ours is none of the driver's: it says by which key the coordinator knows an allocation, and whose that is.
-//! Who opens it is lent extents as for an allocation of its own, with the other tenant's frames behind them. From then on the
-//! coordinator has both on the GPU at the same time, and has their extents mapped and unmapped together. So the memory goes on
-//! moving, and for all others here what was opened is an allocation like any other.
+//! A handle of memory of ours is not one of the driver's: it holds the coordinator's key of an allocation, and the tenant that has it. A
+//! process that opens it is lent extents as for an allocation of its own, with the other tenant's frames behind them. From then on the
+//! coordinator has both tenants on the GPU at the same time, and has their extents mapped and unmapped together. So the memory still
+//! moves, and to the rest of the shim an opened allocation is like any other.
 
 use core::ops::Range;
 
@@ -17,22 +17,22 @@ use crate::gate::{MappingGuard, Passage};
 use crate::link::Link;
 use crate::link::requests::{Attached, Requests};
 
-/// What our handles begin with. The driver's begin with numbers of a process.
+/// The first bytes of our handles. The driver's handles begin with numbers of a process.
 const MAGIC: [u8; 8] = *b"BatonMem";
 
-/// What a handle of ours says.
+/// The contents of one of our handles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Exported {
     /// The tenant whose memory it is.
     pub(crate) exporter: u32,
-    /// By which the coordinator knows it.
+    /// The coordinator's key of the allocation.
     key: Key,
-    /// The allocation's size, as its program asked for it: so much room is needed for it.
+    /// The allocation's size, as its program asked for it: it needs as much room.
     bytes: u64,
 }
 
 impl Exported {
-    /// The handle: the same for the same allocation.
+    /// The handle: always the same for an allocation.
     pub(crate) fn encode(&self) -> [u8; IPC_HANDLE] {
         let mut handle = [0; IPC_HANDLE];
         handle[..8].copy_from_slice(&MAGIC);
@@ -42,7 +42,7 @@ impl Exported {
         handle
     }
 
-    /// What a handle says; none if it is not of ours.
+    /// The contents of a handle; `None` if it is not one of ours.
     pub(crate) fn decode(handle: &[u8; IPC_HANDLE]) -> Option<Self> {
         let rest = handle.strip_prefix(&MAGIC)?;
         let (exporter, rest) = rest.split_first_chunk()?;
@@ -51,7 +51,7 @@ impl Exported {
         Some(Self { exporter: u32::from_ne_bytes(*exporter), key: *key, bytes: u64::from_ne_bytes(*bytes) })
     }
 
-    /// How many addresses its extents need at most: the first and the last may be of other allocations too.
+    /// The most addresses that its extents need: the first and the last may also hold other allocations.
     fn room(&self) -> Option<u64> {
         let largest = SizeClass::ALL.iter().map(|class| class.bytes()).max()?;
         self.bytes.checked_next_multiple_of(GRANULE)?.checked_add(2 * largest)
@@ -59,8 +59,7 @@ impl Exported {
 }
 
 impl Space {
-    /// Other processes are to be able to open the allocation that an address lies in, which is here. An error if it is none, or not
-    /// the program's to export.
+    /// Lets other processes open the allocation at an address; it is here. An error if there is none, or if the program may not export it.
     pub(crate) fn export_allocation(
         &self,
         link: &Link,
@@ -68,17 +67,17 @@ impl Space {
         _: &MappingGuard,
     ) -> Result<Exported, CUresult> {
         let (at, found) = self.lock().table.export(address).ok_or(CUDA_ERROR_INVALID_VALUE)?;
-        // Without a coordinator nobody could open it.
+        // Without a coordinator no other process could open it.
         let key = link.requests.export(at, found.bytes).map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
         if self.get(at).is_none_or(|now| now.number != found.number) {
-            // Another thread has freed it, and may have said so before this was asked.
+            // Another thread has freed it, and may have reported that before this request.
             link.requests.unexport(at);
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
         Ok(Exported { exporter: link.tenant, key, bytes: found.bytes })
     }
 
-    /// Opens what another tenant has exported, and says where it is.
+    /// Opens an allocation that another tenant has exported, and returns its address.
     pub(crate) fn open(
         &self,
         passage: &Passage,
@@ -95,7 +94,7 @@ impl Space {
             .inspect_err(|_| self.lock().give_addresses_back(at, bytes))
     }
 
-    /// The same at addresses that nobody has. On an error they are still nobody's.
+    /// Opens an exported allocation at unused addresses. On an error they are still unused.
     fn attach(
         &self,
         requests: &Requests,
@@ -108,7 +107,7 @@ impl Space {
         let size: u64 = lent.extents.iter().map(|(_, class)| class.bytes()).sum();
         let is_inside = offset.checked_add(bytes).is_some_and(|end| end <= size);
         if !is_inside || bytes != exported.bytes || size >= area.end - area.start {
-            // Somebody has written to the handle.
+            // The handle was written to.
             let ids: Vec<ExtentId> = lent.extents.iter().map(|(id, _)| *id).collect();
             requests.free(ids);
             return Err(NoMemory::Answer(CUDA_ERROR_INVALID_VALUE));
@@ -131,20 +130,20 @@ impl Space {
         Ok(known.unwrap_or(area.start + offset))
     }
 
-    /// What was opened is closed once, if it is open more than once. Says whether that is done; none if nothing that begins here
-    /// is open.
+    /// Closes an opened allocation once, if it is open more than once. Returns true if that is done; `None` if no opened allocation begins
+    /// here.
     pub(crate) fn close_one_of_several(&self, at: CUdeviceptr) -> Option<bool> {
         self.lock().table.close_one_of_several(at)
     }
 
-    /// What was opened is closed once. If that was the last time, its memory stays until [`Self::finish_free`], and this gives its
-    /// number. None if nothing that begins here is open.
+    /// Closes an opened allocation once. If that was the last time, its memory stays until [`Self::finish_free`], and this returns its
+    /// number. `None` if no opened allocation begins here.
     pub(crate) fn begin_close(&self, at: CUdeviceptr) -> Option<Option<u64>> {
         self.lock().table.begin_close(at)
     }
 
-    /// An event is about to be opened, which another tenant may have exported: from then on the coordinator has both of them on the
-    /// GPU at the same time.
+    /// Called before an event is opened that another tenant may have exported: from then on the coordinator has both tenants on the GPU at
+    /// the same time.
     pub(crate) fn before_opening_event(
         &self,
         passage: &Passage,

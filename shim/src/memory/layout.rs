@@ -1,17 +1,17 @@
-//! The tenant's memory as those see it who wait for it.
+//! The tenant's memory as seen by the calls that wait for it.
 
 use core::ops::Range;
 
 use baton_contract::cuda::CUdeviceptr;
 use baton_contract::messages::ExtentId;
 
-/// All of it.
+/// All memory of the tenant.
 pub(crate) struct Layout {
-    /// What is waited for as a whole, without an order.
+    /// Blocks that a call waits for as a whole, in no order.
     pub(crate) blocks: Vec<Range<CUdeviceptr>>,
-    /// The same of the program's own mappings, with the addresses by which the extents behind them go.
+    /// Blocks of the program's own mappings, each with the homes of the extents behind it.
     pub(crate) mapped: Vec<(Range<CUdeviceptr>, Vec<Range<CUdeviceptr>>)>,
-    /// What comes as a whole, in order of address. One may have several blocks, and a block several of these.
+    /// Extents, which arrive as a whole, in order of address. An extent may hold several blocks, and a block may span several extents.
     pub(crate) extents: Vec<ExtentLayout>,
 }
 
@@ -19,14 +19,14 @@ pub(crate) struct Layout {
 #[derive(Clone, Debug)]
 pub(crate) struct ExtentLayout {
     pub(crate) id: ExtentId,
-    /// Where it is.
+    /// Its addresses.
     pub(crate) addresses: Range<CUdeviceptr>,
-    /// Whether it is there.
+    /// True if it is mapped.
     pub(crate) is_mapped: bool,
 }
 
 impl ExtentLayout {
-    /// How large it is.
+    /// Its size.
     pub(crate) fn bytes(&self) -> u64 {
         self.addresses.end - self.addresses.start
     }

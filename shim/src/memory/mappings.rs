@@ -1,8 +1,8 @@
-//! The program's own handles (`cuMemCreate`), and where it has mapped them (`cuMemMap`). Pure.
+//! The program's own handles (`cuMemCreate`), and its mappings of them (`cuMemMap`). Pure.
 //!
-//! A handle's memory is a row of extents, like an allocation's. For the coordinator it lies at the handle's **home**: addresses that
-//! nobody maps, by which the two of us talk about it. The program has it wherever it maps the handle: nowhere, once, or at several
-//! addresses at a time. No two homes are neighbours, so no extent ever has parts of two handles.
+//! A handle's memory is a row of extents, like an allocation's. For the coordinator it lies at the handle's **home**: addresses that are
+//! never mapped, by which the shim and the coordinator refer to it. The program has the memory wherever it maps the handle: nowhere, once,
+//! or at several addresses at a time. No two homes are neighbours, so no extent ever has parts of two handles.
 
 use core::ffi::c_int;
 use core::ops::Range;
@@ -15,34 +15,34 @@ use baton_contract::memory::GRANULE;
 
 use super::window::Window;
 
-/// Where homes begin, far above all addresses that there are, and how far they reach.
+/// The addresses of homes, far above all real addresses.
 const HOMES: Range<u64> = 1 << 60..1 << 61;
-/// The upper half of the numbers of our handles; the driver's are small, or addresses.
+/// The upper half of our handles' numbers; the driver's numbers are small, or addresses.
 const TAG: u64 = 0xBA70_7E9A;
 
 /// A handle's number, as the program has it (`CUmemGenericAllocationHandle`).
 pub(crate) type HandleNumber = u64;
 
-/// Which of a handle's flags says that devices on the bus are to reach it (`gpuDirectRDMACapable`). That changes nothing until they
-/// do.
+/// The index of a handle's flag that announces access by devices on the bus (`gpuDirectRDMACapable`). The flag changes nothing until they
+/// access it.
 pub(crate) const RDMA: usize = 1;
 
-/// Whether a number is that of a handle of ours, living or not.
+/// True if a number is that of a handle of ours, living or not.
 pub(crate) fn is_handle(number: HandleNumber) -> bool {
     number >> 32 == TAG
 }
 
-/// Whether an address of an extent is a home.
+/// True if an address of an extent is a home.
 pub(super) fn is_home(address: CUdeviceptr) -> bool {
     HOMES.contains(&address)
 }
 
-/// Where a handle's memory is.
+/// The place of a handle's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Memory {
-    /// In extents, which go by these addresses.
+    /// In extents, which are known by these addresses.
     AtHome(CUdeviceptr),
-    /// In one piece that stays where it is, of which the driver has this handle: it was exported.
+    /// In one piece that stays where it is, with this handle of the driver's: it was exported.
     InOnePiece(u64),
 }
 
@@ -50,12 +50,12 @@ pub(crate) enum Memory {
 struct Handle {
     memory: Memory,
     bytes: u64,
-    /// How often the program would have to release it. Mapped memory stays when that is 0.
+    /// The number of releases that the program owes. Mapped memory stays when that is 0.
     held: u32,
-    /// Where it is mapped.
+    /// The addresses where it is mapped.
     places: BTreeSet<CUdeviceptr>,
     properties: Properties,
-    /// Others reach it past its mappings.
+    /// Others access it past its mappings.
     is_reached_past: bool,
 }
 
@@ -65,19 +65,19 @@ impl Handle {
     }
 }
 
-/// What a handle was made with.
+/// The properties that a handle was made with.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Properties(pub(crate) CUmemAllocationProp);
 
-// SAFETY: the pointer in it is for Windows, and nobody follows it.
+// SAFETY: the pointer in it is for Windows, and is never followed.
 unsafe impl Send for Properties {}
 
-/// How others reach memory.
+/// The way in which others access memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
-    /// By the program's own mappings, to which they have access. With those, it may be moved into one piece.
+    /// By the program's own mappings, to which they have access. Together with those, it may be moved into one piece.
     Mappings,
-    /// Past those: nobody knows when they do.
+    /// Past the mappings, at times that are not known.
     Past,
 }
 
@@ -89,12 +89,12 @@ pub(crate) struct Mapping {
     pub(crate) handle: HandleNumber,
     /// Tells it from all other memory there ever was, as the driver's `CU_POINTER_ATTRIBUTE_BUFFER_ID` does.
     pub(crate) number: u64,
-    /// How its handle was to be exportable (`CUmemAllocationHandleType`), and whether devices on the bus were to reach it.
+    /// The kinds of export that its handle was made for (`CUmemAllocationHandleType`); and true if devices on the bus were to access it.
     pub(crate) handle_types: c_int,
     pub(crate) rdma: bool,
-    /// How the shared GPU may use it (`CUmemAccess_flags`).
+    /// The access that the shared GPU has (`CUmemAccess_flags`).
     pub(crate) access: c_int,
-    /// The host waits for copies and fills of it that no stream is named for (`CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`).
+    /// The host waits for copies and fills of it that name no stream (`CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`).
     pub(crate) is_synchronous: bool,
 }
 
@@ -104,7 +104,7 @@ impl Mapping {
     }
 }
 
-/// Where a part of a handle's memory is mapped, and how the shared GPU may use it there.
+/// An address where a part of a handle's memory is mapped, and the access that the shared GPU has there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) at: CUdeviceptr,
@@ -118,7 +118,7 @@ pub(crate) struct Home {
     pub(crate) bytes: u64,
 }
 
-/// Memory of a handle that is no more.
+/// Memory of a handle that has gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Gone {
     /// The number that the handle had.
@@ -154,27 +154,27 @@ impl Default for Mappings {
 }
 
 impl Mappings {
-    /// Whether there is any handle.
+    /// True if there is any handle.
     pub(super) fn is_any(&self) -> bool {
         !self.handles.is_empty()
     }
 
-    /// What all handles take that move, in bytes.
+    /// Bytes that the movable memory of all handles takes.
     pub(super) fn taken(&self) -> u64 {
         self.taken
     }
 
-    /// A home for so many bytes.
+    /// Takes a home for so many bytes.
     pub(super) fn take_home(&mut self, bytes: u64) -> Option<CUdeviceptr> {
         self.free_homes.take(bytes.checked_add(GRANULE)?)
     }
 
-    /// A home where no memory is.
+    /// Gives back a home without memory.
     pub(super) fn give_home_back(&mut self, home: Home) {
         self.free_homes.give_back(home.at, home.bytes + GRANULE);
     }
 
-    /// The program gets a handle of memory that is at home here.
+    /// Adds a handle of memory with this home.
     pub(super) fn add(&mut self, home: CUdeviceptr, bytes: u64, properties: Properties) -> HandleNumber {
         let number = loop {
             self.last = self.last.wrapping_add(1);
@@ -190,7 +190,7 @@ impl Mappings {
         number
     }
 
-    /// Where a handle's memory is, its size, and what it was made with.
+    /// The place of a handle's memory, its size, and the properties it was made with.
     pub(super) fn get(&self, handle: HandleNumber) -> Option<(Memory, u64, CUmemAllocationProp)> {
         self.handles.get(&handle).map(|handle| (handle.memory, handle.bytes, handle.properties.0))
     }
@@ -202,7 +202,7 @@ impl Mappings {
         Some(Home { at, bytes: handle.bytes })
     }
 
-    /// Others are about to reach what is mapped in a range past its mappings.
+    /// Notes that others are about to access the memory of a range past its mappings.
     pub(super) fn let_reach_past(&mut self, at: CUdeviceptr, bytes: u64) {
         let handles: Vec<HandleNumber> = self.within(at, bytes).map(|mapping| mapping.handle).collect();
         for handle in handles {
@@ -212,19 +212,19 @@ impl Mappings {
         }
     }
 
-    /// Whether others may reach a handle's memory past its mappings.
+    /// True if others may access a handle's memory past its mappings.
     pub(super) fn is_reached_past(&self, handle: HandleNumber) -> bool {
         self.handles.get(&handle).is_some_and(|handle| handle.is_reached_past)
     }
 
-    /// All mappings of a handle, with how the shared GPU may use each.
+    /// All mappings of a handle, each with the access that the shared GPU has.
     pub(super) fn mappings_of(&self, handle: HandleNumber) -> Vec<Place> {
         let places = self.handles.get(&handle).into_iter().flat_map(|handle| &handle.places);
         let mappings = places.filter_map(|at| self.by_address.get(at));
         mappings.map(|mapping| Place { at: mapping.at, access: mapping.access }).collect()
     }
 
-    /// A handle's memory has left its home for one piece. Says what it has left.
+    /// Records that a handle's memory has left its home for one piece. Returns that home.
     pub(super) fn leave_home(&mut self, handle: HandleNumber, piece: u64) -> Option<Home> {
         let home = self.home_of(handle)?;
         let found = self.handles.get_mut(&handle)?;
@@ -240,7 +240,7 @@ impl Mappings {
         (address < mapping.end()).then_some(mapping)
     }
 
-    /// Has the host wait for copies and fills of the mapping that this address lies in, or not. False if there is none.
+    /// Makes the host wait for copies and fills of the mapping at this address, or stop doing so. False if there is none.
     pub(super) fn set_synchronous(&mut self, address: CUdeviceptr, is_synchronous: bool) -> bool {
         let found = self.by_address.range_mut(..=address).next_back();
         let Some((_, mapping)) = found.filter(|(_, mapping)| address < mapping.end()) else { return false };
@@ -254,20 +254,20 @@ impl Mappings {
         before.into_iter().chain(self.by_address.range(at..at.saturating_add(bytes)).map(|(_, mapping)| mapping))
     }
 
-    /// Whether a range has a part of a mapping, and not the rest.
+    /// True if a range has a part of a mapping, but not the rest.
     pub(super) fn is_cut(&self, at: CUdeviceptr, bytes: u64) -> bool {
         let end = at.saturating_add(bytes);
         self.within(at, bytes).any(|mapping| mapping.at < at || mapping.end() > end)
     }
 
-    /// The program holds the handle once more that is mapped here.
+    /// Adds a hold of the program's on the handle that is mapped here.
     pub(super) fn retain(&mut self, address: CUdeviceptr) -> Option<HandleNumber> {
         let number = self.find(address)?.handle;
         self.handles.get_mut(&number)?.held += 1;
         Some(number)
     }
 
-    /// The program holds a handle once less. Says what is no more.
+    /// Removes a hold of the program's on a handle. Returns the memory that goes with the last one.
     pub(super) fn release(&mut self, handle: HandleNumber) -> Result<Option<Gone>, CUresult> {
         let found = self.handles.get_mut(&handle).ok_or(CUDA_ERROR_INVALID_VALUE)?;
         found.held = found.held.checked_sub(1).ok_or(CUDA_ERROR_INVALID_VALUE)?;
@@ -285,18 +285,18 @@ impl Mappings {
         Some(gone)
     }
 
-    /// A handle is about to be mapped at an address: it stays until that is over. False if it is just being mapped there.
+    /// Begins to map a handle at an address: the handle stays until that is over. False if it is already being mapped there.
     pub(super) fn begin_map(&mut self, handle: HandleNumber, at: CUdeviceptr) -> bool {
         self.handles.get_mut(&handle).is_some_and(|handle| handle.places.insert(at))
     }
 
-    /// It could not be. Says what is no more.
+    /// Undoes [`Self::begin_map`]. Returns the memory that goes with it.
     pub(super) fn not_mapped(&mut self, handle: HandleNumber, at: CUdeviceptr) -> Option<Gone> {
         self.handles.get_mut(&handle)?.places.remove(&at);
         self.end_if_unused(handle)
     }
 
-    /// It was. Nobody has access yet.
+    /// Completes [`Self::begin_map`]. No GPU has access yet.
     pub(super) fn mapped(&mut self, handle: HandleNumber, at: CUdeviceptr, number: u64) {
         let Some(Handle { bytes, properties, .. }) = self.handles.get(&handle) else { return };
         let (handle_types, rdma) = (properties.0.handle_types, properties.0.flags[RDMA] != 0);
@@ -305,18 +305,18 @@ impl Mappings {
         self.by_address.insert(at, Mapping { at, bytes, handle, number, handle_types, rdma, access, is_synchronous });
     }
 
-    /// All mappings in a range are about to be unmapped: they are not in the books from here on.
+    /// Begins to unmap all mappings in a range: from here on they are not in the books.
     pub(super) fn begin_unmap(&mut self, at: CUdeviceptr, bytes: u64) -> Vec<Mapping> {
         let end = at.saturating_add(bytes);
         self.by_address.extract_if(at..end, |_, mapping| mapping.end() <= end).map(|(_, mapping)| mapping).collect()
     }
 
-    /// They were not.
+    /// Undoes [`Self::begin_unmap`].
     pub(super) fn stay_mapped(&mut self, mappings: Vec<Mapping>) {
         self.by_address.extend(mappings.into_iter().map(|mapping| (mapping.at, mapping)));
     }
 
-    /// They were. Says what is no more.
+    /// Completes [`Self::begin_unmap`]. Returns the memory that goes with it.
     pub(super) fn unmapped(&mut self, mappings: &[Mapping]) -> Vec<Gone> {
         let mut gone = Vec::new();
         for Mapping { at, handle, .. } in mappings {
@@ -328,28 +328,28 @@ impl Mappings {
         gone
     }
 
-    /// How the shared GPU may use the mapping that begins here from now on.
+    /// Sets the access that the shared GPU has to the mapping that begins here.
     pub(super) fn set_access(&mut self, at: CUdeviceptr, access: c_int) {
         if let Some(mapping) = self.by_address.get_mut(&at) {
             mapping.access = access;
         }
     }
 
-    /// Where an extent is mapped that lies in a home.
+    /// The places where an extent of a home is mapped.
     pub(super) fn places_of(&self, extent: CUdeviceptr) -> Vec<Place> {
         let Some((home, number)) = self.homes.range(..=extent).next_back() else { return Vec::new() };
         let offset = extent - home;
         if self.handles.get(number).is_none_or(|handle| offset >= handle.bytes) {
-            // Of a handle that is no more.
+            // Its handle has gone.
             return Vec::new();
         }
-        // One that is being unmapped is in the books no more.
+        // A mapping that is being unmapped is no longer in the books.
         let mappings = self.mappings_of(*number).into_iter();
         mappings.map(|place| Place { at: place.at + offset, ..place }).collect()
     }
 
-    /// The addresses that a program may use from any pointer to one of them: mappings side by side are one to it. With each, the
-    /// homes of what is mapped there.
+    /// The ranges of addresses that a program may use from any pointer into them: mappings side by side are one range. Each comes with the
+    /// homes of the memory that is mapped there.
     pub(super) fn runs(&self) -> Vec<(Range<CUdeviceptr>, Vec<Range<CUdeviceptr>>)> {
         let mut runs: Vec<(Range<CUdeviceptr>, Vec<Range<CUdeviceptr>>)> = Vec::new();
         for mapping in self.by_address.values() {

@@ -1,18 +1,19 @@
-//! The program's device memory: allocations at addresses that never change, whatever moves behind them.
+//! The program's device memory: allocations at addresses that never change, even when their memory moves.
 //!
 //! ```text
-//! space ── table (what the program has)
+//! space ── table (the program's allocations)
 //!  │ ├─── window (addresses)
 //!  │ └─── extents (mapping)
 //!  └ link ── coordinator (frames)
 //! ```
 //!
-//! - [`space`]: gives and takes allocations. [`bounds`]: whether calls stay within them.
-//! - [`table`], `window`, [`extents`]: the books behind it. [`layout`]: as those see it who wait for memory.
+//! - [`space`]: allocates and frees memory. [`bounds`]: checks that calls stay within allocations.
+//! - [`table`], `window`, [`extents`]: the books behind it. [`layout`]: the books as seen by calls that wait for memory.
 //! - `vmm`: the program's own handles and mappings. [`mappings`]: the books of those.
-//! - [`pools`]: memory that is allocated in streams' order. `room`: what of a pool nobody has. [`order`]: which streams come after which frees.
+//! - [`pools`]: memory that is allocated in streams' order. `room`: a pool's memory and its free parts. [`order`]: the streams that come
+//!   after each free.
 //! - [`ipc`]: memory that processes let each other open.
-//! - `immovable`: memory that others can reach, and which stays.
+//! - `immovable`: memory that others can access, and which stays.
 //! - [`unmanaged`]: memory that is not virtualised, counted.
 
 pub(crate) mod bounds;

@@ -1,11 +1,11 @@
-//! Which of the program's streams come after which frees. Pure.
+//! Tells which streams of the program come after which frees. Pure.
 //!
-//! A stream is behind its own frees, behind those of a stream whose event it waits for, and behind all that the program has
-//! waited for. Nothing else is assumed: a default stream's order with others, for instance.
+//! A stream comes after its own frees, after those of a stream whose event it waits for, and after every free that the program has waited
+//! for. No other order is assumed, such as a default stream's order with others.
 
 use std::collections::{BTreeMap, HashMap};
 
-/// Which of all streams that pools ever heard of: handles are given again.
+/// Tells a stream from all earlier ones with the same handle: handles are reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct StreamNumber(pub(super) u64);
 
@@ -16,7 +16,7 @@ pub(crate) struct Free {
     pub(crate) number: u64,
 }
 
-/// What a stream is known by: the context, if its handle means another one in each, and the handle.
+/// The key of a stream: the context, if its handle means another stream in each, and the handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct StreamKey {
     pub(crate) context: usize,
@@ -28,27 +28,27 @@ struct Known<T> {
     what: T,
     /// The last free in it.
     last: u64,
-    /// How far it has come.
+    /// The last free that it has reached.
     settled: u64,
-    /// How far others have come that it has waited for.
+    /// The last frees of other streams that it has waited for.
     behind: BTreeMap<StreamNumber, u64>,
 }
 
-/// All streams. `T` is what the driver has to be asked by.
+/// All streams. `T` is the data by which the driver is asked about a stream.
 #[derive(Debug)]
 pub(super) struct Order<T> {
     numbers: HashMap<StreamKey, StreamNumber>,
     known: BTreeMap<StreamNumber, Known<T>>,
-    /// What was recorded in an event that the program has.
+    /// The frees before each event of the program's.
     events: HashMap<usize, Recorded>,
-    /// Events that are being recorded: by how many threads, and whether there was ever more than one meanwhile.
+    /// Events that are being recorded: the number of threads that record them, and true if there was ever more than one meanwhile.
     recording: HashMap<usize, (u32, bool)>,
     records: u64,
     streams: u64,
     frees: u64,
 }
 
-/// What an event was recorded behind, and which of all records it was.
+/// The frees before an event, and the number of its record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Recorded {
     record: u64,
@@ -75,7 +75,7 @@ impl<T: Copy> Order<T> {
         self.numbers.get(&key).copied()
     }
 
-    /// A stream that is used for the first time.
+    /// Adds a stream that is used for the first time.
     pub(super) fn add(&mut self, key: StreamKey, what: T) -> StreamNumber {
         self.streams += 1;
         let number = StreamNumber(self.streams);
@@ -84,23 +84,23 @@ impl<T: Copy> Order<T> {
         number
     }
 
-    /// What the driver has to be asked by, of a stream and of what it has freed last.
+    /// A stream's data for questions to the driver, and its last free.
     pub(super) fn last(&self, stream: StreamNumber) -> Option<(T, Free)> {
         let known = self.known.get(&stream)?;
         Some((known.what, Free { stream, number: known.last }))
     }
 
-    /// The same of all streams.
+    /// The data and the last free of all streams.
     pub(super) fn all(&self) -> impl Iterator<Item = (T, Free)> {
         self.known.iter().map(|(stream, known)| (known.what, Free { stream: *stream, number: known.last }))
     }
 
-    /// How many frees there were.
+    /// The number of frees so far.
     pub(super) fn now(&self) -> u64 {
         self.frees
     }
 
-    /// A free in a stream.
+    /// Adds a free in a stream.
     pub(super) fn free(&mut self, stream: StreamNumber) -> Free {
         self.frees += 1;
         if let Some(known) = self.known.get_mut(&stream) {
@@ -109,32 +109,32 @@ impl<T: Copy> Order<T> {
         Free { stream, number: self.frees }
     }
 
-    /// Whether a stream comes after a free: its own, or, if events count, one that it has waited for.
+    /// True if a stream comes after a free: its own, one that has been reached, or, if events count, one that it has waited for.
     pub(super) fn is_behind(&self, own: StreamNumber, free: &Free, by_events: bool) -> bool {
         let waited = || self.known.get(&own).and_then(|known| known.behind.get(&free.stream).copied()).unwrap_or(0);
         free.stream == own || self.is_settled(free) || (by_events && waited() >= free.number)
     }
 
-    /// Whether a stream has come to a free, as far as is known.
+    /// True if a stream is known to have reached a free.
     pub(super) fn is_settled(&self, free: &Free) -> bool {
         self.known.get(&free.stream).is_none_or(|known| known.settled >= free.number)
     }
 
-    /// A stream has come so far.
+    /// Records that a stream has reached a free.
     pub(super) fn settle(&mut self, upto: Free) {
         if let Some(known) = self.known.get_mut(&upto.stream) {
             known.settled = known.settled.max(upto.number);
         }
     }
 
-    /// All streams that have frees which are not settled, and fit.
+    /// All streams with unsettled frees that fit.
     pub(super) fn unsettled(&self, fits: impl Fn(&T) -> bool) -> Vec<StreamNumber> {
         let all = self.known.iter().filter(|(_, known)| known.last > known.settled && fits(&known.what));
         all.map(|(stream, _)| *stream).collect()
     }
 
-    /// The program is about to record an event in a stream: until it has, nobody knows what waiting for it means. Says what it will
-    /// be behind.
+    /// Called before the program records an event in a stream: until it has, the event's order is unknown. Returns the frees before the
+    /// event.
     pub(super) fn begin_record(&mut self, event: usize, stream: Option<StreamNumber>) -> Vec<Free> {
         self.events.remove(&event);
         let (threads, overlap) = self.recording.entry(event).or_default();
@@ -149,7 +149,7 @@ impl<T: Copy> Order<T> {
         frees
     }
 
-    /// It has recorded it, or not. If two threads do so at once, nobody knows which was the last.
+    /// Called after the program has recorded the event, or not. If two threads record at once, the order of their records is unknown.
     pub(super) fn end_record(&mut self, event: usize, frees: Vec<Free>, is_recorded: bool) {
         let Some((threads, overlap)) = self.recording.get_mut(&event) else { return };
         *threads -= 1;
@@ -163,18 +163,18 @@ impl<T: Copy> Order<T> {
         }
     }
 
-    /// What an event was recorded behind.
+    /// The frees before an event.
     pub(super) fn recorded(&self, event: usize) -> Option<Recorded> {
         self.events.get(&event).cloned()
     }
 
-    /// The same, if it was not recorded again since.
+    /// The frees before an event, if it was not recorded again since.
     pub(super) fn still(&self, event: usize, recorded: Recorded) -> Vec<Free> {
         let is_same = self.events.get(&event).is_some_and(|now| now.record == recorded.record);
         if is_same { recorded.frees } else { Vec::new() }
     }
 
-    /// A stream waits for these.
+    /// Makes a stream come after these frees.
     pub(super) fn wait(&mut self, stream: StreamNumber, frees: &[Free]) {
         let Some(known) = self.known.get_mut(&stream) else { return };
         for free in frees {
@@ -183,17 +183,17 @@ impl<T: Copy> Order<T> {
         }
     }
 
-    /// An event is no more.
+    /// Forgets a destroyed event.
     pub(super) fn forget_event(&mut self, event: usize) {
         self.events.remove(&event);
     }
 
-    /// A stream is no more; another one may get its handle.
+    /// Forgets a destroyed stream; its handle may be reused.
     pub(super) fn forget(&mut self, key: StreamKey) -> Option<StreamNumber> {
         self.numbers.remove(&key)
     }
 
-    /// Forgets streams that are no more, and of which nothing is left.
+    /// Forgets destroyed streams with no unsettled frees.
     pub(super) fn sweep(&mut self) {
         let known: std::collections::HashSet<StreamNumber> = self.numbers.values().copied().collect();
         self.known.retain(|stream, stream_known| known.contains(stream) || stream_known.last > stream_known.settled);

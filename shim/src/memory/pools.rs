@@ -1,8 +1,8 @@
 //! Pools: memory that the program allocates and frees in its streams' order. Pure.
 //!
-//! The driver makes the pools and keeps their settings; what is allocated from them is ours, so that it moves. How much a pool
-//! has is what the driver's would have (`bench/results/rules.json`): it grows by [`STEP`], and gives back what nobody has when the
-//! program waits for something, down to its threshold.
+//! The driver makes the pools and keeps their settings; the memory allocated from them is ours, so that it moves. A pool has as much
+//! memory as the driver's would have (`bench/results/rules.json`): it grows by [`STEP`], and gives back unused memory, down to its
+//! threshold, when the program waits for something.
 
 use core::ffi::c_int;
 use core::ops::Range;
@@ -12,7 +12,7 @@ use super::order::{Free, Order, Recorded, StreamKey, StreamNumber};
 pub(crate) use super::room::{ALIGNMENT, STEP};
 use super::room::{Growth, Part, Room, is_behind_frees, ranges};
 
-/// Which of all pools that ever were: handles are given again.
+/// Tells a pool from all earlier ones with the same handle: handles are reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct PoolNumber(u64);
 
@@ -37,20 +37,20 @@ pub(crate) mod attribute {
     pub(crate) const USED_HIGH: c_int = 8;
 }
 
-/// What the program can set of a pool: the driver has them, and we a copy.
+/// The settings of a pool that the program can change: the driver has them, and this is a copy.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings {
-    /// What may be used again that other streams have freed: behind events that the allocating one waits for, when the free is
-    /// over, and with a wait that is put into the allocating stream.
+    /// The reuse of memory that other streams have freed: behind events that the allocating stream waits for, once the free is reached,
+    /// and with a wait that is put into the allocating stream.
     pub(crate) follow_events: bool,
     pub(crate) opportunistic: bool,
     pub(crate) internal: bool,
-    /// How much it keeps that nobody has, in bytes.
+    /// Bytes of unused memory that it keeps.
     pub(crate) threshold: u64,
 }
 
 impl Settings {
-    /// Another value of one of them.
+    /// Changes one of the settings.
     fn set(&mut self, attribute: c_int, value: u64) {
         match attribute {
             attribute::FOLLOW_EVENTS => self.follow_events = value != 0,
@@ -62,7 +62,7 @@ impl Settings {
     }
 }
 
-/// How much there is, and how much there ever was, in bytes.
+/// The present and the highest amount, in bytes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Amount {
     current: u64,
@@ -78,15 +78,15 @@ impl Amount {
 
 #[derive(Debug)]
 struct Pool {
-    /// How much it may have.
+    /// The most memory that it may have.
     most: u64,
     settings: Settings,
     reserved: Amount,
-    /// More is on its way to it.
+    /// A growth is on its way.
     is_growing: bool,
     used: Amount,
     room: Room,
-    /// Streams that have allocated from it or freed into it: the first, and whether there were others.
+    /// The first stream that has allocated from it or freed into it; and true if there were others.
     first: Option<StreamNumber>,
     has_many: bool,
     /// The program has destroyed it: it goes with its last allocation.
@@ -98,7 +98,7 @@ impl Pool {
         self.has_many |= self.first.get_or_insert(stream) != &stream;
     }
 
-    /// Takes out what nobody has, as long as so much is left.
+    /// Takes out unused steps, down to `keep` bytes.
     fn shrink(&mut self, keep: u64) -> Vec<Range<u64>> {
         let most = self.reserved.current.saturating_sub(keep) / STEP;
         let mut steps = self.room.take_idle(most as usize);
@@ -107,7 +107,7 @@ impl Pool {
         ranges(&steps)
     }
 
-    /// The same when the program has waited for something.
+    /// Takes out unused steps above the threshold, after the program has waited for something.
     fn tidy(&mut self) -> Vec<Range<u64>> {
         self.shrink(if self.destroyed { 0 } else { self.settings.threshold })
     }
@@ -124,16 +124,16 @@ pub(crate) struct Taken {
     asked: u64,
 }
 
-/// How a pool can have more memory.
+/// The way in which a pool can get more memory.
 #[derive(Debug)]
 pub(crate) enum More {
-    /// With this growth, which has to come or not.
+    /// With this growth, which has to come or be undone.
     Grows(Growing),
     /// With more addresses.
     Lacks,
-    /// With what is on its way to it already, perhaps: a pool grows once at a time.
+    /// Perhaps with the growth that is on its way: a pool grows once at a time.
     Coming,
-    /// Not at all: it may have no more.
+    /// Not at all: it has reached its limit.
     Full,
 }
 
@@ -145,26 +145,26 @@ pub(crate) struct Growing {
 }
 
 impl Taken {
-    /// Whether some of it was freed in a stream that may have yet to come to that: then it is not nobody's as soon as the program
-    /// gives it up.
+    /// True if some of it was freed in a stream that may have yet to reach the free: then it is not free for all streams as soon as the
+    /// program gives it up.
     pub(crate) fn is_behind_frees(&self) -> bool {
         is_behind_frees(&self.parts)
     }
 }
 
 impl Growing {
-    /// The same of it.
+    /// True if some of it was freed in a stream that may have yet to reach the free.
     pub(crate) fn is_behind_frees(&self) -> bool {
         self.growth.is_behind_frees()
     }
 
-    /// What has to come.
+    /// The ranges that have to come.
     pub(crate) fn ranges(&self) -> Vec<Range<u64>> {
         self.growth.ranges()
     }
 }
 
-/// All pools of the process, and the streams that use them. `T` is what the driver has to be asked by about a stream.
+/// All pools of the process, and the streams that use them. `T` is the data by which the driver is asked about a stream.
 #[derive(Debug)]
 pub(crate) struct Pools<T> {
     all: BTreeMap<PoolNumber, Pool>,
@@ -180,7 +180,7 @@ impl<T> Default for Pools<T> {
 }
 
 impl<T: Copy> Pools<T> {
-    /// A pool that is known from now on, and may have so much.
+    /// Adds a pool, which may have up to `most` bytes.
     pub(crate) fn add(&mut self, handle: usize, most: u64, settings: Settings) -> PoolNumber {
         self.numbers += 1;
         let number = PoolNumber(self.numbers);
@@ -208,7 +208,7 @@ impl<T: Copy> Pools<T> {
         self.find(handle).and_then(|pool| self.pool(pool))
     }
 
-    /// The program has set an attribute; those that the highest figures have are set back.
+    /// Records an attribute that the program has set; setting a highest figure resets it.
     pub(crate) fn set(&mut self, handle: usize, attribute: c_int, value: u64) {
         let Some(pool) = self.of_handle(handle) else { return };
         match attribute {
@@ -218,7 +218,7 @@ impl<T: Copy> Pools<T> {
         }
     }
 
-    /// What an attribute is that tells how much memory there is.
+    /// The value of an attribute that tells how much memory there is.
     pub(crate) fn figure(&mut self, handle: usize, attribute: c_int) -> Option<u64> {
         let pool = self.of_handle(handle)?;
         match attribute {
@@ -230,17 +230,18 @@ impl<T: Copy> Pools<T> {
         }
     }
 
-    /// How a pool may use again what other streams have freed.
+    /// A pool's settings, which decide whether it may reuse memory that other streams have freed.
     pub(crate) fn settings(&self, pool: PoolNumber) -> Option<Settings> {
         self.all.get(&pool).map(|pool| pool.settings)
     }
 
-    /// Takes memory for a stream that there is: what everybody may have, what the stream has freed itself or is behind of.
+    /// Takes memory that is there for a stream: memory that is free for all, that the stream has freed itself, or whose free it comes
+    /// after.
     pub(crate) fn take(&mut self, pool: PoolNumber, bytes: u64, asked: u64, stream: StreamNumber) -> Option<Taken> {
         self.take_if(pool, bytes, asked, stream, false)
     }
 
-    /// Takes memory that other streams may still use, for which the stream has to wait first.
+    /// Takes memory that other streams may still use; the stream has to wait for them first.
     pub(crate) fn take_any(&mut self, pool: PoolNumber, bytes: u64, asked: u64, stream: StreamNumber) -> Option<Taken> {
         self.take_if(pool, bytes, asked, stream, true)
     }
@@ -264,7 +265,7 @@ impl<T: Copy> Pools<T> {
         Some(Taken { pool: number, at, after, parts, asked })
     }
 
-    /// Gives back what was taken, as it was.
+    /// Gives back memory that was taken, as it was.
     pub(crate) fn not_taken(&mut self, taken: Taken) {
         let Self { all, order, .. } = self;
         if let Some(pool) = all.get_mut(&taken.pool) {
@@ -273,7 +274,7 @@ impl<T: Copy> Pools<T> {
         }
     }
 
-    /// What a pool lacks for an allocation. Nobody else gets what there is of it.
+    /// Finds the memory that a pool lacks for an allocation. The memory that is there is taken, so that no other allocation gets it.
     pub(crate) fn grow(&mut self, number: PoolNumber, bytes: u64, stream: StreamNumber) -> More {
         let Self { all, order, .. } = self;
         let Some(pool) = all.get_mut(&number) else { return More::Full };
@@ -296,7 +297,7 @@ impl<T: Copy> Pools<T> {
         More::Grows(Growing { pool: number, growth })
     }
 
-    /// It has come: where the allocation is.
+    /// Adds a growth that has come. Returns the address of the allocation.
     pub(crate) fn grown(&mut self, growing: &Growing, asked: u64) -> u64 {
         let Growing { pool, growth } = growing;
         if let Some(pool) = self.pool(*pool) {
@@ -308,7 +309,7 @@ impl<T: Copy> Pools<T> {
         growth.at
     }
 
-    /// It has not.
+    /// Undoes a growth that has not come.
     pub(crate) fn not_grown(&mut self, growing: Growing) {
         let Self { all, order, .. } = self;
         if let Some(pool) = all.get_mut(&growing.pool) {
@@ -317,15 +318,15 @@ impl<T: Copy> Pools<T> {
         }
     }
 
-    /// More addresses for a pool.
+    /// Adds addresses to a pool.
     pub(crate) fn add_area(&mut self, pool: PoolNumber, area: Range<u64>) {
         if let Some(pool) = self.pool(pool) {
             pool.room.add_area(area);
         }
     }
 
-    /// The program frees memory in a stream. Says which free it was, if other streams may have to wait for it, or the stream
-    /// itself `comes_later`: it may have to wait for other streams' work before.
+    /// Frees memory in a stream. Returns the free if other streams may have to wait for it; or if the stream itself `comes_later`, because
+    /// it may have to wait for other streams' work first.
     pub(crate) fn give(
         &mut self,
         pool: PoolNumber,
@@ -343,7 +344,7 @@ impl<T: Copy> Pools<T> {
         (pool.has_many || comes_later).then_some(free)
     }
 
-    /// The program frees memory of which it says that nothing uses it. What is too much is to be given up.
+    /// Frees memory that the program declares unused. Returns the ranges to be given up.
     pub(crate) fn give_at_once(
         &mut self,
         pool: PoolNumber,
@@ -352,7 +353,7 @@ impl<T: Copy> Pools<T> {
         asked: u64,
         behind: Option<StreamNumber>,
     ) -> Vec<Range<u64>> {
-        // What was there before may be used still, up to where the stream is that got it.
+        // Earlier users may still use the memory, until the stream that it was allocated for has caught up.
         let free = behind.map(|stream| self.order.free(stream));
         let Some(pool) = self.pool(pool) else { return Vec::new() };
         pool.used.current -= asked;
@@ -360,14 +361,14 @@ impl<T: Copy> Pools<T> {
         pool.tidy()
     }
 
-    /// The program frees memory that others may reach for ever: nobody gets it.
+    /// Frees memory that others may access for ever: it is not reused.
     pub(crate) fn lose(&mut self, pool: PoolNumber, asked: u64) {
         if let Some(pool) = self.pool(pool) {
             pool.used.current -= asked;
         }
     }
 
-    /// Streams have come so far.
+    /// Records that streams have reached these frees.
     pub(crate) fn settle(&mut self, frees: &[Free]) {
         for free in frees {
             self.order.settle(*free);
@@ -375,25 +376,25 @@ impl<T: Copy> Pools<T> {
         }
     }
 
-    /// The program has waited for something: what is too much is to be given up.
+    /// Called after the program has waited for something. Returns the ranges to be given up.
     pub(crate) fn tidy(&mut self) -> Vec<Range<u64>> {
         self.order.sweep();
         self.all.values_mut().flat_map(Pool::tidy).collect()
     }
 
-    /// A pool is to keep no more than so much of what nobody has. (More than there are numbers for in whole steps is nothing to the
-    /// driver: `trim` in `bench/results/rules.json`.)
+    /// Trims a pool to `keep` bytes of unused memory. (The driver takes a number that does not fit when rounded up to whole steps as 0:
+    /// `trim` in `bench/results/rules.json`.)
     pub(crate) fn trim(&mut self, handle: usize, keep: u64) -> Vec<Range<u64>> {
         let keep = keep.checked_next_multiple_of(STEP).unwrap_or(0);
         self.of_handle(handle).map(|pool| pool.shrink(keep)).unwrap_or_default()
     }
 
-    /// All are to keep nothing that nobody has.
+    /// Trims all pools: they keep no unused memory.
     pub(crate) fn trim_all(&mut self) -> Vec<Range<u64>> {
         self.all.values_mut().flat_map(|pool| pool.shrink(0)).collect()
     }
 
-    /// Addresses have come back of steps that were given up.
+    /// Records addresses that have come back, of steps that were given up.
     pub(crate) fn returned(&mut self, ranges: &[Range<u64>]) {
         for range in ranges {
             let pool =
@@ -404,108 +405,108 @@ impl<T: Copy> Pools<T> {
         }
     }
 
-    /// A pool is about to be destroyed: its handle means nothing any more.
+    /// Removes the handle of a pool that is about to be destroyed.
     pub(crate) fn remove(&mut self, handle: usize) -> Option<PoolNumber> {
         self.by_handle.remove(&handle)
     }
 
-    /// It was not.
+    /// Undoes [`Self::remove`].
     pub(crate) fn put_back(&mut self, handle: usize, pool: PoolNumber) {
         self.by_handle.insert(handle, pool);
     }
 
-    /// It was. What is left goes with the last allocation.
+    /// Marks a pool as destroyed. The rest of its memory goes with the last allocation.
     pub(crate) fn destroyed(&mut self, number: PoolNumber) -> Vec<Range<u64>> {
         let Some(pool) = self.pool(number) else { return Vec::new() };
         pool.destroyed = true;
         pool.tidy()
     }
 
-    /// Addresses of pools that are destroyed and have no memory any more.
+    /// Removes destroyed pools without memory, and returns their addresses.
     pub(crate) fn sweep(&mut self) -> Vec<Range<u64>> {
         let gone = self.all.extract_if(.., |_, pool| pool.destroyed && pool.room.is_gone());
         gone.flat_map(|(_, pool)| pool.room.areas().to_vec()).collect()
     }
 
-    /// Whether there is anything that a stream has yet to come to.
+    /// True if a stream has yet to reach any free.
     pub(crate) fn is_any_pending(&self) -> bool {
         self.all.values().any(|pool| pool.room.pending() > 0)
     }
 
-    /// All that pools have and nobody has of them.
+    /// All unused memory of pools.
     pub(crate) fn free(&self) -> Vec<Range<u64>> {
         self.all.values().flat_map(|pool| pool.room.free()).collect()
     }
 
-    /// The streams.
+    /// The number of the stream with this key.
     pub(crate) fn find_stream(&self, key: StreamKey) -> Option<StreamNumber> {
         self.order.find(key)
     }
 
-    /// A stream that is used for the first time.
+    /// Adds a stream that is used for the first time.
     pub(crate) fn add_stream(&mut self, key: StreamKey, what: T) -> StreamNumber {
         self.order.find(key).unwrap_or_else(|| self.order.add(key, what))
     }
 
-    /// What the driver has to be asked by about a stream, and what it has freed last.
+    /// A stream's data for questions to the driver, and its last free.
     pub(crate) fn last(&self, stream: StreamNumber) -> Option<(T, Free)> {
         self.order.last(stream)
     }
 
-    /// The same of the stream that has this name now.
+    /// The data and the last free of the stream that has this key now.
     pub(crate) fn last_of(&self, key: StreamKey) -> Option<(T, Free)> {
         self.order.find(key).and_then(|stream| self.order.last(stream))
     }
 
-    /// The same of all streams that fit.
+    /// The data and the last free of all streams that fit.
     pub(crate) fn streams(&self, fits: impl Fn(&T) -> bool) -> Vec<(T, Free)> {
         self.order.all().filter(|(what, _)| fits(what)).collect()
     }
 
-    /// A stream is no more; another may get its name.
+    /// Forgets a destroyed stream; its key may be reused.
     pub(crate) fn forget_stream(&mut self, key: StreamKey) {
         self.order.forget(key);
     }
 
-    /// How many frees there were: a stream that the program waits for from here on has come to all of its own up to that.
+    /// The number of frees so far: a stream that the program waits for from here on has reached all of its own frees up to that.
     pub(crate) fn now(&self) -> u64 {
         self.order.now()
     }
 
-    /// Streams with frees that are not settled: what the driver has to be asked by, and the last of them.
+    /// The streams with unsettled frees that fit: the data for questions to the driver, and the last free of each.
     pub(crate) fn unsettled(&self, fits: impl Fn(&T) -> bool) -> Vec<(T, Free)> {
         self.order.unsettled(fits).into_iter().filter_map(|stream| self.order.last(stream)).collect()
     }
 
-    /// The same of one pool, without one's own.
+    /// The other streams with unsettled frees in one pool.
     pub(crate) fn unsettled_of(&self, pool: PoolNumber, own: StreamNumber) -> Vec<(T, Free)> {
         let Some(pool) = self.all.get(&pool) else { return Vec::new() };
         let others = pool.room.streams().filter(|stream| *stream != own);
         others.filter_map(|stream| self.order.last(stream)).collect()
     }
 
-    /// The program is about to record an event: what that will be behind.
+    /// Called before the program records an event. Returns the frees before it.
     pub(crate) fn begin_record(&mut self, event: usize, key: StreamKey) -> Vec<Free> {
         let stream = self.order.find(key);
         self.order.begin_record(event, stream)
     }
 
-    /// It has, or not.
+    /// Called after the program has recorded the event, or not.
     pub(crate) fn end_record(&mut self, event: usize, frees: Vec<Free>, is_recorded: bool) {
         self.order.end_record(event, frees, is_recorded);
     }
 
-    /// What an event was recorded behind: asked before the driver waits for it.
+    /// The frees before an event: asked before the driver waits for it.
     pub(crate) fn recorded(&self, event: usize) -> Option<Recorded> {
         self.order.recorded(event)
     }
 
-    /// The same, if it was not recorded again meanwhile.
+    /// The frees before an event, if it was not recorded again meanwhile.
     pub(crate) fn still(&self, event: usize, recorded: Recorded) -> Vec<Free> {
         self.order.still(event, recorded)
     }
 
-    /// A stream waits for an event that was recorded so.
+    /// Makes a stream wait for an event that was recorded so.
     pub(crate) fn wait(&mut self, key: StreamKey, event: usize, recorded: Recorded, what: T) {
         let frees = self.order.still(event, recorded);
         if !frees.is_empty() {
@@ -514,12 +515,12 @@ impl<T: Copy> Pools<T> {
         }
     }
 
-    /// Whether a stream has come to a free, as far as is known.
+    /// True if a stream is known to have reached a free.
     pub(crate) fn is_settled(&self, free: &Free) -> bool {
         self.order.is_settled(free)
     }
 
-    /// An event is no more.
+    /// Forgets a destroyed event.
     pub(crate) fn forget_event(&mut self, event: usize) {
         self.order.forget_event(event);
     }

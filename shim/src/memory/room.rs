@@ -1,8 +1,8 @@
-//! A pool's memory: behind which of its addresses there is any, and what of it nobody has. Pure.
+//! A pool's memory: the addresses that have memory, and the parts of it that are free. Pure.
 //!
-//! Memory comes and goes in **steps** ([`STEP`]); an allocation may lie over several. What a stream has freed is *pending*
-//! until the stream has come so far: who asks says which frees are good enough. Only a search past frees of other streams looks at
-//! each of them.
+//! Memory comes and goes in **steps** ([`STEP`]); an allocation may span several. Memory that a stream has freed is *pending* until the
+//! stream has reached the free: the caller says which frees are good enough. Only a search past frees of other streams checks each of
+//! them.
 
 use core::ops::Range;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,38 +10,38 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::order::{Free, StreamNumber};
 use super::window::Window;
 
-/// What memory comes in, and what the driver's own pools grow by (measured: `growth-alone` in `bench/results/rules.json`).
+/// The unit in which memory comes, and by which the driver's own pools grow (measured: `growth-alone` in `bench/results/rules.json`).
 pub(crate) const STEP: u64 = 32 << 20;
-/// What every allocation's address and size are a multiple of, as the driver's are.
+/// The alignment of every allocation's address and size, as in the driver.
 pub(crate) const ALIGNMENT: u64 = 512;
 
-/// A part of what is free, and the free that it is from.
+/// A part of the free memory, and the free that it is from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Pending {
     bytes: u64,
     free: Free,
 }
 
-/// A part of what was taken: where, how much, and the free that it is from.
+/// A part of the memory that was taken: its address, its size, and the free that it is from.
 pub(crate) type Part = (u64, u64, Option<Free>);
 
-/// Whether some of it was freed in a stream that may have yet to come to that.
+/// True if some of it was freed in a stream that may have yet to reach the free.
 pub(super) fn is_behind_frees(parts: &[Part]) -> bool {
     parts.iter().any(|(_, _, free)| free.is_some())
 }
 
-/// How a pool could grow: what of an allocation there is already, and the steps that it lacks.
+/// A possible growth of a pool: the memory of an allocation that is there already, and the steps that it lacks.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Growth {
     pub(super) at: u64,
     pub(super) bytes: u64,
     pub(super) steps: Vec<u64>,
-    /// What was taken of what is free.
+    /// The parts that were taken of the free memory.
     taken: Vec<Part>,
 }
 
 impl Growth {
-    /// Whether some of it was freed in a stream that may have yet to come to that.
+    /// True if some of it was freed in a stream that may have yet to reach the free.
     pub(super) fn is_behind_frees(&self) -> bool {
         is_behind_frees(&self.taken)
     }
@@ -64,40 +64,40 @@ pub(super) fn ranges(steps: &[u64]) -> Vec<Range<u64>> {
     ranges
 }
 
-/// All of it.
+/// All memory and addresses of a pool.
 #[derive(Debug, Default)]
 pub(super) struct Room {
-    /// Addresses of its own.
+    /// The pool's addresses.
     areas: Vec<Range<u64>>,
     /// Steps with memory.
     steps: BTreeSet<u64>,
-    /// Steps that were given up, and how much of each has yet to be free of what was there.
+    /// Steps that were given up, and the bytes of each that have yet to be unmapped.
     leaving: BTreeMap<u64, u64>,
     free: Window,
-    /// Parts of what is free.
+    /// Parts of the free memory that some stream may still use.
     pending: BTreeMap<u64, Pending>,
     by_stream: BTreeSet<(StreamNumber, u64, u64)>,
-    /// How many parts each stream has freed.
+    /// The number of pending parts that each stream has freed.
     counts: BTreeMap<StreamNumber, usize>,
 }
 
 impl Room {
-    /// Whether there is no memory, nor anything left of what there was.
+    /// True if there is no memory, and none is still being unmapped.
     pub(super) fn is_gone(&self) -> bool {
         self.steps.is_empty() && self.leaving.is_empty()
     }
 
-    /// Its addresses.
+    /// The pool's addresses.
     pub(super) fn areas(&self) -> &[Range<u64>] {
         &self.areas
     }
 
-    /// More addresses, from a multiple of [`STEP`] on.
+    /// Adds addresses, from a multiple of [`STEP`] on.
     pub(super) fn add_area(&mut self, area: Range<u64>) {
         self.areas.push(area);
     }
 
-    /// How many parts of what is free some stream may still use.
+    /// The number of free parts that some stream may still use.
     pub(super) fn pending(&self) -> usize {
         self.pending.len()
     }
@@ -107,12 +107,12 @@ impl Room {
         self.counts.keys().copied()
     }
 
-    /// What is free, as runs that hold no pending part of others' in between.
+    /// The free memory, as ranges.
     pub(super) fn free(&self) -> impl Iterator<Item = Range<u64>> {
         self.free.ranges().map(|(at, bytes)| at..at + bytes)
     }
 
-    /// Takes so much, of the smallest run that is large enough.
+    /// Takes so many bytes from the smallest run that is large enough.
     pub(super) fn take(
         &mut self,
         bytes: u64,
@@ -128,7 +128,7 @@ impl Room {
         Some((at, self.carve(at, bytes)))
     }
 
-    /// The parts of a free range that may be had.
+    /// The parts of a free range that may be taken.
     fn runs(&self, range: Range<u64>, may: &impl Fn(&Free) -> bool) -> impl Iterator<Item = Range<u64>> {
         let taken = self.pending.range(range.clone()).filter(|(_, pending)| !may(&pending.free));
         let ends = taken.map(|(at, pending)| *at..at + pending.bytes).chain(core::iter::once(range.end..range.end));
@@ -140,7 +140,7 @@ impl Room {
         })
     }
 
-    /// Takes a range out of what is free: its parts, and the frees that they are from.
+    /// Takes a range out of the free memory. Returns its parts, and the frees that they are from.
     fn carve(&mut self, at: u64, bytes: u64) -> Vec<Part> {
         let end = at + bytes;
         self.free.take_at(at, bytes);
@@ -170,12 +170,12 @@ impl Room {
         taken
     }
 
-    /// Gives back what was taken: at a free in a stream, or for everybody.
+    /// Gives back memory: at a free in a stream, or free for all streams.
     pub(super) fn give(&mut self, at: u64, bytes: u64, free: Option<Free>) {
         self.free.give_back(at, bytes);
         let Some(mut free) = free else { return };
         let (mut at, mut bytes) = (at, bytes);
-        // Neighbours that one stream has freed are one: what holds behind the later free holds for both.
+        // Neighbours that one stream has freed become one part: any state after the later free holds for both.
         if let Some((&before, part)) = self.pending.range(..at).next_back()
             && before + part.bytes == at
             && part.free.stream == free.stream
@@ -193,7 +193,7 @@ impl Room {
         self.insert_pending(at, Pending { bytes, free });
     }
 
-    /// Gives back what was taken, as it was, but for frees that are settled by now.
+    /// Gives back memory as it was, except for frees that are settled by now.
     pub(super) fn give_parts(&mut self, parts: Vec<Part>, is_settled: impl Fn(&Free) -> bool) {
         for (at, bytes, free) in parts {
             self.give(at, bytes, free.filter(|free| !is_settled(free)));
@@ -218,7 +218,7 @@ impl Room {
         Some(part)
     }
 
-    /// A stream has come as far as this free: what it has freed up to there is everybody's.
+    /// Settles a stream's frees up to this one: their memory is free for all streams.
     pub(super) fn settle(&mut self, upto: Free) {
         let passed = self.by_stream.range((upto.stream, 0, 0)..=(upto.stream, upto.number, u64::MAX));
         let passed: Vec<u64> = passed.map(|(_, _, at)| *at).collect();
@@ -227,8 +227,8 @@ impl Room {
         }
     }
 
-    /// Finds room for so much with as few more steps as possible, and takes what there is of it. None if there are too few
-    /// addresses.
+    /// Finds room for so many bytes with as few more steps as possible, and takes the part of it that is there. `None` if there are too
+    /// few addresses.
     pub(super) fn grow(&mut self, bytes: u64, may: &impl Fn(&Free) -> bool) -> Option<Growth> {
         let starts = self.starts(bytes, may);
         let ways = starts.into_iter().filter_map(|at| Some((self.lacking(at, bytes, may)?, at)));
@@ -248,7 +248,7 @@ impl Room {
         Some(Growth { at, bytes, steps, taken })
     }
 
-    /// The steps have come: what the allocation does not need of the last one is free.
+    /// Adds a growth's steps: the rest of the last one is free.
     pub(super) fn grown(&mut self, growth: &Growth) {
         let (end, last) = (growth.at + growth.bytes, growth.steps.last().map_or(0, |step| step + STEP));
         if last > end {
@@ -256,13 +256,13 @@ impl Room {
         }
     }
 
-    /// They have not. What was taken is as it was, but for frees that are settled by now.
+    /// Undoes a growth. The memory that was taken is as it was, except for frees that are settled by now.
     pub(super) fn not_grown(&mut self, growth: Growth, is_settled: impl Fn(&Free) -> bool) {
         self.steps.retain(|step| !growth.steps.contains(step));
         self.give_parts(growth.taken, is_settled);
     }
 
-    /// Where an allocation could begin that lacks memory: in what is free before a step that is lacking, and where steps are.
+    /// The addresses where an allocation that lacks memory could begin: in free memory before a missing step, and at the edges of steps.
     fn starts(&self, bytes: u64, may: &impl Fn(&Free) -> bool) -> Vec<u64> {
         let mut starts = Vec::new();
         let is_lacking = |at: u64| self.is_lacking(at);
@@ -278,7 +278,7 @@ impl Room {
             let Some(end) = self.steps.range(gap..).next().copied().filter(|end| self.is_one_area(gap, *end)) else {
                 continue;
             };
-            // What is free behind the gap is used as far as possible.
+            // Free memory behind the gap is used as far as possible.
             let first = self.free.containing(end).and_then(|(_, length)| self.runs(end..end + length, may).next());
             let there = first.filter(|run| run.start == end).map_or(0, |run| run.end - run.start);
             let back = bytes.saturating_sub(there).next_multiple_of(STEP).max(STEP);
@@ -291,7 +291,7 @@ impl Room {
         self.areas.iter().any(|area| area.contains(&at) && area.contains(&other))
     }
 
-    /// Whether a step begins here that has no memory, and could get some.
+    /// True if a step begins here that has no memory, and could get some.
     fn is_lacking(&self, at: u64) -> bool {
         let area = self.areas.iter().find(|area| area.contains(&at));
         area.is_some_and(|area| (at - area.start).is_multiple_of(STEP))
@@ -299,7 +299,7 @@ impl Room {
             && !self.leaving.contains_key(&at)
     }
 
-    /// The steps that have to come for a range to be had; none if somebody has something of it.
+    /// The steps that have to come before a range can be taken; `None` if a part of it is in use.
     fn lacking(&self, at: u64, bytes: u64, may: &impl Fn(&Free) -> bool) -> Option<Vec<u64>> {
         let end = at.checked_add(bytes)?;
         let (mut at, mut steps) = (at, Vec::new());
@@ -317,7 +317,7 @@ impl Room {
         Some(steps)
     }
 
-    /// Takes out at most so many steps that nobody has anything of, the last first. They are to be given up.
+    /// Takes out up to `most` unused steps, the last first. They are to be given up.
     pub(super) fn take_idle(&mut self, most: usize) -> Vec<u64> {
         let mut runs: Vec<(u64, u64)> = self.free.no_smaller_than(STEP).collect();
         runs.sort_unstable_by(|a, b| b.cmp(a));
@@ -349,7 +349,7 @@ impl Room {
         idle
     }
 
-    /// Addresses are free of what was there, of steps that were given up.
+    /// Records that addresses of steps that were given up are unmapped.
     pub(super) fn returned(&mut self, range: Range<u64>) {
         let steps: Vec<u64> = self.leaving.range(..range.end).map(|(step, _)| *step).collect();
         for step in steps.into_iter().rev().take_while(|step| step + STEP > range.start) {

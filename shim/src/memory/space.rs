@@ -1,9 +1,8 @@
-//! The tenant's memory: gives allocations and takes them back, with the coordinator behind it.
+//! The tenant's memory: allocates it and takes it back, with the coordinator behind it.
 //!
-//! Locks are held for the books only, never while the driver or the coordinator is asked. That is sound
-//! because whoever maps, unmaps or frees holds a passage through the gate, and the pager, who does so too, only
-//! while the gate is closed and nobody is inside. While memory arrives it also gives access with others inside: to
-//! extents that every call waits for before it uses or frees them.
+//! Locks are held for the books only, never while the driver or the coordinator is asked. That is sound because a thread that maps, unmaps
+//! or frees holds a passage through the gate, and the pager does so only while the gate is closed and no thread is inside. While memory
+//! arrives, the pager also gives access with threads inside: to extents that every call waits for before it uses or frees them.
 
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -33,21 +32,21 @@ use crate::link::requests::{Allocated, Requests, Unserved};
 use crate::sys::once::Once;
 use crate::sys::{process, reserve, thread, user};
 
-/// How many addresses are reserved at a time. They cost nothing; a program that needs more gets more.
+/// The number of addresses that are reserved at a time. They cost nothing; a program that needs more gets more.
 const WINDOW: u64 = 1 << 40;
-/// How many more are reserved before them, where nothing ever is: kernels are given addresses from before their memory, and those must
-/// be known for ours.
+/// The number of addresses reserved before them, which stay empty: kernels are given addresses from before their memory, and those must be
+/// recognised as ours.
 const GUARD: u64 = 1 << 30;
 /// Freed memory that is kept for the next allocation of its size, in bytes; less in a small arena.
 const MOST_CACHED: u64 = 512 << 20;
 
-/// The lowest and highest address that was ever reserved, for a quick look without a lock.
+/// The lowest and highest address that was ever reserved, for a quick check without a lock.
 static WINDOWS: [AtomicU64; 2] = [AtomicU64::new(u64::MAX), AtomicU64::new(0)];
 
 /// Up to this size, allocations are placed beside each other: the coordinator may make one extent of them.
 const BESIDE: u64 = 32 << 20;
 
-/// Memory that the program needs no longer.
+/// Memory that the program no longer needs.
 #[derive(Debug)]
 pub(crate) enum GivenUp {
     /// These extents, which are unmapped.
@@ -56,17 +55,17 @@ pub(crate) enum GivenUp {
     Parts(Vec<(CUdeviceptr, u64)>),
 }
 
-/// What becomes of memory that the program needs no longer.
+/// Memory that the program no longer needs, sorted.
 struct SetApart {
-    /// Extents that nobody needs without it.
+    /// Extents that the program needs no part of.
     whole: Vec<(ExtentId, Range<CUdeviceptr>)>,
     /// Parts of others, each with its extent.
     parts: Vec<(Range<CUdeviceptr>, Range<CUdeviceptr>)>,
 }
 
-/// Tells the coordinator what is not needed any more, and waits until it knows.
+/// Tells the coordinator about memory that is no longer needed, and waits until it knows.
 pub(crate) fn give_to_coordinator(given_up: GivenUp) {
-    // Without a coordinator there is nobody to give it to.
+    // Without a coordinator there is nothing to tell.
     let Some(link) = link::get() else { return };
     match given_up {
         GivenUp::Extents(extents) => link.requests.free(extents),
@@ -74,41 +73,41 @@ pub(crate) fn give_to_coordinator(given_up: GivenUp) {
     }
 }
 
-/// Tells the coordinator that an allocation is not to be opened any more, and waits until it knows.
+/// Tells the coordinator that an allocation can no longer be opened, and waits until it knows.
 fn unexport(at: CUdeviceptr) {
     if let Some(link) = link::get() {
         link.requests.unexport(at);
     }
 }
 
-/// Whether an address is of an allocation of ours, or among those that the program has reserved for mappings of its own. It asks
-/// precisely: between the two there may be anything, host memory too.
+/// True if an address belongs to an allocation of ours, or to a range that the program has reserved for mappings of its own. The check is
+/// exact: between the two there may be any memory, even the host's.
 pub(crate) fn is_ours(address: CUdeviceptr) -> bool {
     is_window(address) && get().is_some_and(|space| space.may_have(address))
 }
 
-/// Whether an address may be one of ours, at a glance.
+/// True if an address may be one of ours, by a quick check.
 #[inline]
 pub(crate) fn is_window(address: CUdeviceptr) -> bool {
     address >= WINDOWS[0].load(Ordering::Relaxed) && address < WINDOWS[1].load(Ordering::Relaxed)
 }
 
-/// From here on these addresses may be some of ours.
+/// Adds addresses to those that may be ours.
 fn widen_window(at: CUdeviceptr, bytes: u64) {
     WINDOWS[0].fetch_min(at, Ordering::Relaxed);
     WINDOWS[1].fetch_max(at + bytes, Ordering::Relaxed);
 }
 
-/// How long the pager takes to close the gate when it is told to.
+/// The time that the pager takes to close the gate after it is told to.
 const SOON: Duration = Duration::from_micros(100);
 
-/// How often it is tried to get frames for which there was no descriptor left.
+/// The number of tries to get frames for which there was no descriptor left.
 const MOST_TRIES: u32 = 32;
 
-/// Why there is no memory.
+/// The reason for a lack of memory.
 #[derive(Debug)]
 pub(crate) enum NoMemory {
-    /// What the program's call has to answer.
+    /// The answer of the program's call.
     Answer(CUresult),
     /// The gate is being closed.
     TryAgain,
@@ -123,7 +122,7 @@ impl From<Unserved> for NoMemory {
     fn from(error: Unserved) -> Self {
         match error {
             Unserved::Denied(_) | Unserved::Undelivered => Self::Answer(CUDA_ERROR_OUT_OF_MEMORY),
-            // As the driver answers when the process is gone, and when only the memory is.
+            // The driver's answers when the process has gone, and when only the memory has.
             Unserved::NotExported { exporter_lives: false } => Self::Answer(INVALID_HANDLE),
             Unserved::NotExported { exporter_lives: true } => Self::Answer(CUDA_ERROR_INVALID_VALUE),
             Unserved::TryAgain => Self::TryAgain,
@@ -139,11 +138,11 @@ pub(super) struct Books {
     /// Free addresses for allocations up to [`BESIDE`], and for larger ones.
     beside: Window,
     window: Window,
-    /// All that was ever reserved: start and size.
+    /// All ranges that were ever reserved: start and size.
     reserved: Vec<(CUdeviceptr, u64)>,
-    /// What the program has reserved itself: sizes by start.
+    /// Ranges that the program has reserved itself: sizes by start.
     programs: BTreeMap<CUdeviceptr, u64>,
-    /// Addresses of pools, and what of them is free again of what was there.
+    /// Addresses of pools, and those of them that are unmapped again.
     areas: BTreeMap<CUdeviceptr, u64>,
     returned: Vec<Range<CUdeviceptr>>,
 }
@@ -167,7 +166,7 @@ impl Books {
     }
 }
 
-/// How much of what is reserved at once is for allocations up to [`BESIDE`].
+/// The number of addresses of one reservation that are for allocations up to [`BESIDE`].
 fn beside_of(reserved: u64) -> u64 {
     if reserved == GUARD + WINDOW { WINDOW / 4 } else { 0 }
 }
@@ -178,21 +177,22 @@ pub(crate) struct Space {
     device: CUdevice,
     books: Mutex<Books>,
     pub(crate) extents: Extents,
-    /// The other GPUs that can reach all memory, and those that are about to: a bit for each.
+    /// The other GPUs that can access all memory, and those that are about to: a bit for each.
     pub(super) exposed: AtomicU64,
     pub(super) exposing: AtomicU64,
 }
 
-/// That of this process, once it is a tenant.
+/// The memory of this process, once it is a tenant.
 static SPACE: Once<Space> = Once::new();
 
-/// The memory of this process, if it is or was a tenant. Not in its copies, where somebody may have been changing the books.
+/// The memory of this process, if it is or was a tenant. `None` in its forked copies, where another thread may have been changing the
+/// books.
 #[inline]
 pub(crate) fn get() -> Option<&'static Space> {
     if process::is_bare() { None } else { SPACE.get() }
 }
 
-/// This process becomes a tenant that shares this GPU.
+/// Makes this process a tenant that shares this GPU.
 pub(crate) fn begin(device: CUdevice) -> &'static Space {
     SPACE.keep(Space::new(device)).0
 }
@@ -208,7 +208,7 @@ impl Space {
         self.device
     }
 
-    /// The same, as calls name it.
+    /// The GPU that it is on, as calls name it.
     pub(crate) fn location(&self) -> CUmemLocation {
         CUmemLocation { kind: CU_MEM_LOCATION_TYPE_DEVICE, id: self.device }
     }
@@ -217,12 +217,12 @@ impl Space {
         self.books.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the program's allocations and handles take.
+    /// Bytes that the program's allocations and handles take.
     pub(crate) fn taken(&self) -> u64 {
         self.lock().table.taken() + self.extents.lock().mappings.taken()
     }
 
-    /// Memory for the program.
+    /// Allocates memory for the program.
     pub(crate) fn allocate(
         &self,
         passage: &Passage,
@@ -233,7 +233,7 @@ impl Space {
         self.with_guard(passage, || self.take(requests, bytes, context))
     }
 
-    /// Does something that changes mappings, again and again until the coordinator has an answer.
+    /// Runs a closure that changes mappings, and repeats it until the coordinator has an answer.
     pub(super) fn with_guard<T>(
         &self,
         passage: &Passage,
@@ -265,7 +265,7 @@ impl Space {
         Ok(memory.at)
     }
 
-    /// Memory for an allocation: what was freed lately, or what is spare, or new.
+    /// Takes memory for an allocation: lately freed, spare, or new.
     fn memory(&self, requests: &Requests, bytes: u64) -> Result<Released, NoMemory> {
         let cached = self.lock().table.take_cached(bytes);
         if let Some(memory) = cached {
@@ -285,9 +285,9 @@ impl Space {
         self.acquire(requests, bytes)
     }
 
-    /// Addresses for a pool, at least so many, from a multiple of [`STEP`] on.
+    /// Takes addresses for a pool, at least so many, from a multiple of [`STEP`] on.
     pub(crate) fn take_area(&self, bytes: u64) -> Option<Range<CUdeviceptr>> {
-        // Not right beside anything else: the coordinator makes one extent of neighbours.
+        // They touch no other allocation: the coordinator makes one extent of neighbours.
         let size = bytes.checked_next_multiple_of(STEP)?.checked_add(2 * STEP)?;
         let at = self.addresses(size).ok()?;
         self.lock().areas.insert(at, size);
@@ -295,7 +295,7 @@ impl Space {
         Some(start..start + size - 2 * STEP)
     }
 
-    /// A pool is no more, and nothing is left at its addresses.
+    /// Gives back the addresses of a pool that has gone; nothing is left there.
     pub(crate) fn give_area_back(&self, area: &Range<CUdeviceptr>) {
         let mut books = self.lock();
         let Some((at, size)) = books.areas.range(..=area.start).next_back().map(|(at, size)| (*at, *size)) else {
@@ -305,7 +305,7 @@ impl Space {
         books.give_addresses_back(at, size);
     }
 
-    /// Memory for a pool, at addresses of its own: all of it or nothing.
+    /// Gets memory for a pool, at addresses of its own: all of it or nothing.
     pub(crate) fn grow_area(
         &self,
         passage: &Passage,
@@ -332,24 +332,24 @@ impl Space {
         Ok(())
     }
 
-    /// Gives back what pools have given up. As for [`Self::finish_free`].
+    /// Gives back memory that pools have given up. As for [`Self::finish_free`].
     pub(crate) fn shrink_areas(&self, ranges: &[Range<CUdeviceptr>], tell: impl FnMut(GivenUp)) {
         self.lock().table.subtract_taken(ranges.iter().map(|range| range.end - range.start).sum());
         // A broken context keeps its memory until the process ends.
         let _ = self.release(ranges.iter().map(Released::of_pool).collect(), tell);
     }
 
-    /// Whether all memory at these addresses is here.
+    /// True if all memory at these addresses is here.
     pub(crate) fn is_all_mapped(&self, range: &Range<CUdeviceptr>) -> bool {
         self.extents.within(range.start, range.end - range.start).iter().all(|extent| extent.is_mapped)
     }
 
-    /// What is free again of pools' addresses.
+    /// Takes the addresses of pools that are unmapped again.
     pub(crate) fn take_returned(&self) -> Vec<Range<CUdeviceptr>> {
         core::mem::take(&mut self.lock().returned)
     }
 
-    /// An allocation of a pool, which the program knows by `handle`.
+    /// Adds an allocation of a pool, which the program knows by `handle`.
     pub(crate) fn add_pooled(
         &self,
         at: CUdeviceptr,
@@ -360,7 +360,7 @@ impl Space {
         self.lock().table.add_pooled(at, bytes, pool, behind);
     }
 
-    /// Such an allocation is freed, if it is one.
+    /// Removes an allocation of a pool that is freed. `None` if there is none here.
     pub(crate) fn remove_pooled(&self, at: CUdeviceptr) -> Option<Pooled> {
         self.lock().table.remove_pooled(at)
     }
@@ -370,30 +370,30 @@ impl Space {
         self.lock().table.find(address).map(|(at, found)| (at, found.facts))
     }
 
-    /// How many bytes there are from this address to the end of the allocation that it lies in.
+    /// The number of bytes from this address to the end of the allocation that it lies in.
     pub(crate) fn bytes_from(&self, address: CUdeviceptr) -> Option<u64> {
         self.lock().table.find(address).map(|(at, found)| at + found.facts.bytes - address)
     }
 
-    /// Whether this address is one of those that allocations get, whether it has one now or not.
+    /// True if this address is one of those for allocations, even if it has none now.
     pub(crate) fn is_reserved(&self, address: CUdeviceptr) -> bool {
         self.reserves_any(address, 1)
     }
 
-    /// Whether any address of a range is one of those.
+    /// True if any address of a range is one of those for allocations.
     pub(crate) fn reserves_any(&self, address: CUdeviceptr, bytes: u64) -> bool {
         let end = address.saturating_add(bytes);
         self.lock().reserved.iter().any(|(at, size)| address < at + size && *at < end)
     }
 
-    /// Whether there may be memory of ours at an address: an allocation, or a mapping of the program's own.
+    /// True if there may be memory of ours at an address: an allocation, or a mapping of the program's own.
     pub(crate) fn may_have(&self, address: CUdeviceptr) -> bool {
         let books = self.lock();
         books.reserved.iter().any(|(at, size)| (*at..at + size).contains(&address))
             || books.programs.range(..=address).next_back().is_some_and(|(at, size)| address < at + size)
     }
 
-    /// The same of all that whoever has the address may mean: what the program maps side by side it may use as one.
+    /// True if an address may lead to memory of ours: the program may use mappings side by side as one.
     pub(crate) fn may_lead_to_ours(&self, address: CUdeviceptr) -> bool {
         let reservation = {
             let books = self.lock();
@@ -405,13 +405,13 @@ impl Space {
         reservation.is_some_and(|(at, size)| address < at + size && self.has_mapped(at, size))
     }
 
-    /// Whether a range has any part of such a mapping.
+    /// True if a range has any part of a mapping of the program's own.
     pub(crate) fn has_mapped(&self, at: CUdeviceptr, bytes: u64) -> bool {
         self.extents.lock().mappings.within(at, bytes).next().is_some()
     }
 
-    /// Where the program's next reservation had best be: beside our own, so that whoever looks for addresses in memory has one
-    /// narrow range to look for.
+    /// The best place for the program's next reservation: beside our own, so that a search for addresses in memory has one narrow range to
+    /// check.
     pub(crate) fn beside(&self, alignment: u64) -> Option<CUdeviceptr> {
         if self.lock().reserved.is_empty() {
             self.reserve_more(WINDOW).ok()?;
@@ -419,18 +419,18 @@ impl Space {
         WINDOWS[1].load(Ordering::Relaxed).checked_next_multiple_of(alignment.max(GRANULE))
     }
 
-    /// The program has reserved addresses.
+    /// Adds addresses that the program has reserved.
     pub(crate) fn add_reservation(&self, at: CUdeviceptr, bytes: u64) {
         self.lock().programs.insert(at, bytes);
         widen_window(at, bytes);
     }
 
-    /// It has given them back.
+    /// Removes addresses that the program has given back.
     pub(crate) fn remove_reservation(&self, at: CUdeviceptr) {
         self.lock().programs.remove(&at);
     }
 
-    /// It maps something at addresses that it may have reserved before it was a tenant.
+    /// Adds addresses that the program maps memory at, if it reserved them before it was a tenant.
     pub(super) fn know_reservation(&self, at: CUdeviceptr, bytes: u64) {
         if !self.may_have(at) {
             self.add_reservation(at, bytes);
@@ -442,8 +442,8 @@ impl Space {
         self.lock().table.get(at).map(|found| found.facts)
     }
 
-    /// The program frees an allocation. Its memory stays until [`Self::finish_free`], because work that was queued before may use
-    /// it. Gives its number; none if none begins here. From here on no other process opens it.
+    /// Begins to free an allocation. Its memory stays until [`Self::finish_free`], because earlier work may use it. Returns its number;
+    /// `None` if none begins here. From here on no other process can open it.
     pub(crate) fn begin_free(&self, at: CUdeviceptr) -> Option<u64> {
         let freed = self.lock().table.begin_free(at)?;
         if freed.is_exported {
@@ -452,13 +452,13 @@ impl Space {
         Some(freed.number)
     }
 
-    /// Whether an allocation that began here is being freed.
+    /// True if an allocation that began here is being freed.
     pub(crate) fn is_freeing(&self, at: CUdeviceptr) -> bool {
         self.lock().table.is_freeing(at)
     }
 
-    /// All work has ended that may use the allocation of this number, which was freed: takes its memory back. Whoever calls this
-    /// may change mappings: it has a guard, or has closed the gate.
+    /// Takes back the memory of the freed allocation with this number, once all work that may use it has ended. The caller may change
+    /// mappings: it has a guard, or has closed the gate.
     pub(crate) fn finish_free(&self, at: CUdeviceptr, number: u64, tell: impl FnMut(GivenUp)) -> CUresult {
         let most_cached = MOST_CACHED.min(link::total() / 16);
         let gone = {
@@ -471,7 +471,7 @@ impl Space {
         self.release(gone, tell)
     }
 
-    /// Takes back all allocations of a context that is no more. As for [`Self::finish_free`]; or there is no coordinator any more.
+    /// Takes back all allocations of a context that has gone. As for [`Self::finish_free`]; or there is no coordinator any more.
     pub(crate) fn free_context(&self, context: usize) {
         let mut exported = Vec::new();
         let gone = {
@@ -487,7 +487,7 @@ impl Space {
         self.release(gone, give_to_coordinator);
     }
 
-    /// Gives back what is kept for the next allocation. `tell` says so to the coordinator.
+    /// Gives back the memory that is kept for later allocations. `tell` tells the coordinator.
     pub(crate) fn release_cached(&self, tell: impl FnMut(GivenUp)) -> CUresult {
         let gone = self.lock().table.take_all_cached();
         self.release(gone, tell)
@@ -501,14 +501,14 @@ impl Space {
         for memory in gone {
             let SetApart { whole, parts } = self.set_apart(&memory);
             if !parts.is_empty() {
-                // Before another thread finds them spare: it may use them again, or free the rest of their extent.
+                // This comes before another thread finds the parts spare: it may use them again, or free the rest of their extent.
                 tell(GivenUp::Parts(parts.iter().map(|(part, _)| (part.start, part.end - part.start)).collect()));
                 let mut books = self.lock();
                 parts.into_iter().for_each(|(part, extent)| books.spare.add(part, &extent, memory.is_reusable));
             }
             let ids: Vec<ExtentId> = whole.iter().map(|(id, _)| *id).collect();
             if let Err(code) = self.extents.unmap(&ids) {
-                // A broken context: the memory stays mapped until the process ends, and so do its addresses.
+                // The context is broken: the memory stays mapped until the process ends, and its addresses stay in use.
                 return code;
             }
             self.extents.remove(&ids);
@@ -521,7 +521,7 @@ impl Space {
         CUDA_SUCCESS
     }
 
-    /// What becomes of memory that the program needs no longer.
+    /// Sorts memory that the program no longer needs.
     fn set_apart(&self, memory: &Released) -> SetApart {
         let (mut whole, mut parts) = (Vec::new(), Vec::new());
         let extents = self.extents.within(memory.at, memory.bytes);
@@ -539,7 +539,7 @@ impl Space {
         SetApart { whole, parts }
     }
 
-    /// Memory that this process has without frames is cut into other extents. What was spare of it is no more.
+    /// Records that memory of this process without frames is cut into other extents. The spare parts of the old ones are forgotten.
     pub(crate) fn recut(&self, gone: &[ExtentId], now: &[(ExtentId, CUdeviceptr, SizeClass)]) {
         let gone = self.extents.recut(gone, now);
         let mut books = self.lock();
@@ -550,7 +550,7 @@ impl Space {
         }
     }
 
-    /// New memory at new addresses, mapped.
+    /// Gets new memory at new addresses, mapped.
     fn acquire(&self, requests: &Requests, bytes: u64) -> Result<Released, NoMemory> {
         let at = self.addresses(bytes).map_err(NoMemory::Answer)?;
         self.acquire_at(requests, at, bytes).inspect_err(|_| self.lock().give_addresses_back(at, bytes))?;
@@ -562,7 +562,7 @@ impl Space {
         self.map_lent(requests, at, lent)
     }
 
-    /// Asks for memory: if nobody can give it, once more without what is kept here for the next allocation.
+    /// Asks for memory. If it is denied, gives back the memory that is kept for later allocations, and asks once more.
     pub(super) fn ask<T>(&self, ask: impl Fn() -> Result<T, Unserved>) -> Result<T, NoMemory> {
         let answer = match ask() {
             Err(Unserved::Denied(_)) => {
@@ -574,7 +574,7 @@ impl Space {
         answer.map_err(NoMemory::from)
     }
 
-    /// Maps what was lent, from an address on; what cannot be mapped goes back.
+    /// Maps lent extents, from an address on; on an error they go back.
     pub(super) fn map_lent(&self, requests: &Requests, at: CUdeviceptr, lent: Allocated) -> Result<(), NoMemory> {
         let ids: Vec<ExtentId> = lent.extents.iter().map(|(id, _)| *id).collect();
         let _relaxed = api::Relaxed::enter();
@@ -593,7 +593,7 @@ impl Space {
             at += class.bytes();
             ids.push(id);
         }
-        // Those that came are closed before the next are asked for.
+        // The first descriptors are closed before the next are asked for.
         let (first, rest) = ids.split_at(lent.frames.len());
         self.extents.place(first, lent.frames)?;
         self.place_rest(requests, rest)?;
@@ -601,7 +601,7 @@ impl Space {
         self.expose_new(requests, &ids)
     }
 
-    /// New memory is to be reached past its addresses, before anybody has it, by the devices that reach all that is here.
+    /// Exposes new memory to the GPUs that access all memory, before the program gets it.
     fn expose_new(&self, requests: &Requests, extents: &[ExtentId]) -> Result<(), CUresult> {
         let devices = self.exposing.load(Ordering::SeqCst);
         if devices == 0 {
@@ -615,7 +615,7 @@ impl Space {
             .try_for_each(|device| self.extents.expose(extents, device))
     }
 
-    /// Asks for frames that did not come with what was lent, and puts them in place.
+    /// Asks for the frames that did not come with the lent extents, and puts them in place.
     fn place_rest(&self, requests: &Requests, mut rest: &[ExtentId]) -> Result<(), CUresult> {
         let (mut at_once, mut tries) = (MAX_DESCRIPTORS, 0);
         let mut spare = None;
@@ -629,7 +629,7 @@ impl Space {
                 Err(Unserved::Undelivered) if tries < MOST_TRIES => {
                     tries += 1;
                     if spare.is_some() {
-                        // Others have taken them: then one by one.
+                        // Others have taken the descriptors: ask one by one.
                         at_once = 1;
                         thread::sleep(SOON * tries);
                     }
@@ -641,7 +641,7 @@ impl Space {
                     ));
                     return Err(CUDA_ERROR_OUT_OF_MEMORY);
                 }
-                // Without a coordinator nobody has anything to give.
+                // Without a coordinator there is no memory to get.
                 Err(_) => return Err(CUDA_ERROR_OUT_OF_MEMORY),
             }
         }
@@ -675,7 +675,7 @@ impl Space {
         Ok(())
     }
 
-    /// All memory, and what of it is mapped.
+    /// All memory, and the extents that are mapped.
     pub(crate) fn layout(&self) -> Layout {
         let extents = self.extents.layout();
         let blocks = self.lock().table.places().map(|(at, bytes)| at..at + bytes).collect();
@@ -683,13 +683,13 @@ impl Space {
         Layout { blocks, mapped, extents }
     }
 
-    /// Where addresses of allocations begin and end: all that were ever reserved, and what lies between.
+    /// The bounds of allocations' addresses: all that were ever reserved, and the range between them.
     pub(crate) fn window() -> (u64, u64) {
         let [start, end] = &WINDOWS;
         (start.load(Ordering::Relaxed), end.load(Ordering::Relaxed))
     }
 
-    /// Maps what has arrived; the pager's side.
+    /// Maps memory that has arrived, for the pager.
     pub(crate) fn map_arrived(&self, ids: &[ExtentId]) -> Result<(), CUresult> {
         self.extents.map(self.device, ids)
     }

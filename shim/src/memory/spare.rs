@@ -1,5 +1,5 @@
-//! Parts of extents that the program has freed while it goes on using the rest. They stay mapped, for an extent is mapped as a whole,
-//! and are given out again before new memory is asked for; when the extent next leaves the GPU, they are no more. Pure.
+//! Parts of extents that the program has freed while it goes on using the rest. They stay mapped, because an extent is mapped as a whole,
+//! and are reused before new memory is asked for. When the extent next leaves the GPU, they are forgotten. Pure.
 
 use core::ops::Range;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,11 +10,11 @@ type Addresses = Range<u64>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Part {
     bytes: u64,
-    /// Whether another allocation may get it.
+    /// True if another allocation may get it.
     is_reusable: bool,
 }
 
-/// All such parts. None reaches over the end of an extent.
+/// All such parts. None crosses the end of an extent.
 #[derive(Debug, Default)]
 pub(super) struct Spare {
     parts: BTreeMap<u64, Part>,
@@ -36,7 +36,7 @@ impl Spare {
         Some(part)
     }
 
-    /// A part of an extent that the program has freed.
+    /// Adds a part of an extent that the program has freed.
     pub(super) fn add(&mut self, freed: Addresses, extent: &Addresses, is_reusable: bool) {
         let (mut at, mut bytes) = (freed.start, freed.end - freed.start);
         let is_same = |part: &Part| part.is_reusable == is_reusable;
@@ -57,12 +57,12 @@ impl Spare {
         self.insert(at, Part { bytes, is_reusable });
     }
 
-    /// How much of an extent is spare, in bytes.
+    /// Bytes of an extent that are spare.
     pub(super) fn bytes_of(&self, extent: &Addresses) -> u64 {
         self.parts.range(extent.clone()).map(|(_, part)| part.bytes).sum()
     }
 
-    /// An extent is no more: says what of it was spare.
+    /// Forgets the spare parts of an extent that has gone, and returns them.
     pub(super) fn forget(&mut self, extent: &Addresses) -> Vec<(u64, u64)> {
         let parts: Vec<(u64, u64)> = self.parts.range(extent.clone()).map(|(at, part)| (*at, part.bytes)).collect();
         for (at, _) in &parts {
@@ -71,7 +71,7 @@ impl Spare {
         parts
     }
 
-    /// So much for another allocation, out of the smallest part that is large enough.
+    /// Takes memory for another allocation from the smallest part that is large enough.
     pub(super) fn take(&mut self, bytes: u64) -> Option<u64> {
         let (length, at) = *self.by_size.range((bytes, 0)..).next()?;
         self.remove(at);

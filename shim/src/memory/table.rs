@@ -1,4 +1,4 @@
-//! The program's allocations: what it was given, and what backs it. Pure: maps and asks nobody.
+//! The program's allocations, and the memory behind them. Pure: maps nothing and makes no requests.
 //!
 //! ```text
 //! large    2 MiB multiples
@@ -19,52 +19,52 @@ use super::order::StreamNumber;
 use super::pools::PoolNumber;
 use super::window::Window;
 
-/// Up to here, allocations share extents.
+/// Up to this size, allocations share extents.
 pub(crate) const SMALL: u64 = 1 << 20;
-/// What addresses of allocations are multiples of, as the driver's are.
+/// The alignment of allocations' addresses, as in the driver.
 const BLOCK: u64 = 512;
 
-/// What is known of an allocation.
+/// The facts about an allocation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Facts {
-    /// What the program asked for.
+    /// The size that the program asked for.
     pub(crate) bytes: u64,
-    /// The context that it belongs to; 0 if to none.
+    /// The context that it belongs to; 0 if it belongs to none.
     pub(crate) context: usize,
-    /// The pool that it is from, as the program knows it; 0 if from none.
+    /// The program's handle of the pool that it is from; 0 if it is from none.
     pub(crate) pool: usize,
-    /// Its number: never given twice, as the driver's are not.
+    /// Its number, which is never reused, like the driver's.
     pub(crate) number: u64,
     /// Another process has allocated it, and this one has opened it.
     pub(crate) is_opened: bool,
-    /// The host waits for copies and fills of it that no stream is named for (`CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`).
+    /// The host waits for copies and fills of it that name no stream (`CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`).
     pub(crate) is_synchronous: bool,
 }
 
-/// Whose memory it is.
+/// The owner of an allocation's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Home {
-    /// Its own, in whole 2 MiB.
+    /// The allocation itself, in whole 2 MiB.
     Own,
-    /// Shared with others.
+    /// Several allocations, which share it.
     Shared,
-    /// A pool's; with the stream that got it, if another may have yet to come to the free before.
+    /// A pool; with the stream that it was allocated for, if another stream may have yet to reach an earlier free of the memory.
     Pool(PoolNumber, Option<StreamNumber>),
-    /// Another process's.
+    /// Another process.
     Opened(Opened),
 }
 
-/// By which a process that exports an allocation, and one that opens it, mean the same.
+/// The key by which the exporting and the opening process mean the same allocation.
 pub(crate) type Key = [u8; 16];
 
-/// What this process has opened.
+/// An allocation that this process has opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Opened {
     key: Key,
-    /// Where the extents begin that it lies in, and what they are in all, in bytes.
+    /// The address and the size, in bytes, of the extents that it lies in.
     at: CUdeviceptr,
     bytes: u64,
-    /// How often it was opened, less how often it was closed.
+    /// The number of times that it was opened and not closed.
     times: u32,
 }
 
@@ -73,7 +73,7 @@ impl Allocation {
         Self { facts, home, has_escaped: false, is_exported: false }
     }
 
-    /// What it takes of its home, in bytes.
+    /// Bytes that it takes of its home.
     fn taken(&self) -> u64 {
         self.facts.bytes.next_multiple_of(if self.home == Home::Own { GRANULE } else { BLOCK })
     }
@@ -83,12 +83,12 @@ impl Allocation {
 #[derive(Debug)]
 pub(crate) struct Pooled {
     pub(crate) pool: PoolNumber,
-    /// The stream that got it, if another may have yet to come to the free before.
+    /// The stream that it was allocated for, if another stream may have yet to reach an earlier free of the memory.
     pub(crate) behind: Option<StreamNumber>,
-    /// What was asked for, and what it takes.
+    /// The size that the program asked for, and the bytes that it takes.
     pub(crate) asked: u64,
     pub(crate) bytes: u64,
-    /// Others may reach it for ever: nobody else may have it.
+    /// Others may access it for ever: it is not reused.
     pub(crate) has_escaped: bool,
 }
 
@@ -97,9 +97,9 @@ pub(crate) struct Pooled {
 pub(crate) struct Allocation {
     pub(crate) facts: Facts,
     home: Home,
-    /// Others may reach its memory for ever, whatever becomes of its addresses.
+    /// Others may access its memory for ever, even after its addresses are freed.
     has_escaped: bool,
-    /// Other processes may have it open, also when it is freed.
+    /// Other processes may have it open, even after it is freed.
     is_exported: bool,
 }
 
@@ -107,7 +107,7 @@ pub(crate) struct Allocation {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Freed {
     pub(crate) number: u64,
-    /// The coordinator has to hear that nobody opens it any more.
+    /// The coordinator has to be told that it can no longer be opened.
     pub(crate) is_exported: bool,
 }
 
@@ -118,12 +118,12 @@ pub(crate) struct Released {
     pub(crate) at: CUdeviceptr,
     /// Its size.
     pub(crate) bytes: u64,
-    /// Whether another allocation may get it.
+    /// True if another allocation may get it.
     pub(crate) is_reusable: bool,
 }
 
 impl Released {
-    /// Of a pool, at addresses that only the pool uses again.
+    /// Memory of a pool, at addresses that only the pool uses again.
     pub(crate) fn of_pool(range: &Range<CUdeviceptr>) -> Self {
         Self { at: range.start, bytes: range.end - range.start, is_reusable: false }
     }
@@ -134,13 +134,14 @@ impl Released {
 pub(crate) struct Table {
     allocations: BTreeMap<CUdeviceptr, Allocation>,
     freeing: BTreeMap<CUdeviceptr, Allocation>,
-    /// Addresses of shared memory, 2 MiB each, and whether any of it was exported: that is all of it. What is free in all of it.
+    /// Addresses of shared memory, 2 MiB each, and true if any part was exported: then all of it counts as exported. `free` has the free
+    /// blocks of all of it.
     shared: BTreeMap<CUdeviceptr, bool>,
     free: Window,
     cached: Vec<Released>,
-    /// What live allocations and shared memory take.
+    /// Bytes that live allocations and shared memory take.
     taken: u64,
-    /// How many allocations there ever were.
+    /// The number of allocations so far.
     numbers: u64,
 }
 
@@ -158,22 +159,22 @@ impl Default for Table {
     }
 }
 
-/// Far from the numbers that the driver gives to what is not ours.
+/// The first number: far from those that the driver gives to its own memory.
 const FIRST_NUMBER: u64 = 1 << 40;
 
 impl Table {
-    /// What the program's memory takes, in bytes.
+    /// Bytes that the program's memory takes.
     pub(crate) fn taken(&self) -> u64 {
         self.taken
     }
 
-    /// A number for new memory, which no other ever had.
+    /// A number for new memory, which is never reused.
     pub(super) fn next_number(&mut self) -> u64 {
         self.numbers += 1;
         FIRST_NUMBER + self.numbers
     }
 
-    /// A place in shared memory.
+    /// Allocates a place in shared memory.
     pub(crate) fn take_small(&mut self, bytes: u64, context: usize) -> Option<CUdeviceptr> {
         let size = bytes.next_multiple_of(BLOCK);
         let at = self.free.take(size)?;
@@ -183,14 +184,14 @@ impl Table {
         Some(at)
     }
 
-    /// New memory to share, 2 MiB.
+    /// Adds new memory to share, 2 MiB.
     pub(crate) fn add_shared(&mut self, at: CUdeviceptr) {
         self.free.give_back(at, GRANULE);
         self.shared.insert(at, false);
         self.taken += GRANULE;
     }
 
-    /// An allocation with memory of its own.
+    /// Adds an allocation with memory of its own.
     pub(crate) fn add_large(&mut self, memory: &Released, bytes: u64, context: usize) {
         self.taken += memory.bytes;
         let number = self.next_number();
@@ -198,7 +199,7 @@ impl Table {
         self.allocations.insert(memory.at, Allocation::new(facts, Home::Own));
     }
 
-    /// An allocation of a pool, which the program knows by `handle`.
+    /// Adds an allocation of a pool, which the program knows by `handle`.
     pub(crate) fn add_pooled(
         &mut self,
         at: CUdeviceptr,
@@ -211,7 +212,7 @@ impl Table {
         self.allocations.insert(at, Allocation::new(facts, Home::Pool(pool, behind)));
     }
 
-    /// An allocation of another process, which lies in `memory` from `at` on.
+    /// Adds an allocation of another process, which lies in `memory` from `at` on.
     pub(crate) fn add_opened(&mut self, key: Key, memory: &Released, at: CUdeviceptr, bytes: u64, context: usize) {
         let number = self.next_number();
         let facts = Facts { bytes, context, pool: 0, number, is_opened: true, is_synchronous: false };
@@ -219,7 +220,7 @@ impl Table {
         self.allocations.insert(at, Allocation::new(facts, Home::Opened(opened)));
     }
 
-    /// Another process's allocation is opened once more, if it is open: says where it is.
+    /// Opens another process's allocation once more, and returns its address; `None` if it is not open.
     pub(crate) fn open_again(&mut self, key: &Key) -> Option<CUdeviceptr> {
         self.allocations.iter_mut().find_map(|(at, allocation)| match &mut allocation.home {
             Home::Opened(opened) if opened.key == *key => {
@@ -237,8 +238,8 @@ impl Table {
         }
     }
 
-    /// What was opened is closed once, unless that is the last time: then it stays as it is, for [`Self::begin_close`]. Says
-    /// whether it was closed; none if nothing that begins here is open.
+    /// Closes an opened allocation once, unless that is the last time: then it stays as it is, for [`Self::begin_close`]. Returns true if
+    /// it was closed; `None` if no opened allocation begins here.
     pub(crate) fn close_one_of_several(&mut self, at: CUdeviceptr) -> Option<bool> {
         let opened = self.opened(at)?;
         let are_several = opened.times > 1;
@@ -246,8 +247,8 @@ impl Table {
         Some(are_several)
     }
 
-    /// What was opened is closed once. If that was the last time, it stays where it is until [`Self::finish`], and this gives its
-    /// number: else another thread has opened it again. None if nothing that begins here is open.
+    /// Closes an opened allocation once. If that was the last time, it stays where it is until [`Self::finish`], and this returns its
+    /// number. `None` if no opened allocation begins here.
     pub(crate) fn begin_close(&mut self, at: CUdeviceptr) -> Option<Option<u64>> {
         if self.close_one_of_several(at)? {
             return Some(None);
@@ -255,7 +256,7 @@ impl Table {
         Some(self.let_go(at).map(|freed| freed.number))
     }
 
-    /// Such an allocation is freed, if it is one.
+    /// Removes an allocation of a pool that is freed. `None` if there is none here.
     pub(crate) fn remove_pooled(&mut self, at: CUdeviceptr) -> Option<Pooled> {
         let allocation = self.allocations.get(&at)?;
         let Home::Pool(pool, behind) = allocation.home else { return None };
@@ -264,23 +265,23 @@ impl Table {
         Some(Pooled { pool, behind, asked, bytes, has_escaped })
     }
 
-    /// Pools have so much more.
+    /// Adds bytes that pools have gained.
     pub(crate) fn add_taken(&mut self, bytes: u64) {
         self.taken += bytes;
     }
 
-    /// Pools have so much less.
+    /// Subtracts bytes that pools have given up.
     pub(crate) fn subtract_taken(&mut self, bytes: u64) {
         self.taken -= bytes;
     }
 
-    /// Memory of exactly this size that was freed lately.
+    /// Takes lately freed memory of exactly this size.
     pub(crate) fn take_cached(&mut self, bytes: u64) -> Option<Released> {
         let at = self.cached.iter().rposition(|memory| memory.bytes == bytes)?;
         Some(self.cached.remove(at))
     }
 
-    /// Keeps freed memory; says what has to go for it, the oldest first, so that no more than `limit` is kept.
+    /// Keeps freed memory. Returns the memory that has to go for it, the oldest first, so that no more than `limit` is kept.
     pub(crate) fn keep(&mut self, memory: Released, limit: u64) -> Vec<Released> {
         if !memory.is_reusable {
             return vec![memory];
@@ -296,7 +297,7 @@ impl Table {
         self.cached.drain(..count).collect()
     }
 
-    /// All that is kept, to be given back.
+    /// Takes all kept memory, to be given back.
     pub(crate) fn take_all_cached(&mut self) -> Vec<Released> {
         std::mem::take(&mut self.cached)
     }
@@ -312,8 +313,7 @@ impl Table {
         (address < at + allocation.facts.bytes).then_some((*at, allocation))
     }
 
-    /// The allocation that an address lies in is to be opened by other processes, if it is one of `cuMemAlloc`: says where it
-    /// begins, and what it is.
+    /// Marks the allocation at an address as exported, if it is one of `cuMemAlloc`. Returns its start and its facts.
     pub(crate) fn export(&mut self, address: CUdeviceptr) -> Option<(CUdeviceptr, Facts)> {
         let (at, allocation) = self.allocations.range_mut(..=address).next_back()?;
         if address >= at + allocation.facts.bytes {
@@ -328,14 +328,14 @@ impl Table {
         Some((*at, allocation.facts))
     }
 
-    /// An allocation is freed, and stays where it is until [`Self::finish`]: work that was queued before may use it. None if there
-    /// is none here; what was opened is closed instead.
+    /// Begins to free an allocation, which stays where it is until [`Self::finish`]: earlier work may use it. `None` if there is none
+    /// here, or if it is an opened one, which is closed instead.
     pub(crate) fn begin_free(&mut self, at: CUdeviceptr) -> Option<Freed> {
         self.allocations.get(&at).filter(|allocation| !allocation.facts.is_opened)?;
         self.let_go(at)
     }
 
-    /// The same of whatever begins here.
+    /// Begins to free any allocation that begins here, even an opened one.
     pub(crate) fn let_go(&mut self, at: CUdeviceptr) -> Option<Freed> {
         let allocation = self.allocations.remove(&at)?;
         let freed = Freed { number: allocation.facts.number, is_exported: allocation.is_exported };
@@ -343,12 +343,12 @@ impl Table {
         Some(freed)
     }
 
-    /// Whether an allocation that began here is being freed.
+    /// True if an allocation that began here is being freed.
     pub(crate) fn is_freeing(&self, at: CUdeviceptr) -> bool {
         self.freeing.get(&at).is_some_and(|freed| !freed.facts.is_opened)
     }
 
-    /// Nothing uses an allocation any more that was freed; says what is no longer needed.
+    /// Ends a free once the allocation is unused. Returns the memory that is no longer needed.
     pub(crate) fn finish(&mut self, at: CUdeviceptr, number: u64) -> Option<Released> {
         self.freeing.get(&at).filter(|freed| freed.facts.number == number)?;
         let allocation = self.freeing.remove(&at)?;
@@ -363,7 +363,7 @@ impl Table {
             Home::Shared | Home::Pool(..) => {}
         }
         if allocation.has_escaped {
-            // Its part of the shared memory is nobody's any more.
+            // Its part of the shared memory is unused from here on.
             return None;
         }
         let (base, bytes) = self.free.give_back(at, bytes);
@@ -376,8 +376,7 @@ impl Table {
         Some(Released { at: base, bytes: GRANULE, is_reusable: !was_exported })
     }
 
-    /// Others may reach the allocation that this address lies in, from now on and for ever; says where the memory
-    /// begins that this is about, and how much it is.
+    /// Marks the allocation at this address as accessible to others for ever. Returns the address and the size of the memory concerned.
     pub(crate) fn let_escape(&mut self, address: CUdeviceptr) -> Option<(CUdeviceptr, u64)> {
         let (at, allocation) = self.allocations.range_mut(..=address).next_back()?;
         if address >= at + allocation.facts.bytes {
@@ -392,7 +391,7 @@ impl Table {
         Some(memory)
     }
 
-    /// Has the host wait for copies and fills of the allocation that this address lies in, or not. False if there is none.
+    /// Makes the host wait for copies and fills of the allocation at this address, or stop doing so. False if there is none.
     pub(crate) fn set_synchronous(&mut self, address: CUdeviceptr, is_synchronous: bool) -> bool {
         let found = self.allocations.range_mut(..=address).next_back();
         let Some((_, allocation)) = found.filter(|(at, one)| address < **at + one.facts.bytes) else { return false };
@@ -400,7 +399,7 @@ impl Table {
         true
     }
 
-    /// All memory that is waited for as a whole: where, and how much. What pools have and nobody of them is not among it.
+    /// All memory that calls wait for as a whole: address and size. Unused memory of pools is not included.
     pub(crate) fn places(&self) -> impl Iterator<Item = (CUdeviceptr, u64)> {
         let all = self.allocations.iter().chain(&self.freeing);
         let large = all.filter(|(_, allocation)| allocation.home != Home::Shared);
@@ -410,7 +409,7 @@ impl Table {
         large.chain(shared).chain(cached)
     }
 
-    /// The allocations of a context, also those that are being freed, and what was opened in it.
+    /// The allocations of a context, including those that are being freed, and the opened ones.
     pub(crate) fn of_context(&self, context: usize) -> Vec<(CUdeviceptr, u64)> {
         let all = self.allocations.iter().chain(&self.freeing);
         all.filter(|(_, a)| a.facts.context == context).map(|(at, a)| (*at, a.facts.number)).collect()

@@ -1,19 +1,19 @@
-//! What a program is told is free.
+//! The amount of free memory that a program is told.
 //!
-//! Programs measure what they need by how much less is free afterwards, and size themselves by the rest. So what they were told does not
-//! rise because others leave: only what they free themselves comes back. A program that has nothing left begins anew.
+//! Programs measure their need by the drop in free memory, and size themselves by the rest. So the amount they were told does not rise
+//! because others leave: only memory that they free themselves comes back. A program that has nothing left begins anew.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 static PROMISE: Promise = Promise::new();
 
-/// What is free, in bytes, and what the program was told or is told now: of a GPU of so much in all, and of so much that it could have
-/// of what is moved, if it takes so much of what is moved, and so much beside.
+/// Bytes that the program is told are free, by the lowest `total` and `could_have` so far. The GPU has `total` bytes in all, of which the
+/// program could have `could_have` as movable memory; it takes `taken` bytes of movable memory, and `beside` other bytes.
 pub(crate) fn free(total: u64, could_have: u64, taken: u64, beside: u64) -> u64 {
     PROMISE.free(total, could_have, taken, beside)
 }
 
-/// The least that the program was told of.
+/// The least amount that the program was told.
 struct Promise {
     total: AtomicU64,
     could_have: AtomicU64,

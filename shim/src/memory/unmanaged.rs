@@ -1,17 +1,17 @@
-//! Device memory that Baton does not move: asked for before the driver gives it out, and counted by kind.
+//! Device memory that Baton does not move: it is asked for before the driver allocates it, and counted by kind.
 //!
-//! The process has a **lease** of memory beside the arena, which the coordinator grants in steps: an allocation that fits what is
-//! left of it asks nobody. What is freed goes back to the lease, and what is much more than is used goes back to the coordinator.
+//! The process has a **lease** of memory beside the arena, which the coordinator grants in steps: an allocation that fits the rest of the
+//! lease needs no request. Freed memory goes back to the lease, and a large unused rest goes back to the coordinator.
 //!
-//! Whoever makes such memory goes this way:
+//! A call that makes such memory takes these steps:
 //!
 //! 1. [`ask`] before the driver is called.
 //! 2. The driver's call. If it fails, [`give_back`].
-//! 3. [`keep`] the bytes under the address or handle that has them, and [`remove`] what is freed. Or, where the bytes have no such name
+//! 3. [`keep`] the bytes under the address or handle that has them, and [`remove`] freed ones. Or, where the bytes have no such name
 //!    (a pool that grows and shrinks), [`give_back`] when they are gone.
 //!
-//! What is there already, because others have made it, is only counted ([`note`]). So is managed memory for which there is no
-//! room: the driver moves that itself, and lets a program have more of it than the GPU has.
+//! Memory that exists already, because others have made it, is only counted ([`note`]). So is managed memory for which there is no room:
+//! the driver moves that itself, and lets a program have more of it than the GPU has.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 use std::collections::HashMap;
@@ -22,40 +22,40 @@ use baton_contract::memory::{PerKind, Unmanaged};
 
 use crate::link::{self, requests::Unserved};
 
-/// The lease grows by so much at once. Less on a small GPU.
+/// The step by which the lease grows. It is less on a small GPU.
 const STEP: u64 = 32 << 20;
-/// On a small GPU, so small a part of it.
+/// The step on a small GPU, as a part of its memory: one in so many.
 const SMALL_PART: u64 = 64;
 
-/// Something that takes memory.
+/// An object that takes memory.
 #[derive(Clone, Copy)]
 struct Entry {
     kind: Unmanaged,
     bytes: u64,
     /// The context that it goes with; 0 if it outlives contexts.
     context: usize,
-    /// Whether it uses the lease.
+    /// True if it uses the lease.
     is_leased: bool,
 }
 
-/// What there is.
+/// All unmanaged memory of this process.
 #[derive(Default)]
 struct Live {
     /// By address or handle.
     entries: Option<HashMap<u64, Entry>>,
     /// In bytes.
     kinds: PerKind,
-    /// What of the lease is used.
+    /// Bytes of the lease that are used.
     used: u64,
     leased: u64,
 }
 
 static LIVE: Mutex<Live> = Mutex::new(Live { entries: None, kinds: [0; Unmanaged::ALL.len()], used: 0, leased: 0 });
-/// There may be more than that, for good: handles keep their memory for as long as it is mapped, also when they are
-/// released, and what others have made goes when it goes.
+/// There may be more memory than is counted, for good: handles keep their memory for as long as it is mapped, even after they are
+/// released, and memory of others stays as long as they keep it.
 static FOREIGN: AtomicBool = AtomicBool::new(false);
 
-/// Some graph allocates memory.
+/// True if a graph allocates memory.
 static GRAPHS: AtomicBool = AtomicBool::new(false);
 
 fn lock() -> MutexGuard<'static, Live> {
@@ -63,7 +63,7 @@ fn lock() -> MutexGuard<'static, Live> {
 }
 
 impl Live {
-    /// Uses so much more of the lease, if it is there.
+    /// Uses so many more bytes of the lease, if it has them.
     fn take(&mut self, kind: Unmanaged, bytes: u64) -> bool {
         let used = self.used.checked_add(bytes).filter(|used| *used <= self.leased);
         if let Some(used) = used {
@@ -83,12 +83,12 @@ impl Live {
         *sum = sum.saturating_sub(bytes);
     }
 
-    /// Uses so much less. Says how much of the lease is to go back: so much that a step is left, which the next call may need.
+    /// Uses so many bytes less. Returns the bytes of the lease that are to go back: a step is left, which the next call may need.
     fn put(&mut self, kind: Unmanaged, bytes: u64, step: u64) -> u64 {
         self.uncount(kind, bytes);
         self.used = self.used.saturating_sub(bytes);
         let spare = self.leased - self.used;
-        // Whoever makes and frees at the edge of a step does not ask each time.
+        // So a program that makes and frees at the edge of a step does not cause a request each time.
         let back = match self.used {
             0 => spare,
             _ if spare >= 2 * step => spare - step,
@@ -98,7 +98,7 @@ impl Live {
         back
     }
 
-    /// How much of the lease is missing for so much more.
+    /// Bytes that the lease lacks for so many more.
     fn missing(&self, bytes: u64) -> u64 {
         self.used.saturating_add(bytes).saturating_sub(self.leased)
     }
@@ -112,12 +112,12 @@ impl Live {
     }
 }
 
-/// By how much the lease grows at once.
+/// The bytes by which the lease grows at once.
 fn step() -> u64 {
     STEP.min(link::total() / SMALL_PART)
 }
 
-/// Counts so much more if what was leased before has room for it. Asks nobody.
+/// Counts so many more bytes if the lease has room for them. Makes no request.
 pub(crate) fn ask_nobody(kind: Unmanaged, bytes: u64) -> bool {
     if link::get().is_none() {
         return true;
@@ -130,23 +130,21 @@ pub(crate) fn ask_nobody(kind: Unmanaged, bytes: u64) -> bool {
     fits
 }
 
-/// What came of asking for memory.
+/// The outcome of a request for memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asked {
     /// It is counted: the driver can be called.
     Granted,
-    /// Nobody can give it: the driver would say that there is no memory. Nothing is counted.
+    /// There is none: the driver would report a lack of memory. Nothing is counted.
     Denied,
-    /// The program has to leave the GPU first. To be asked again outside of the gate.
+    /// The program has to leave the GPU first. The request is repeated outside the gate.
     TryAgain,
 }
 
-/// Memory of this kind is about to be made: asks the coordinator for it, if what was leased before has no room for it, and counts
-/// it.
+/// Called before memory of this kind is made. Asks the coordinator for it if the lease has no room for it, and counts it.
 pub(crate) fn ask(kind: Unmanaged, bytes: u64) -> Asked {
     let Some(link) = link::get() else { return Asked::Granted };
-    // Another thread may use what was granted meanwhile; so it is asked again, which cannot go on for ever: each time somebody
-    // has got what it needed.
+    // Another thread may use the granted bytes meanwhile, so the request is repeated. That ends: each time some thread has got its memory.
     loop {
         let least = {
             let mut live = lock();
@@ -160,7 +158,7 @@ pub(crate) fn ask(kind: Unmanaged, bytes: u64) -> Asked {
         let granted = match link.requests.lease(least, welcome) {
             Ok(granted) => granted,
             Err(Unserved::TryAgain) => return Asked::TryAgain,
-            // With nobody there who could refuse it, only the driver does.
+            // With no coordinator to refuse it, only the driver can.
             Err(_) => least,
         };
         if granted < least {
@@ -175,7 +173,7 @@ pub(crate) fn ask(kind: Unmanaged, bytes: u64) -> Asked {
     }
 }
 
-/// What was asked for was not made after all, or is gone.
+/// Gives back bytes that were asked for, but not used after all, or are free again.
 pub(crate) fn give_back(kind: Unmanaged, bytes: u64) {
     let Some(link) = link::get() else { return };
     let back = {
@@ -189,7 +187,7 @@ pub(crate) fn give_back(kind: Unmanaged, bytes: u64) {
     }
 }
 
-/// What was asked for was made, under this address or handle, in this context; 0 if it outlives contexts.
+/// Records memory that was asked for and made, under this address or handle, in this context; 0 if it outlives contexts.
 pub(crate) fn keep(kind: Unmanaged, what: u64, bytes: u64, context: usize) {
     if link::get().is_none() {
         return;
@@ -197,7 +195,7 @@ pub(crate) fn keep(kind: Unmanaged, what: u64, bytes: u64, context: usize) {
     insert(what, Entry { kind, bytes, context, is_leased: true });
 }
 
-/// The same of what nobody was asked for, because it takes no more memory than there was taken before, or as much as there is.
+/// Records memory that was made without a request, because it takes no additional memory, or because it may exceed the GPU's memory.
 pub(crate) fn note(kind: Unmanaged, what: u64, bytes: u64, context: usize) {
     if link::get().is_none() {
         return;
@@ -211,7 +209,7 @@ pub(crate) fn note(kind: Unmanaged, what: u64, bytes: u64, context: usize) {
 
 fn insert(what: u64, entry: Entry) {
     let before = lock().entries.get_or_insert_default().insert(what, entry);
-    // An address that was given out again: whatever ended what was there, it is gone.
+    // The address was reused: its earlier memory is gone.
     before.into_iter().for_each(end);
 }
 
@@ -224,8 +222,8 @@ fn end(Entry { kind, bytes, is_leased, .. }: Entry) {
     live.show();
 }
 
-/// Something is given back by `give_back`. Its name is free from before on, because it may be given out again at once; if that is
-/// refused, it is kept again.
+/// Removes an object that `free` gives back. Its name is free before the call, because it may be reused at once; if the call is refused,
+/// the object is kept again.
 pub(crate) fn remove(what: u64, free: impl FnOnce() -> CUresult) -> CUresult {
     let removed = lock().entries.as_mut().and_then(|entries| entries.remove(&what));
     let answer = free();
@@ -237,7 +235,7 @@ pub(crate) fn remove(what: u64, free: impl FnOnce() -> CUresult) -> CUresult {
     answer
 }
 
-/// A context is no more, and what was made in it.
+/// Removes all objects that were made in a context that has gone.
 pub(crate) fn context_gone(context: usize) {
     let gone: Vec<Entry> = {
         let mut live = lock();
@@ -247,33 +245,33 @@ pub(crate) fn context_gone(context: usize) {
     gone.into_iter().for_each(end);
 }
 
-/// There is memory now whose end nobody tells.
+/// Records that there is memory now whose end is not reported.
 pub(crate) fn foreign_made() {
     FOREIGN.store(true, Ordering::Relaxed);
 }
 
-/// A graph of this program allocates memory when it runs.
+/// Records that a graph of this program allocates memory when it runs.
 pub(crate) fn graph_allocates() {
     GRAPHS.store(true, Ordering::Relaxed);
     foreign_made();
 }
 
-/// Whether there may be such a graph.
+/// True if there may be such a graph.
 pub(crate) fn graphs_allocate() -> bool {
     GRAPHS.load(Ordering::Relaxed)
 }
 
-/// Whether there may be any.
+/// True if there may be any unmanaged memory.
 pub(crate) fn is_any() -> bool {
     FOREIGN.load(Ordering::Relaxed) || lock().kinds.iter().any(|bytes| *bytes != 0)
 }
 
-/// How much there is of a kind, in bytes.
+/// Bytes of one kind.
 pub(crate) fn of_kind(kind: Unmanaged) -> u64 {
     lock().kinds[kind.index()]
 }
 
-/// How much there is in all, in bytes: what the program has beside its allocations.
+/// Bytes of all kinds: the memory that the program has beside its allocations.
 pub(crate) fn used() -> u64 {
     lock().kinds.iter().copied().fold(0, u64::saturating_add)
 }

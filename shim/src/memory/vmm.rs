@@ -1,6 +1,7 @@
-//! The program's own handles of memory, and its mappings of them: what [`super::mappings`] has in its books is done here.
+//! The program's own handles of memory, and its mappings of them: this module makes the driver's calls for the books in
+//! [`super::mappings`].
 //!
-//! Whoever changes them has a [`MappingGuard`], and all memory is here: then what the driver has mapped is what the program has mapped.
+//! A caller that changes them has a [`MappingGuard`], and all memory is here: then the driver's mappings are those of the program.
 
 use core::ffi::c_int;
 use std::collections::BTreeSet;
@@ -22,7 +23,7 @@ use crate::gate::{MappingGuard, Passage};
 use crate::link::requests::Requests;
 
 impl Space {
-    /// A handle of new memory.
+    /// Makes a handle of new memory.
     pub(crate) fn create(
         &self,
         passage: &Passage,
@@ -38,12 +39,12 @@ impl Space {
         Ok(mappings.add(at, bytes, properties))
     }
 
-    /// Whether the program has any such handle or mapping.
+    /// True if the program has any such handle or mapping.
     pub(crate) fn has_handles(&self) -> bool {
         self.extents.lock().mappings.is_any()
     }
 
-    /// Where a handle's memory is, its size, and what it was made with.
+    /// The place of a handle's memory, its size, and the properties it was made with.
     pub(crate) fn handle(&self, handle: HandleNumber) -> Option<(Memory, u64, CUmemAllocationProp)> {
         self.extents.lock().mappings.get(handle)
     }
@@ -53,23 +54,23 @@ impl Space {
         self.extents.lock().mappings.find(address).copied()
     }
 
-    /// Whether a range has a part of such a mapping without the rest.
+    /// True if a range has a part of such a mapping, but not the rest.
     pub(crate) fn cuts_mapping(&self, at: CUdeviceptr, bytes: u64) -> bool {
         self.extents.lock().mappings.is_cut(at, bytes)
     }
 
-    /// The handle that is mapped here, held once more.
+    /// Adds a hold on the handle that is mapped here.
     pub(crate) fn retain(&self, address: CUdeviceptr) -> Option<HandleNumber> {
         self.extents.lock().mappings.retain(address)
     }
 
-    /// A handle is held once less.
+    /// Removes a hold on a handle.
     pub(crate) fn release_handle(&self, handle: HandleNumber, _: &MappingGuard) -> CUresult {
         let released = self.extents.lock().mappings.release(handle);
         released.map_or_else(|answer| answer, |gone| self.end(gone))
     }
 
-    /// Maps a handle at addresses of the program's, where nobody has access yet.
+    /// Maps a handle at addresses of the program's. No GPU has access there yet.
     pub(crate) fn map_handle(&self, handle: HandleNumber, at: CUdeviceptr, _: &MappingGuard) -> Result<(), CUresult> {
         let number = self.lock().table.next_number();
         let memory = {
@@ -95,7 +96,7 @@ impl Space {
         Ok(())
     }
 
-    /// The driver unmaps a range by `call`, in which there may be mappings of ours, all of them whole.
+    /// Unmaps a range by `call`. It may hold mappings of ours, all of them whole.
     pub(crate) fn unmap(
         &self,
         at: CUdeviceptr,
@@ -115,7 +116,7 @@ impl Space {
         self.end(gone)
     }
 
-    /// Who may use mappings has changed in this range, how, the driver knows. All of it is here.
+    /// Reads the access to the mappings in this range from the driver, after it has changed. All of the memory is here.
     pub(crate) fn access_changed(&self, at: CUdeviceptr, bytes: u64, _: &MappingGuard) {
         let location = self.location();
         let places: Vec<CUdeviceptr> =
@@ -140,7 +141,7 @@ impl Space {
         found.into_iter().filter(in_pieces).map(|(handle, _)| handle).collect()
     }
 
-    /// Others are about to reach the mappings in a range: what is there stays where it is from then on.
+    /// Makes the memory of the mappings in a range stay where it is, because others are about to access it.
     pub(crate) fn make_mappings_stay(
         &self,
         requests: &Requests,
@@ -159,7 +160,7 @@ impl Space {
         if self.extents.are_to_stay(&extents, requests)? { Ok(()) } else { Err(CUDA_ERROR_OUT_OF_MEMORY) }
     }
 
-    /// A descriptor by which other processes can have a handle's memory, which stays where it is from then on. None if it is in
+    /// Returns a descriptor by which other processes can have a handle's memory, which stays where it is from then on. `None` if it is in
     /// several pieces, and has to [become one](Self::consolidate) first.
     pub(crate) fn export(
         &self,
@@ -175,20 +176,21 @@ impl Space {
         if !self.extents.are_to_stay(&extents, requests)? {
             return Err(CUDA_ERROR_OUT_OF_MEMORY);
         }
-        // What can be exported is exported by whoever made it.
+        // Exportable memory is exported by the process that made it.
         let frames = requests.frames(&extents).map_err(|_| CUDA_ERROR_OUT_OF_MEMORY)?;
         Ok(Some(frames.into_iter().next().ok_or(CUDA_ERROR_INVALID_VALUE)?))
     }
 
-    /// Where the coordinator knows a handle's memory, and its size. None if it is in one piece, or others reach it where it is.
+    /// The address by which the coordinator knows a handle's memory, and its size. `None` if it is in one piece, or others access it past
+    /// its mappings.
     pub(crate) fn home(&self, handle: HandleNumber) -> Option<(CUdeviceptr, u64)> {
         let mappings = &self.extents.lock().mappings;
         let home = mappings.home_of(handle).filter(|_| !mappings.is_reached_past(handle))?;
         Some((home.at, home.bytes))
     }
 
-    /// The contents of a handle's memory are in `piece`, of the same size: that takes its place, and its extents are given up. The gate
-    /// is closed, and nothing runs on this GPU; of another one that reaches the memory it is asked. On an error all is as before.
+    /// Replaces a handle's memory by `piece`, which has the same size and contents, and gives up its extents. The gate is closed, and
+    /// nothing runs on this GPU; `is_idle` tells that of another GPU that accesses the memory. On an error all is as before.
     pub(crate) fn consolidate(
         &self,
         handle: HandleNumber,
@@ -197,19 +199,19 @@ impl Space {
         is_idle: impl Fn(CUdevice) -> bool,
         mut tell: impl FnMut(GivenUp),
     ) -> Result<(), CUresult> {
-        // The program may have released it meanwhile, or let others reach it where it is.
+        // The program may have released it meanwhile, or let others access it where it is.
         let (_, bytes) = self.home(handle).filter(|home| home.0 == at).ok_or(CUDA_ERROR_NOT_SUPPORTED)?;
         let places = self.extents.lock().mappings.mappings_of(handle);
         let access: Vec<_> = places.iter().map(|place| access_of(place.at)).collect();
         let others: BTreeSet<CUdevice> = access.iter().flatten().map(|(device, _)| *device).collect();
         if others.into_iter().any(|device| device != self.device() && !is_idle(device)) {
-            // Work on another GPU reaches it by these mappings.
+            // Work on another GPU accesses it by these mappings.
             return Err(CUDA_ERROR_NOT_SUPPORTED);
         }
         self.extents.lock().mappings.leave_home(handle, piece);
         unmanaged::keep(Unmanaged::Exported, handle, bytes, 0);
         for (place, access) in places.iter().zip(access) {
-            // From here on nothing can be as before: what the driver refuses now, it refuses the program.
+            // From here on nothing can be undone: if the driver refuses now, the program loses the mapping.
             // SAFETY: mapped there, in pieces; nothing runs that could use it.
             let mapped = unsafe {
                 api::unmap(place.at, bytes as usize);
@@ -219,7 +221,7 @@ impl Space {
                 let _ = give_access(device, place.at, bytes, flags);
             }
         }
-        // Else the memory stays mapped nowhere until the process ends.
+        // On an error the memory stays in use, mapped nowhere, until the process ends.
         let _ = self.end_home(Home { at, bytes }, &mut tell);
         Ok(())
     }
@@ -228,7 +230,7 @@ impl Space {
         self.extents.within(home.at, home.bytes).into_iter().map(|extent| extent.id).collect()
     }
 
-    /// Gives memory back that no handle has any more, and no mapping.
+    /// Gives back memory without a handle or a mapping.
     fn end(&self, gone: impl IntoIterator<Item = Gone>) -> CUresult {
         let end = |Gone { number, memory, bytes }| match memory {
             Memory::AtHome(at) => self.end_home(Home { at, bytes }, &mut give_to_coordinator),
@@ -248,7 +250,7 @@ impl Space {
     }
 }
 
-/// Which GPUs may use what is mapped at an address, and how.
+/// The GPUs that have access to the memory at an address, and the kind of access.
 fn access_of(at: CUdeviceptr) -> Vec<(CUdevice, c_int)> {
     let mut count = 0;
     // SAFETY: an out-parameter.

@@ -1,5 +1,5 @@
-//! Free addresses, as ranges: given out for an allocation's life, used again after. Every operation takes a time that grows
-//! with the logarithm of how many ranges there are.
+//! Free addresses, as ranges: given out for an allocation's life, and reused after it. The time of every operation grows with the
+//! logarithm of the number of ranges.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,12 +10,12 @@ pub(crate) struct Window {
     free: BTreeMap<u64, u64>,
     /// Size and start of the same ranges.
     by_size: BTreeSet<(u64, u64)>,
-    /// Ranges become one only within units of this size, if there are such.
+    /// Ranges are joined only within units of this size, if it is set.
     unit: Option<u64>,
 }
 
 impl Window {
-    /// One whose ranges never reach over a multiple of `unit`.
+    /// A window whose ranges never cross a multiple of `unit`.
     pub(crate) fn of_units(unit: u64) -> Self {
         Self { unit: Some(unit), ..Self::default() }
     }
@@ -35,7 +35,7 @@ impl Window {
         self.unit.is_none_or(|unit| a / unit == b / unit)
     }
 
-    /// A range of so many bytes: of the smallest that are large enough, the lowest.
+    /// Takes a range of so many bytes: the lowest of the smallest ranges that are large enough.
     pub(crate) fn take(&mut self, bytes: u64) -> Option<u64> {
         let (length, at) = *self.by_size.range((bytes, 0)..).next()?;
         self.remove(at);
@@ -45,7 +45,7 @@ impl Window {
         Some(at)
     }
 
-    /// A range that nobody uses any more, or that is new. Gives the range that it is part of now.
+    /// Gives back an unused or new range. Returns the range that it is part of now.
     pub(crate) fn give_back(&mut self, mut at: u64, mut bytes: u64) -> (u64, u64) {
         if let Some((&before, &length)) = self.free.range(..at).next_back()
             && before + length == at
@@ -63,7 +63,7 @@ impl Window {
         (at, bytes)
     }
 
-    /// Takes a part of a free range, which has it.
+    /// Takes a part of the free range that holds it.
     pub(crate) fn take_at(&mut self, at: u64, bytes: u64) {
         let Some((start, length)) = self.containing(at) else { return };
         self.remove(start);
@@ -91,7 +91,7 @@ impl Window {
         self.free.iter().map(|(at, bytes)| (*at, *bytes))
     }
 
-    /// A free range that is to be given out no more.
+    /// Removes a free range, so that it is never given out.
     pub(crate) fn withdraw(&mut self, at: u64) {
         self.remove(at);
     }

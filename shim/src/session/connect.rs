@@ -31,22 +31,22 @@ use crate::memory::space;
 use crate::sys::event::Event;
 use crate::sys::user;
 
-/// A coordinator that does not answer a greeting in this time is not waited for.
+/// The longest wait for a coordinator's answer to a greeting.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// After this time it is said what is waited for.
+/// The time after which a message tells the user that the program waits.
 const SILENCE: Duration = Duration::from_secs(1);
-/// How soon who was told to come again does so.
+/// The pause before a program that was told to come again tries once more.
 const COME_AGAIN: Duration = Duration::from_millis(100);
 
-/// Why there is no session.
+/// The reason why there is no session.
 pub(super) enum Unjoined {
-    /// The user does not want this GPU to be shared, or this program not to share it.
+    /// The user does not want this GPU to be shared, or this program to share it.
     NotAsked,
-    /// It was tried.
+    /// Joining failed.
     Cannot {
-        /// What was in the way.
+        /// The reason for the failure.
         why: String,
-        /// What the user can do.
+        /// The user's remedy.
         remedy: String,
     },
 }
@@ -55,19 +55,19 @@ pub(super) fn cannot(why: impl Into<String>, remedy: impl Into<String>) -> Unjoi
     Unjoined::Cannot { why: why.into(), remedy: remedy.into() }
 }
 
-/// What helps against most.
+/// The remedy for most failures.
 fn look_at_the_log() -> String {
     "see the coordinator's log".to_owned()
 }
 
-/// A device's UUID; none if CUDA does not work in this process.
+/// A device's UUID; `None` if CUDA does not work in this process.
 pub(super) fn uuid(device: CUdevice) -> Option<[u8; 16]> {
     let mut uuid = [0; 16];
     // SAFETY: an out-parameter of the right type.
     (unsafe { api::device_uuid(&mut uuid, device) } == CUDA_SUCCESS).then_some(uuid)
 }
 
-/// Where this GPU's coordinator is, if the user wants it to be shared.
+/// The socket of this GPU's coordinator, if the user wants the GPU to be shared.
 fn place(uuid: [u8; 16]) -> Option<(PathBuf, Chosen)> {
     let is_other = |asked| asked != socket_path::gpu_name(uuid).as_str();
     if user::is_on(settings::DISABLE) || user::setting(settings::GPU).is_some_and(is_other) {
@@ -84,7 +84,7 @@ fn place(uuid: [u8; 16]) -> Option<(PathBuf, Chosen)> {
     Some((path, chosen))
 }
 
-/// Whether it is another GPU that has to be shared, and this one only if somebody coordinates it.
+/// True if another GPU has to be shared, and this one only if it has a coordinator.
 fn is_only_shared_if_it_can_be(uuid: [u8; 16]) -> bool {
     let required = user::setting(settings::REQUIRE);
     required.is_some_and(|gpu| gpu.as_bytes().starts_with(b"GPU-") && gpu != socket_path::gpu_name(uuid).as_str())
@@ -120,7 +120,7 @@ pub(super) fn join(device: CUdevice, uuid: [u8; 16], channels: Own) -> Result<Se
     Ok(session)
 }
 
-/// What is said, once, about a wait that takes long.
+/// A long wait that the user is told about, once.
 struct Waiting {
     since: Instant,
     is_said: bool,
@@ -134,7 +134,7 @@ impl Waiting {
     }
 }
 
-/// Greets the coordinator at a path, and waits for its answer: also until others have left, if there are too many.
+/// Greets the coordinator at a path, and waits for its answer: even until other tenants have left, if there are too many.
 fn greet(path: &Path, chosen: Chosen, hello: &Opening, uuid: [u8; 16]) -> Result<(OwnedFd, Received), Unjoined> {
     let at = path.display();
     let own = own_process()?;
@@ -148,7 +148,7 @@ fn greet(path: &Path, chosen: Chosen, hello: &Opening, uuid: [u8; 16]) -> Result
             error => cannot(format!("{at}: {error}"), "see `baton doctor`"),
         })?;
         let gone = || cannot(format!("the coordinator at {at} ended the connection"), look_at_the_log());
-        // Whoever does not hear us may have said why.
+        // If sending fails, the coordinator may have sent its reason before.
         let _ = link::send(socket.as_fd(), &hello.encode(GpuNumber::ANY), &[own.as_fd()], false);
         let asked = Instant::now();
         let mut queued = None;
@@ -189,7 +189,7 @@ fn greet(path: &Path, chosen: Chosen, hello: &Opening, uuid: [u8; 16]) -> Result
     }
 }
 
-/// A descriptor of this process, for a coordinator on a system that does not say who is at the other end.
+/// A descriptor of this process, for a coordinator on a system that does not name the peer of a connection.
 fn own_process() -> Result<OwnedFd, Unjoined> {
     // SAFETY: plain integers; the answer is checked before it is used.
     let own = unsafe { libc::syscall(libc::SYS_pidfd_open, libc::getpid(), 0) };
@@ -201,13 +201,13 @@ fn own_process() -> Result<OwnedFd, Unjoined> {
     Ok(unsafe { OwnedFd::from_raw_fd(own as i32) })
 }
 
-/// What a GPU's coordinator offers a program, before the program has joined.
+/// The memory that a GPU's coordinator offers a program before it has joined.
 pub(super) fn offered(uuid: [u8; 16]) -> Option<u64> {
     let (path, chosen) = place(uuid)?;
     let mut waiting = Waiting { since: Instant::now(), is_said: false };
     loop {
         let socket = link::connect(&path, chosen, PATIENCE).ok()?;
-        // Whoever does not hear us may have said why.
+        // If sending fails, the coordinator may have sent its reason before.
         let _ = link::send(socket.as_fd(), &Opening::Expect.encode(GpuNumber::ANY), &[], false);
         let received = link::receive(socket.as_fd(), false).ok()??;
         match FromCoordinator::decode(&received.message) {
@@ -225,7 +225,7 @@ pub(super) fn offered(uuid: [u8; 16]) -> Option<u64> {
     }
 }
 
-/// The session that a welcome makes.
+/// Makes the session from a welcome.
 fn session_of(
     device: CUdevice,
     channels: Own,
@@ -240,7 +240,7 @@ fn session_of(
     let unmapped = || cannot("a shared page cannot be mapped", "check `ulimit -v`");
     let coordinators: NonNull<CoordinatorPage> = map(&theirs, false).ok_or_else(unmapped)?.cast();
     let own = map(&own, true).ok_or_else(unmapped)?;
-    // A forked child has no use for it, and the coordinator shall see when we no longer have it.
+    // A forked child has no use for it, and the coordinator is to see when this process no longer has it.
     // SAFETY: the page just mapped.
     unsafe { libc::madvise(own.as_ptr(), PAGE_BYTES, libc::MADV_DONTFORK) };
     // SAFETY: just mapped, made of atomics.
@@ -253,7 +253,7 @@ fn session_of(
     if !take_page(&activity, slot) {
         return Err(unmapped());
     }
-    // From here on the pager waits for as long as it takes.
+    // From here on the pager waits without a limit.
     link::set_patience(&socket, None).map_err(|error| cannot(error.to_string(), look_at_the_log()))?;
     let news = Event::new().ok_or_else(few)?;
     // SAFETY: both were just mapped, for ever, whole and aligned; our own one writable.
@@ -271,7 +271,7 @@ fn session_of(
     })
 }
 
-/// How the user wants this program to be scheduled.
+/// The scheduling that the user wants for this program.
 fn scheduling() -> Result<Scheduling, Unjoined> {
     let scheduling = Scheduling {
         class: of(settings::CLASS, Class::default(), "latency, normal or batch")?,
@@ -284,7 +284,7 @@ fn scheduling() -> Result<Scheduling, Unjoined> {
         .map_err(|why| cannot(why, "correct BATON_CLASS, BATON_WEIGHT or BATON_SLO_MICROS"))
 }
 
-/// What a setting says, or what is usual.
+/// The value of a setting, or the default.
 fn of<T: FromStr>(name: &CStr, usual: T, what: &str) -> Result<T, Unjoined> {
     let Some(word) = user::setting(name) else { return Ok(usual) };
     let value = word.to_str().and_then(|word| word.parse().ok());
@@ -292,16 +292,16 @@ fn of<T: FromStr>(name: &CStr, usual: T, what: &str) -> Result<T, Unjoined> {
     value.ok_or_else(|| cannot(format!("{name}={} is not {what}", word.to_string_lossy()), "correct it"))
 }
 
-/// What this program needs, and the number of the run that needs it together; its own if it was started alone.
+/// The memory that this program needs, and the number of the run that shares the need; its own if it was started alone.
 fn needs() -> Result<(u64, u64), Unjoined> {
     let needs = of(settings::NEEDS, 0, "a number of bytes")?;
     let alone = u64::from(std::process::id());
     Ok((needs, of(settings::RUN, alone, "a number")?))
 }
 
-/// `baton run` has left a connection open, so that a coordinator waits for this program, which has joined the one at this path:
-/// that one, or another in its folder. The number may mean something else by now, in a program's child: it is closed only if it
-/// is such a connection.
+/// Closes the connection that `baton run` has left open so that a coordinator waits for this program, which has joined the coordinator at
+/// this path: the connection leads to that one, or to another in its folder. In a child of the program, the number may mean another file
+/// by now: it is closed only if it is such a connection.
 fn let_go_of_the_connection_that_waited(joined: &Path) {
     let number = user::setting(settings::CONNECTION).and_then(|number| number.to_str()?.parse::<i32>().ok());
     let Some(number) = number else { return };
@@ -317,12 +317,12 @@ fn let_go_of_the_connection_that_waited(joined: &Path) {
     let waiting = Path::new(OsStr::from_bytes(&bytes));
     let folder = user::setting(settings::FOLDER).map(PathBuf::from);
     if waiting == joined || folder.is_some_and(|folder| waiting.parent() == Some(&folder)) {
-        // SAFETY: a connection to a coordinator that nobody else in this process knows of.
+        // SAFETY: a connection to a coordinator that is used nowhere else in this process.
         unsafe { libc::close(number) };
     }
 }
 
-/// Takes an activity page into use, with our slot on it; false if it cannot be mapped.
+/// Maps an activity page, with our slot on it, for the gate; false if it cannot be mapped.
 pub(super) fn take_page(file: &OwnedFd, slot: u32) -> bool {
     let Some(page) = map(file, slot < ACTIVITY_SLOTS) else { return false };
     activity::use_page(page.cast().as_ptr(), slot);
@@ -337,7 +337,7 @@ fn map(file: &OwnedFd, writable: bool) -> Option<NonNull<libc::c_void>> {
     if page == libc::MAP_FAILED { None } else { NonNull::new(page) }
 }
 
-/// What the user calls this program, or what its file is called.
+/// The user's name for this program, or the name of its file.
 fn name() -> String {
     let named = user::setting(settings::NAME).map(|name| name.to_string_lossy().into_owned());
     let mut name = named.unwrap_or_else(user::program);

@@ -1,4 +1,4 @@
-//! Handles whose memory becomes one piece, because they are exported. The coordinator copies it, while this program is off the GPU;
+//! Handles whose memory becomes one piece, because they are exported. The coordinator copies the memory while this program is off the GPU;
 //! then the control loop maps the piece in its place.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -17,19 +17,19 @@ use crate::sys::futex::{self, Scope};
 use crate::sys::user;
 use crate::work::drain::drain;
 
-/// How often a thread that waits looks whether the control loop still answers.
+/// The interval at which a waiting thread checks that the control loop still runs.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// How long work on another GPU that reaches the memory may take to end.
+/// The longest wait for work on another GPU that accesses the memory.
 const LONGEST_WAIT: Duration = Duration::from_millis(100);
 
-/// No answer of the driver's.
+/// No answer of the driver's has this value.
 const PENDING: u32 = u32::MAX;
 
-/// A handle of ours, and the memory that its contents are to be in.
+/// A handle of ours, and the memory that is to take its contents.
 struct Wanted {
     handle: HandleNumber,
-    /// Where the coordinator knows the handle's memory.
+    /// The address by which the coordinator knows the handle's memory.
     home: CUdeviceptr,
     piece: u64,
     answer: AtomicU32,
@@ -51,25 +51,25 @@ impl Wanted {
 }
 
 static WANTED: Mutex<Vec<Arc<Wanted>>> = Mutex::new(Vec::new());
-/// The control loop has ended, and answers nobody.
+/// The control loop has ended, and answers no more.
 static ENDED: AtomicBool = AtomicBool::new(false);
 
 fn lock() -> MutexGuard<'static, Vec<Arc<Wanted>>> {
     WANTED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The control loop ends.
+/// Called when the control loop ends.
 pub(super) fn end() {
     ENDED.store(true, Ordering::Release);
 }
 
-/// Whether a thread waits for one: this program then wants its next turn, whatever else it does.
+/// True if a thread waits for a consolidation: this program then wants its next turn, even if it is otherwise idle.
 pub(super) fn is_under_way() -> bool {
     !lock().is_empty()
 }
 
 impl Session {
-    /// Moves a handle's memory into one piece, for which this is a descriptor, and waits for that. The caller has not passed the gate.
+    /// Moves a handle's memory into one piece, of which this is a descriptor, and waits for that. The caller has not passed the gate.
     pub(crate) fn consolidate(
         &self,
         handle: HandleNumber,
@@ -87,7 +87,7 @@ impl Session {
             before
         };
         if let Some(before) = before {
-            // Another thread exports the same: it has its piece by then, and not this one.
+            // Another thread exports the same handle: it has its piece by then, and not this one.
             return before.wait().and(Err(CUDA_ERROR_INVALID_VALUE));
         }
         self.link.tell_with(&MemoryReport::Consolidate { at: home, bytes, piece: true }, Some(descriptor));
@@ -95,7 +95,7 @@ impl Session {
         wanted.wait()
     }
 
-    /// The coordinator has copied a handle's memory into its piece, or could not. The gate is closed, and nothing runs.
+    /// Called after the coordinator has copied a handle's memory into its piece, or could not. The gate is closed, and nothing runs.
     pub(super) fn consolidated(&self, home: CUdeviceptr, copied: bool, tell: impl FnMut(GivenUp)) {
         let wanted = {
             let mut all = lock();

@@ -1,5 +1,5 @@
-//! Co-running, as this program sees it: others wait while it is at work, and it says so on a page that they see
-//! (`gate::activity`). When it has come to rest, its first call says that it is at work again.
+//! Co-running, on this program's side: others wait while it is at work, and it declares that on a page that they see (`gate::activity`).
+//! When it has come to rest, its first call declares it at work again.
 
 use core::time::Duration;
 use std::time::Instant;
@@ -12,16 +12,16 @@ use crate::gate::{self, activity, stamps};
 use crate::link::Link;
 use crate::work::drain::IdleWatch;
 
-/// How long the program has to be quiet before the others go on. Between these it is learned: the gaps inside of its requests
-/// are not for others.
+/// The bounds of the time for which the program has to be quiet before the others go on. The time is learned within these bounds, so that
+/// others do not run in the gaps inside the program's requests.
 const SHORTEST_REST: Duration = Duration::from_micros(80);
 const LONGEST_REST: Duration = Duration::from_millis(1);
-/// Who is at work again so soon was not at rest.
+/// A program that is at work again so soon was not at rest.
 const NO_REST: Duration = Duration::from_micros(200);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// It takes turns with the others.
+    /// The program takes turns with the others.
     Off,
     /// It has no turn.
     Away,
@@ -31,11 +31,11 @@ enum State {
     Resting,
 }
 
-/// Where this program stands. All of its changes are here.
+/// The program's state, and all changes of it.
 pub(super) struct Corun {
     link: &'static Link,
     state: State,
-    /// How long the program has to be quiet before it rests, and when it last came to rest.
+    /// The time for which the program has to be quiet before it rests, and the time when it last came to rest.
     rest_after: Duration,
     rested: Instant,
 }
@@ -61,17 +61,17 @@ impl Corun {
         self.state == State::Busy
     }
 
-    /// Whether it takes turns with the others.
+    /// True if the program takes turns with the others.
     pub(super) fn is_off(&self) -> bool {
         self.state == State::Off
     }
 
-    /// How soon it has to be looked whether the program has come to rest.
+    /// The time until it is checked again whether the program has come to rest.
     pub(super) fn look_again_after(&self) -> Option<Duration> {
         self.is_busy().then(|| self.rest_after / 2)
     }
 
-    /// The coordinator has this program co-run from now on, or no longer. Whoever rests goes on resting.
+    /// Called when the coordinator lets this program co-run, or no longer. A resting program goes on resting.
     pub(super) fn set(&mut self, on: bool, has_turn: bool) {
         match (self.state, on) {
             (State::Off, true) => self.become_(if has_turn { State::Busy } else { State::Away }),
@@ -83,28 +83,28 @@ impl Corun {
         }
     }
 
-    /// The gate is about to be opened.
+    /// Called before the gate is opened.
     pub(super) fn turn_begins(&mut self) {
         if self.state != State::Off {
             self.become_(State::Busy);
         }
     }
 
-    /// The gate is closed.
+    /// Called after the gate was closed.
     pub(super) fn turn_ends(&mut self) {
         if self.state != State::Off {
             self.become_(State::Away);
         }
     }
 
-    /// The page or the slot on it is another one.
+    /// Called when the page or the slot on it is another one.
     pub(super) fn moved(&self) {
         if self.is_busy() {
             activity::begin();
         }
     }
 
-    /// The first call after a rest may have come: it has said so on the page itself.
+    /// Called when the first call after a rest may have come: the call has declared us at work itself.
     pub(super) fn look_whether_awake(&mut self) {
         if self.state == State::Resting && !gate::is_resting() {
             let rest = self.rested.elapsed();
@@ -112,14 +112,14 @@ impl Corun {
             self.rest_after = next.clamp(SHORTEST_REST, LONGEST_REST);
             self.become_(State::Busy);
         } else if !self.is_busy() {
-            // A call may have said so just when the turn ended.
+            // A call may have declared us at work just when the turn ended.
             activity::end();
         }
     }
 
-    /// Lets others go on if the program has been quiet and nothing of it is queued.
+    /// Lets others go on if the program has been quiet and none of its work is queued.
     pub(super) fn try_to_rest(&mut self, watch: &mut Watch, idle: &mut IdleWatch, requests: &mut Requests) {
-        // Again: while we were stopped, the coordinator has taken our slot from us.
+        // Declared again: while the program was stopped, the coordinator may have taken its slot.
         activity::begin();
         let calls = gate::activity();
         if watch.quiet() < self.rest_after || !idle.is_idle(calls) {
@@ -129,7 +129,7 @@ impl Corun {
         if !gate::rest() {
             return;
         }
-        // Calls that came in before that did not see it.
+        // Calls that came in before the rest did not see it.
         if gate::activity() != calls || gate::inside() != 0 {
             return gate::work_on();
         }
@@ -137,7 +137,7 @@ impl Corun {
         requests.end(ended, calls);
         self.become_(State::Resting);
         if !gate::is_resting() {
-            // One has come in since, and has said so before we said the contrary.
+            // A call has come in since, and has declared us at work before the rest was declared.
             stamps::begin();
             self.become_(State::Busy);
         }

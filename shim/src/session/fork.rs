@@ -1,20 +1,18 @@
-//! A forked child: CUDA does not work there, and it must not keep the parent's GPU memory alive.
+//! Forked children: CUDA does not work there, and a child must not keep the parent's GPU memory alive.
 //!
-//! The driver's descriptors hold what their process has on the GPU, for as long as any process has them open
-//! (measured: with a living child, nothing of a killed parent comes back; with its descriptors replaced,
-//! all of it in 50 ms). A child that calls `exec` closes them by itself. One that lives on, as a data
-//! loader's worker does, is given `/dev/null` in their place, under the same numbers, so that nothing else
-//! gets those. Devices that another library has opened stay: NVML works again in a child that initialises it
-//! again, and never without its own (measured).
+//! The driver's descriptors hold their process's GPU memory for as long as any process has them open (measured: with a living child,
+//! nothing of a killed parent comes back; with its descriptors replaced, all of it in 50 ms). A child that calls `exec` closes them by
+//! itself. One that lives on, as a data loader's worker does, is given `/dev/null` in their place, under the same numbers, so that no
+//! other file gets those. Devices that another library has opened stay: NVML works again in a child that initialises it again, and never
+//! without its own (measured).
 //!
-//! Runs between fork and whatever the child does next, when other threads' locks may be held for ever: only
-//! system calls, no allocation.
+//! This runs between fork and the child's next call, when other threads' locks may be held for ever: only system calls, no allocation.
 
 use core::ffi::{CStr, c_int};
 
 use crate::channels;
 
-/// What the driver's devices are called, and those among them that hold no memory.
+/// The names of the driver's devices, and of those among them that hold no memory.
 const DEVICES: &[u8] = b"/dev/nvidia";
 const CAPABILITIES: &[u8] = b"/dev/nvidia-caps";
 
@@ -44,7 +42,7 @@ pub(super) fn let_go_of_the_gpu() {
 
 /// Walks a directory whose names are numbers.
 fn for_each_number(directory: c_int, mut each: impl FnMut(c_int)) {
-    // Where `linux_dirent64` has its length and its name.
+    // Offsets of the length and the name in a `linux_dirent64`.
     const LENGTH: usize = 16;
     const NAME: usize = 19;
     #[repr(align(8))]
@@ -73,7 +71,7 @@ fn number(name: &CStr) -> Option<c_int> {
     name.to_str().ok()?.parse().ok()
 }
 
-/// Whether a descriptor is one of the driver's devices.
+/// True if a descriptor is one of the driver's devices.
 fn is_a_gpu(number: c_int) -> bool {
     // "/proc/self/fd/" and up to ten digits.
     let mut path = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0";

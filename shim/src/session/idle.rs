@@ -1,15 +1,15 @@
-//! Whether the program has been quiet.
+//! Tells how long the program has been quiet.
 
 use std::time::{Duration, Instant};
 
 use crate::{arrival, gate};
 
-/// Whether a call is inside, or waits: for the gate, or for memory. Or what it has queued waits for memory.
+/// True if a call is inside, or waits for the gate or for memory; or if its queued work waits for memory.
 pub(super) fn is_in_a_call() -> bool {
     gate::inside() != 0 || gate::is_waited_at() || arrival::is_waited_for() || arrival::is_waited_for_on_gpu()
 }
 
-/// What the program did lately.
+/// The program's recent calls.
 pub(super) struct Watch {
     activity: u32,
     since: Instant,
@@ -20,7 +20,7 @@ impl Watch {
         Self { activity: gate::activity(), since: Instant::now() }
     }
 
-    /// How long the program has made no call.
+    /// The time since the program's last call.
     pub(super) fn quiet(&mut self) -> Duration {
         let activity = gate::activity();
         if activity != self.activity || is_in_a_call() {

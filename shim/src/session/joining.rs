@@ -1,4 +1,4 @@
-//! When this process becomes a tenant, or is found to be none.
+//! Decides when this process becomes a tenant, or stays without a session.
 
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -18,13 +18,13 @@ use crate::link;
 use crate::sys::{cancel, process, reserve, user};
 use crate::work::leaving;
 
-/// It is decided for good whether this process has a session.
+/// True once it is settled for good that this process has a session, or has none.
 static DECIDED: AtomicBool = AtomicBool::new(false);
 /// A bit for each device that this process uses without Baton.
 static PASSED_OVER: AtomicU64 = AtomicU64::new(0);
 
-/// From here on calls that cannot simply pass the gate tell the session. `bare` leads calls past us where CUDA does not work any more;
-/// it is async-signal-safe.
+/// Makes calls that cannot simply pass the gate tell the session. `bare` leads calls past us where CUDA does not work any more; it is
+/// async-signal-safe.
 pub(crate) fn attend(bare: fn()) {
     static KEEPER: Keeper = Keeper { decide: join_for_current, demand: tenant::demand, awoke: tenant::wake };
     static ATTENDED: AtomicBool = AtomicBool::new(false);
@@ -39,7 +39,7 @@ pub(crate) fn attend(bare: fn()) {
 /// Leads all calls past us.
 static BARE: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 
-/// In a copy of this process: there is no session, and if CUDA was used, it does not work there. Async-signal-safe.
+/// Runs in a forked copy of this process: there is no session, and if CUDA was used, it does not work there. Async-signal-safe.
 fn start_anew() {
     gate::start_anew();
     forget();
@@ -50,7 +50,7 @@ fn start_anew() {
     }
 }
 
-/// The program is about to take a GPU: it joins that GPU's coordinator first.
+/// Called before the program takes a GPU: it joins that GPU's coordinator first.
 pub(crate) fn join(device: CUdevice) {
     elsewhere::note(device, get().map(|session| session.device));
     if !DECIDED.load(Ordering::Acquire) && PASSED_OVER.load(Ordering::Acquire) & bit(device) == 0 {
@@ -58,7 +58,7 @@ pub(crate) fn join(device: CUdevice) {
     }
 }
 
-/// As [`join`], if the thread has a context: one that was made in a way that we do not see.
+/// Like [`join`], if the thread has a context that was made in a way that we do not see.
 pub(crate) fn join_for_current() {
     if DECIDED.load(Ordering::Acquire) {
         return;
@@ -85,11 +85,11 @@ pub(crate) fn join_for_current() {
 #[cold]
 fn decide(device: CUdevice) {
     let _uncancelled = cancel::Off::begin();
-    /// Others wait until it is decided: whatever they call may need the answer.
+    /// Other threads wait until it is decided: their calls may need the answer.
     static DECIDING: Mutex<()> = Mutex::new(());
-    // Before anybody waits for us: this needs the loader's lock.
+    // Before any thread waits for this one, because it needs the loader's lock.
     api::find_all();
-    // Where CUDA does not work, as in the forked child of a program that uses it, the call says so itself.
+    // Where CUDA does not work, as in the forked child of a program that uses it, the call itself returns that error.
     if in_use::is_refusing() {
         return;
     }
@@ -110,7 +110,7 @@ fn decide(device: CUdevice) {
     }
 }
 
-/// This device is used without Baton. When all are, nobody has to ask any more.
+/// Notes that this device is used without Baton. When all devices are, no call has to ask any more.
 fn pass_over(device: CUdevice) {
     let passed = PASSED_OVER.fetch_or(bit(device), Ordering::AcqRel) | bit(device);
     let mut count = 0;
@@ -125,7 +125,7 @@ fn pass_over(device: CUdevice) {
 fn begin(session: Session) -> Result<(), Unjoined> {
     reserve::keep();
     let session = tenant::keep(session);
-    // Before the gate is closed: calls for other GPUs have nothing to do with it.
+    // Before the gate is closed, which does not concern calls for other GPUs.
     elsewhere::note(session.device, Some(session.device));
     if control::start(session) {
         return Ok(());
@@ -134,7 +134,7 @@ fn begin(session: Session) -> Result<(), Unjoined> {
     Err(connect::cannot("no thread can be started", "allow the program more threads (`ulimit -u`)"))
 }
 
-/// The size of "the GPU" that the program sees, now or when it will have joined; none if that is the GPU itself.
+/// The size of "the GPU" that the program sees, now or once it has joined; `None` if that is the GPU itself.
 pub(crate) fn total_of(device: CUdevice) -> Option<u64> {
     match get() {
         Some(session) => (session.device == device).then(|| session.link.total()),
@@ -146,15 +146,15 @@ pub(crate) fn total_of(device: CUdevice) -> Option<u64> {
     }
 }
 
-/// What a GPU is to this program.
+/// A GPU's relation to this program.
 pub(crate) enum Of {
-    /// It shares it.
+    /// The program shares it.
     Session(&'static Session),
-    /// It would, and would have so many bytes of it.
+    /// The program would share it, and would have so many bytes of it.
     Offer(u64),
 }
 
-/// What a GPU is to this program by its UUID, if that is shared.
+/// The relation of a GPU, by its UUID, to this program, if the GPU is shared.
 pub(crate) fn of(uuid: [u8; 16]) -> Option<Of> {
     if let Some(session) = get() {
         return (connect::uuid(session.device) == Some(uuid)).then_some(Of::Session(session));
@@ -167,10 +167,10 @@ pub(crate) fn of(uuid: [u8; 16]) -> Option<Of> {
     connect::offered(uuid).map(Of::Offer)
 }
 
-/// In a forked child: there is no session, and what the parent holds must not live on here. Async-signal-safe.
+/// Forgets the session in a forked child: the parent's descriptors must not stay open here. Async-signal-safe.
 fn forget() {
     if link::forget() {
-        // The GPU first: the coordinator takes the end of the connection for a sign that nobody holds either.
+        // The GPU first: to the coordinator, the end of the connection means that the process no longer holds the GPU either.
         fork::let_go_of_the_gpu();
         link::close_sockets();
         reserve::forget();

@@ -1,8 +1,8 @@
-//! Whether mappings can be changed while our work is paused.
+//! Tests whether mappings can be changed while our work is paused.
 //!
-//! To change them the driver may need what a thread of the program holds inside of it while it waits for work, and work that is
-//! paused does not end. If that were found out with memory that the program uses, its work could not be let go on: its
-//! memory might be half gone. So the first that is unmapped after a pause is a piece that nobody uses.
+//! To change them the driver may need a lock that a thread of the program holds inside it while the thread waits for work, and paused work
+//! does not end. If that were found out with memory that the program uses, its work could not be resumed: its memory might be half gone.
+//! So the first memory that is unmapped after a pause is an unused piece.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -20,11 +20,11 @@ use crate::memory::extents::{check, give_access};
 use crate::sys::event::Event;
 use crate::sys::thread;
 
-/// How often it is counted that the call has not come back.
+/// The interval at which `ticks` is counted up while the call has not come back.
 const TICK_MS: i32 = 1;
 
-/// The piece, and a thread that unmaps it: somebody has to be left who notices that the coordinator has died meanwhile, and
-/// lets our work go on.
+/// The piece, and a thread that unmaps it: another thread has to be left to notice that the coordinator has died meanwhile, and to resume
+/// our work.
 pub(super) struct Probe {
     piece: Arc<Mutex<Piece>>,
     asked: Sender<()>,
@@ -33,19 +33,20 @@ pub(super) struct Probe {
 }
 
 impl Probe {
-    /// None if there is nothing left for it. While the call is made, `ticks` counts up the milliseconds in which it was seen not to
-    /// come back, from 1. On a busy machine it stands still whenever the thread that waits gets no processor, as the one that
-    /// unmaps may then get none, and before that one has begun: so it tells a call that waits from one that has yet to be made.
+    /// Makes the piece and its thread. `None` if there is no memory left for them. While the call is made, `ticks` counts up the
+    /// milliseconds in which it was seen not to come back, from 1. On a busy machine the count stands still whenever the waiting thread
+    /// gets no processor, as the unmapping thread may then get none, and before that thread has begun: so the count tells a call that
+    /// waits from one that has yet to be made.
     pub(super) fn new(device: CUdevice, ticks: &'static AtomicU32) -> Option<Self> {
         let (piece, done) = (Arc::new(Mutex::new(Piece::new(device)?)), Arc::new(Event::new()?));
         let (its_piece, its_end) = (Arc::clone(&piece), Arc::clone(&done));
         let (asked, asks) = channel();
         let started = thread::start("baton-probe", move || {
-            // For good, as the pager.
+            // Never undone, as in the pager.
             core::mem::forget(api::Relaxed::enter());
             for () in asks {
                 ticks.store(1, Ordering::Release);
-                // Refused, it did not wait either.
+                // A refused call did not wait either.
                 let _ = lock(&its_piece).unmap();
                 its_end.raise();
             }
@@ -58,7 +59,7 @@ impl Probe {
         lock(&self.piece).map()
     }
 
-    /// Unmaps it, and says how many milliseconds that took; none if whoever is at the other end of `control` has gone before.
+    /// Unmaps the piece, and returns the milliseconds that it took; `None` if the other end of `control` has gone before.
     pub(super) fn carry_out(&self, control: BorrowedFd<'_>) -> Option<u32> {
         let done = self.wait(control);
         let took = self.ticks.swap(0, Ordering::AcqRel).saturating_sub(1);
@@ -90,7 +91,7 @@ fn lock(piece: &Mutex<Piece>) -> MutexGuard<'_, Piece> {
     piece.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Memory of the GPU that is not the coordinator's.
+/// Memory of the GPU that does not belong to the coordinator.
 struct Piece {
     device: CUdevice,
     address: CUdeviceptr,
@@ -133,7 +134,7 @@ impl Piece {
     fn unmap(&mut self) -> Result<(), CUresult> {
         self.map()?;
         self.mapped = false;
-        // SAFETY: mapped as a whole, and nobody knows the address.
+        // SAFETY: mapped as a whole, and the address is used nowhere else.
         check(unsafe { api::unmap(self.address, GRANULE as usize) })
     }
 }

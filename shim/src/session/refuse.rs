@@ -1,5 +1,5 @@
-//! Ends a program that has to share the GPU and cannot. An error from CUDA would not do: frameworks take it for a machine
-//! without a GPU, and go on for hours on the CPU.
+//! Ends a program that has to share the GPU and cannot. An error from CUDA would not do: frameworks take it for a machine without a GPU,
+//! and run for hours on the CPU.
 
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::time::Duration;
@@ -7,9 +7,9 @@ use std::io::Write as _;
 
 use crate::sys::user;
 
-/// The exit code: that of a launcher which could not do what it was to do.
+/// The exit code: that of a launcher that failed itself.
 const EXIT_CODE: c_int = 125;
-/// How long Python may take to write what it has yet to write.
+/// The longest wait for Python to write its pending output.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 unsafe extern "C" {
@@ -17,7 +17,7 @@ unsafe extern "C" {
     static mut stdout: *mut libc::FILE;
 }
 
-/// Says why, in one line, and ends the process. What it has printed so far is not lost.
+/// Prints the reason, in one line, and ends the process. Output that the program has printed so far is not lost.
 pub(super) fn end(why: &str, remedy: &str) -> ! {
     flush_pythons();
     // Only this one: another file may be locked by a thread that waits for input.
@@ -33,19 +33,19 @@ pub(super) fn end(why: &str, remedy: &str) -> ! {
         "baton: {program} cannot share the GPU and ends: {why}; {remedy}, or let it run without Baton (`baton run --optional`)\n"
     );
     let _ = std::io::stderr().write_all(line.as_bytes());
-    // No handlers: other threads are in the middle of whatever they do.
+    // No handlers: other threads are in the middle of their work.
     // SAFETY: ends the process.
     unsafe { libc::_exit(EXIT_CODE) }
 }
 
-/// Python has a standard output of its own, above the C library's.
+/// Flushes Python's standard output, which is its own, above the C library's.
 fn flush_pythons() {
     let Some(python) = Python::find() else { return };
     // SAFETY: no arguments; asks about this thread.
     if unsafe { (python.holds_lock)() } != 0 {
         return python.flush();
     }
-    // Another thread may have the interpreter's lock, and wait for us.
+    // Another thread may have the interpreter's lock, and wait for this one.
     let (done, is_done) = std::sync::mpsc::channel();
     let started = std::thread::Builder::new().spawn(move || {
         python.flush();
@@ -60,7 +60,7 @@ type Ask = unsafe extern "C" fn() -> c_int;
 type Give = unsafe extern "C" fn(c_int);
 type Run = unsafe extern "C" fn(*const c_char) -> c_int;
 
-/// What is needed of an interpreter that lives in this process.
+/// The functions of an interpreter that lives in this process.
 #[derive(Clone, Copy)]
 struct Python {
     holds_lock: Ask,
@@ -70,7 +70,7 @@ struct Python {
 }
 
 impl Python {
-    /// None if there is no interpreter, or it is not running.
+    /// Finds the interpreter. `None` if there is none, or it is not running.
     fn find() -> Option<Self> {
         let symbol = |name: &CStr| {
             // SAFETY: looks a name up among all libraries.
@@ -84,8 +84,8 @@ impl Python {
             symbol(c"PyGILState_Release")?,
             symbol(c"PyRun_SimpleString")?,
         ];
-        // SAFETY: CPython gives these names these signatures, as a part of its stable interface (PyRun_SimpleString: of its
-        // interface since ever).
+        // SAFETY: CPython gives these names these signatures, as a part of its stable interface (`PyRun_SimpleString`: of its interface
+        // from the beginning).
         unsafe {
             let is_running = core::mem::transmute::<*mut c_void, Ask>(is_running);
             (is_running() != 0).then_some(Self {
@@ -98,7 +98,7 @@ impl Python {
     }
 
     fn flush(self) {
-        // SAFETY: with the interpreter's lock, which may be taken again by who has it.
+        // SAFETY: with the interpreter's lock, which a thread that has it may take again.
         unsafe {
             let state = (self.take_lock)();
             (self.run)(c"import sys; sys.stdout.flush()".as_ptr());

@@ -1,13 +1,14 @@
-//! When the program's requests end (`gate::stamps` says when they begin).
+//! Finds the end of the program's requests (`gate::stamps` has their beginning).
 //!
-//! The stamp is when its work was found to have ended, so it comes later than that, on a machine that is not too busy by:
+//! The stamp is the time when the request's work was found to have ended. On a machine that is not too busy, that is later than the end
+//! by:
 //!
-//! - **Co-running**: what [`Corun`](super::corun::Corun) waits for before the program rests (it learns how long, 80 µs to 1 ms)
+//! - **Co-running**: the time that [`Corun`](super::corun::Corun) waits before the program rests (it is learned, 80 µs to 1 ms)
 //!   and half of that.
-//! - **Taking turns**: at most twice [`LOOK`]; or as long as a drain takes to see it, when that closes the gate.
+//! - **Taking turns**: at most twice [`LOOK`]; or the time until a drain sees the end, when that closes the gate.
 //!
-//! Who takes turns has ended a request if no call comes for [`REST`] after that. If one does, the same request goes on: a turn may end
-//! between two launches. A request with work left at the end of a turn goes on until the next.
+//! A tenant that takes turns has ended a request if no call comes for [`REST`] after that. If one does, the same request goes on: a turn
+//! may end between two launches. A request with work left at the end of a turn goes on until the next.
 
 use core::time::Duration;
 
@@ -15,26 +16,26 @@ use super::idle::{Watch, is_in_a_call};
 use crate::gate::{self, stamps};
 use crate::work::drain::IdleWatch;
 
-/// How often it is looked, while there is a request.
+/// The interval of checks while there is a request.
 const LOOK: Duration = Duration::from_micros(250);
 /// A program that makes no call for so long after its work has ended is at rest.
 const REST: Duration = Duration::from_millis(1);
 
-/// What is known of the present request.
+/// The state of the present request.
 #[derive(Default)]
 pub(super) struct Requests {
-    /// When its work was found to have ended, and after how many calls.
+    /// The time when its work was found to have ended, and the number of calls by then.
     found: Option<(u64, u32)>,
 }
 
 impl Requests {
-    /// How soon it has to be looked again.
+    /// The time until the next check.
     pub(super) fn look_again_after(&self, is_gate_open: bool) -> Option<Duration> {
-        // Behind a closed gate only the time can pass.
+        // Behind a closed gate only time can pass.
         ((is_gate_open || self.found.is_some()) && stamps::is_any()).then_some(LOOK)
     }
 
-    /// With the gate open: has the work ended, and if so, for how long?
+    /// Checks, with the gate open, whether the work has ended, and for how long.
     pub(super) fn look(&mut self, watch: &mut Watch, idle: &mut IdleWatch) {
         if !stamps::is_any() {
             return;
@@ -50,7 +51,7 @@ impl Requests {
         }
     }
 
-    /// As [`Requests::look`], with the gate closed: nothing is queued.
+    /// Like [`Requests::look`], with the gate closed: nothing is queued.
     pub(super) fn look_behind_closed_gate(&mut self) {
         let Some((_, calls)) = self.found else { return };
         if gate::is_waited_at() {
@@ -58,12 +59,12 @@ impl Requests {
         }
         self.end_after_rest(calls);
         if gate::is_waited_at() {
-            // One has come since, and has begun before we ended.
+            // A call has come since, and has begun before the request ended.
             stamps::begin();
         }
     }
 
-    /// The gate is closed, and all work has ended.
+    /// Called when the gate is closed, and all work has ended.
     pub(super) fn closed(&mut self) {
         let calls = gate::activity();
         if stamps::is_any() && self.found.is_none_or(|(_, before)| before != calls) {
@@ -71,7 +72,7 @@ impl Requests {
         }
     }
 
-    /// There may be work left, or a call on its way.
+    /// Called when there may be work left, or a call on its way.
     pub(super) fn goes_on(&mut self) {
         self.found = None;
     }
@@ -84,7 +85,8 @@ impl Requests {
         }
     }
 
-    /// The program is at rest: with so many calls, its work had ended at this time, if it was not found before.
+    /// Ends the request: the program is at rest, and its work had ended at this time, unless the end was found before, after the same
+    /// number of calls.
     pub(super) fn end(&mut self, at: u64, calls: u32) {
         let before = self.found.take().filter(|(_, before)| *before == calls);
         stamps::end(before.map_or(at, |(before, _)| before));
@@ -108,7 +110,7 @@ mod tests {
         }
     }
 
-    /// Looks until the request has ended, behind a closed gate.
+    /// Checks until the request has ended, behind a closed gate.
     fn look_until_ended(requests: &mut Requests) {
         while stamps::is_any() {
             assert!(requests.look_again_after(false).is_some(), "nobody would look again");

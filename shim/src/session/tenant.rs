@@ -17,7 +17,7 @@ pub(crate) struct Session {
     pub(crate) device: CUdevice,
     pub(crate) link: &'static Link,
     pub(super) space: &'static Space,
-    /// What of us the coordinator can pause, and that this has changed.
+    /// Our work that the coordinator can pause, and an event for changes of it.
     pub(super) channels: Own,
     pub(super) news: Event,
     /// Nothing runs before all memory is back.
@@ -25,7 +25,7 @@ pub(crate) struct Session {
 }
 
 static SESSION: Once<Session> = Once::new();
-/// Somebody has asked for the baton since the gate was closed.
+/// A call has demanded a turn since the gate was closed.
 pub(super) static DEMANDED: AtomicBool = AtomicBool::new(false);
 
 /// The session, if this process has one.
@@ -33,19 +33,19 @@ pub(crate) fn get() -> Option<&'static Session> {
     link::get().and_then(|_| SESSION.get())
 }
 
-/// From here on it is one.
+/// Makes this process a tenant.
 pub(super) fn keep(session: Session) -> &'static Session {
     SESSION.keep(session).0
 }
 
-/// The program is at work again: it has to be looked when it comes to rest.
+/// Wakes the control loop: the program is at work again, and is to be checked for its next rest.
 pub(super) fn wake() {
     if let Some(session) = get() {
         session.news.raise();
     }
 }
 
-/// A call waits at the closed gate.
+/// Called when a call waits at the closed gate.
 pub(super) fn demand() {
     if let Some(link) = link::get()
         && !DEMANDED.swap(true, Ordering::AcqRel)
@@ -55,14 +55,14 @@ pub(super) fn demand() {
 }
 
 impl Session {
-    /// Says what of us can be paused, if that has changed. Only one thread does, so that the last word is the last one sent.
+    /// Reports our pausable work, if that has changed. Only one thread does so, so that the last report sent is the latest.
     pub(super) fn tell_channels(&self) {
         if let Some((channels, begun, descriptor)) = self.channels.news() {
             self.link.tell_with(&PreemptionReport::Channels { channels, begun }, descriptor);
         }
     }
 
-    /// A context came or went: there is something to tell.
+    /// Called when a context came or went: there may be a change to report.
     pub(crate) fn channels_changed(&self) {
         self.news.raise();
     }

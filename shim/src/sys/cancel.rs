@@ -1,8 +1,8 @@
-//! Threads that the program cancels (`pthread_cancel`): not while they wait or talk for us.
+//! Protects threads that the program cancels (`pthread_cancel`): none ends while it waits for us, or makes a request for us.
 //!
-//! A thread that ends in the middle of our talk leaves its answer to the next one that asks, or its question unasked. So every call that may be a
-//! cancellation point of the C library's is made with cancellation off (`floors.rs` looks for those), and so is all that changes
-//! what memory there is. It is as the program wants it again afterwards, and in the driver's own calls: there, and at its own
+//! A thread that ended in the middle of a request would leave its answer to the next thread that asks, or its request unmade. So every
+//! call of ours that may be a cancellation point of the C library is made with cancellation off (`floors.rs` checks that), and so is every
+//! change of mappings. Afterwards, and in the driver's own calls, cancellation is as the program wants it: there, and at its own
 //! cancellation points, a thread ends as it would without us.
 
 use core::ffi::c_int;
@@ -16,16 +16,16 @@ const DEFERRED: c_int = 0;
 
 unsafe extern "C-unwind" {
     fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
-    /// A thread that was to end meanwhile, and may at any moment (`PTHREAD_CANCEL_ASYNCHRONOUS`), ends in here.
+    /// A thread that was cancelled meanwhile, and may end at any moment (`PTHREAD_CANCEL_ASYNCHRONOUS`), ends in here.
     fn pthread_setcanceltype(kind: c_int, before: *mut c_int) -> c_int;
 }
 
-/// While this lives, its thread is not cancelled, whichever way the program has asked for.
+/// While this lives, its thread is not cancelled, in any of the ways that a program can ask for.
 #[must_use = "it ends when this is dropped"]
 pub(crate) struct Off {
     state: c_int,
     kind: c_int,
-    /// Of one thread.
+    /// It belongs to one thread.
     thread: PhantomData<*const ()>,
 }
 
@@ -43,8 +43,8 @@ impl Off {
 
 impl Drop for Off {
     fn drop(&mut self) {
-        // The state first: a thread that ended by that would not be known as cancelled to whoever joins it (glibc before 2.41).
-        // SAFETY: what there was.
+        // The state first: otherwise a thread that joins this one would not learn that it was cancelled (glibc before 2.41).
+        // SAFETY: the earlier state and kind.
         unsafe {
             pthread_setcancelstate(self.state, ptr::null_mut());
             if self.kind != DEFERRED {

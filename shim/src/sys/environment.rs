@@ -1,46 +1,46 @@
-//! The part of the environment that this process was started with which is about us.
+//! Our part of the environment that this process was started with.
 //!
-//! Programs change it before they first use the GPU: they clear it, or write their title over it (`setproctitle`), and the system's own copy
-//! (`/proc/self/environ`) with it. A setting must not be lost by that: the program would run outside of Baton. So the variables that we may ask for are
-//! kept when the library is loaded, by the one function of ours that runs then. It reads the environment and writes to memory of our
-//! own, byte by byte: it is in shells and compilers too, and may come before whatever watches memory and the C library's functions
-//! is ready.
+//! Programs change it before they first use the GPU: they clear it, or write their title over it (`setproctitle`), and the system's own
+//! copy (`/proc/self/environ`) with it. A setting must not be lost by that: the program would run outside of Baton. So our variables are
+//! kept when the library is loaded, by the one function of ours that runs then. It reads the environment and writes to memory of our own,
+//! byte by byte: it also runs in shells and compilers, and may run before the tools that watch memory, and the C library's functions, are
+//! ready.
 
 use core::ffi::{CStr, c_char};
 use core::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
-/// How the variables begin that are kept: our settings, and by what we find the driver and our sockets.
+/// The prefixes of the variables that are kept: our settings, and those by which we find the driver and our sockets.
 const KEPT: [&[u8]; 3] = [b"BATON_", b"XDG_RUNTIME_DIR=", b"LD_LIBRARY_PATH="];
 
-/// Room for them; a variable for which none is left is not kept.
+/// The room for them; a variable for which none is left is not kept.
 const ROOM: usize = 32 << 10;
-/// Each with the null byte behind it. Atomic, so that the compiler makes no call of the writing.
+/// Each variable with its null byte. Atomic, so that the compiler does not turn the loop into a call.
 static BYTES: [AtomicU8; ROOM] = [const { AtomicU8::new(0) }; ROOM];
 static LENGTH: AtomicUsize = AtomicUsize::new(0);
 
 unsafe extern "C" {
-    /// The environment: C strings, and null behind the last.
+    /// The environment: C strings, and null after the last.
     static environ: *const *const c_char;
 }
 
 #[ctor::ctor(unsafe)]
 fn keep() {
-    // SAFETY: no thread of the program's runs yet that could change it.
+    // SAFETY: no thread of the program that could change it runs yet.
     unsafe { keep_from(environ) }
 }
 
 /// # Safety
 ///
-/// Null, or an environment that nobody changes meanwhile.
+/// Null, or an environment that does not change meanwhile.
 unsafe fn keep_from(mut variables: *const *const c_char) {
     let mut length = 0;
-    // SAFETY: by this function's contract, of the reads below too: no further than to the null pointer, and to each string's null byte.
+    // SAFETY: by this function's contract, as for the reads below: no further than to the null pointer, and to each string's null byte.
     while !variables.is_null() && !unsafe { variables.read() }.is_null() {
         // SAFETY: as above.
         let variable = unsafe { variables.read() }.cast::<u8>();
-        // SAFETY: as above: what differs ends the comparison, and a null byte differs.
+        // SAFETY: as above: the first difference ends the comparison, and a null byte differs.
         let begins = |name: &[u8]| (0..name.len()).all(|at| unsafe { variable.add(at).read_volatile() } == name[at]);
         if KEPT.iter().any(|name| begins(name)) {
             let mut at = length;
@@ -64,7 +64,7 @@ unsafe fn keep_from(mut variables: *const *const c_char) {
     LENGTH.store(length, Ordering::Release);
 }
 
-/// A variable's value when this process was started. None in programs that run with more rights than their user.
+/// A variable's value when this process was started. `None` in programs that run with more rights than their user.
 pub(super) fn at_the_start(name: &CStr) -> Option<OsString> {
     // SAFETY: asks for a number.
     if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 {

@@ -1,4 +1,4 @@
-//! Something that one thread waits for, among other descriptors, and others make happen.
+//! An event that one thread waits for, among other descriptors, and others raise.
 
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
@@ -8,7 +8,7 @@ use super::cancel;
 pub(crate) struct Event(OwnedFd);
 
 impl Event {
-    /// None if no descriptor is left.
+    /// Makes an event. `None` if no descriptor is left.
     pub(crate) fn new() -> Option<Self> {
         // SAFETY: plain integers; the answer is checked before it is used.
         let event = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };

@@ -6,7 +6,7 @@ use core::time::Duration;
 
 use super::cancel;
 
-/// Who may wait on a word.
+/// The threads that may wait on a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
     /// Threads of this process.
@@ -34,7 +34,7 @@ pub(crate) fn wait(word: &AtomicU32, value: u32, limit: Option<Duration>, scope:
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT | scope.flag(), value, limit) };
 }
 
-/// Wakes everybody who sleeps on the word.
+/// Wakes all threads that sleep on the word.
 pub(crate) fn wake_all(word: &AtomicU32, scope: Scope) {
     // SAFETY: FUTEX_WAKE on an aligned word.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE | scope.flag(), i32::MAX) };

@@ -1,6 +1,6 @@
-//! A lock that no copy of the process inherits locked.
+//! A lock that no forked copy of the process inherits locked.
 //!
-//! For what is reached in processes that have not initialised the driver, and whose copies go on with hooks.
+//! It guards data that is used in processes that have not initialised the driver, and whose copies go on with hooks.
 
 use core::cell::UnsafeCell;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -8,15 +8,15 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::process;
 
-/// A value behind a lock; a copy of the process begins with a new value, made by a function.
+/// A value behind a lock; a forked copy of the process begins with a new value, made by a function.
 pub(crate) struct Lock<T> {
-    /// The process whose value it is; 0 for the first one.
+    /// The process that the value belongs to; 0 for the first one.
     owner: AtomicU32,
     value: UnsafeCell<Mutex<T>>,
     new: fn() -> T,
 }
 
-/// Beside a process's number: a thread of it is just making a new value.
+/// Set beside a process's number while one of its threads is making a new value.
 const BEING_MADE: u32 = 1 << 31;
 
 // SAFETY: the value is behind a mutex, which is replaced only before this process first locks it.
@@ -34,7 +34,7 @@ impl<T> Lock<T> {
             if owner == this {
                 break;
             }
-            // Another process's, or one that a thread of another process was making: that is nobody's here.
+            // The value belongs to another process, or a thread of another process was making it: here it is free.
             let is_free = owner != this | BEING_MADE;
             let take = || self.owner.compare_exchange(owner, this | BEING_MADE, Ordering::AcqRel, Ordering::Relaxed);
             if is_free && take().is_ok() {

@@ -1,9 +1,9 @@
-//! The system, below anything else of ours.
+//! The system layer, below everything else of ours.
 //!
-//! | file | what it does |
+//! | file | purpose |
 //! |---|---|
 //! | `futex` | words that threads sleep on |
-//! | `lock` | a lock that no copy of the process inherits locked |
+//! | `lock` | a lock that no forked copy of the process inherits locked |
 //! | `once` | a value made on first use, without ever waiting |
 //! | `event` | one thread waits, among other descriptors, for others |
 //! | `thread` | our threads, and the program's that sleep for us |

@@ -1,9 +1,8 @@
 //! A value that is made on first use and kept, without ever waiting.
 //!
-//! `std::sync::OnceLock` makes late comers wait for the first. Here that can deadlock: whoever looks
-//! for the driver needs the loader's lock, and may be called by a library's constructor, from a thread
-//! that holds that lock already; and a thread that waits is copied into a forked child that has nobody
-//! to wait for. So every early comer makes the value for itself, and the first to finish is kept.
+//! `std::sync::OnceLock` makes late comers wait for the first. Here that can deadlock: the search for the driver needs the loader's lock,
+//! and may be called by a library's constructor, from a thread that holds that lock already; and a thread that waits is copied into a
+//! forked child in which no thread will wake it. So every early comer makes the value for itself, and the first to finish is kept.
 
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -22,13 +21,13 @@ impl<T: Sync> Once<T> {
         unsafe { self.0.load(Ordering::Acquire).as_ref() }
     }
 
-    /// The value that is kept, and whether it is the one given here.
+    /// Returns the value that is kept, and true if it is the one given here.
     pub(crate) fn keep(&self, value: T) -> (&T, bool) {
         let value = Box::into_raw(Box::new(value));
         let (kept, ours) = match self.0.compare_exchange(ptr::null_mut(), value, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => (value, true),
             Err(earlier) => {
-                // SAFETY: made a few lines above, and seen by nobody else.
+                // SAFETY: made a few lines above, and never shared.
                 drop(unsafe { Box::from_raw(value) });
                 (earlier, false)
             }

@@ -1,33 +1,32 @@
-//! Reading memory of this process that may not be there any more, or never was: without a fault.
+//! Reads memory of this process that may have gone, or never existed, without a fault.
 
 use core::ffi::c_void;
 
-/// How much is read at a time.
+/// The size of a piece that is read at once.
 const PIECE: usize = 64 << 10;
-/// How much of each piece the next one has too.
+/// The size of the overlap of two pieces.
 const OVERLAP: usize = 8;
 
-/// Hands all bytes from an address on to `see`, in pieces. Each begins with the last 8 bytes of the one before, so that no
-/// word is cut. False if not all of them can be read. (`process_vm_readv` on ourselves; where the system forbids that, nothing
-/// can.)
+/// Hands all bytes from an address on to `see`, in pieces. Each begins with the last 8 bytes of the one before, so that no word is cut.
+/// False if not all of them can be read. (By `process_vm_readv` on this process; where the system forbids that, nothing can be read.)
 pub(crate) fn read(at: usize, bytes: usize, see: impl FnMut(&[u8])) -> bool {
     in_pieces(at, bytes, see, |at, piece| {
         let local = libc::iovec { iov_base: piece.as_mut_ptr().cast(), iov_len: piece.len() };
         let remote = libc::iovec { iov_base: core::ptr::without_provenance_mut::<c_void>(at), iov_len: piece.len() };
-        // SAFETY: writes into the piece; whether the rest can be read is for the system to say.
+        // SAFETY: writes into the piece; the system checks whether the rest can be read.
         let read = unsafe { libc::process_vm_readv(libc::getpid(), &local, 1, &remote, 1, 0) };
         read == piece.len() as isize
     })
 }
 
-/// The same for memory that is known to be there: several times as fast.
+/// Reads memory that is known to be there: several times as fast.
 ///
 /// # Safety
 ///
 /// So many bytes from `at`, an exposed address, can be read meanwhile. They may change.
 pub(crate) unsafe fn read_known(at: usize, bytes: usize, see: impl FnMut(&[u8])) {
     in_pieces(at, bytes, see, |at, piece| {
-        // SAFETY: by this function's contract. What changes meanwhile is read before or after.
+        // SAFETY: by this function's contract. Bytes that change meanwhile are read before or after the change.
         unsafe {
             core::ptr::copy_nonoverlapping(core::ptr::with_exposed_provenance(at), piece.as_mut_ptr(), piece.len());
         }
@@ -35,7 +34,7 @@ pub(crate) unsafe fn read_known(at: usize, bytes: usize, see: impl FnMut(&[u8]))
     });
 }
 
-/// Whether there is anything at an address.
+/// True if any memory is mapped at an address.
 pub(crate) fn is_mapped(at: usize) -> bool {
     const PAGE: usize = 4096;
     let mut is_resident = 0;

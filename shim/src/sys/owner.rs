@@ -1,24 +1,24 @@
-//! Which process a descriptor came from, however it has come.
+//! Finds the process that a descriptor came from, in whichever way it has come.
 //!
-//! An open file has an owner (`F_SETOWN`): the process that would be sent signals about it, if anybody asked for them (`O_ASYNC`). All
-//! descriptors of that file say so, in whichever process, and the driver neither sets it nor looks at it (measured with driver 580 on an
-//! H100, of handles and of pools). So whoever gives out a descriptor can be found by whoever has it, and nobody has to keep a second
-//! one, which would keep what is behind it: memory of the GPU.
+//! An open file has an owner (`F_SETOWN`): the process that would get signals about it, if the program asked for them (`O_ASYNC`). All
+//! descriptors of that file report it, in every process, and the driver neither sets nor reads it (measured with driver 580 on an H100, of
+//! handles and of pools). So a process that has a descriptor can find the process that gave it out, and no process has to keep a second
+//! one, which would keep the memory of the GPU behind it.
 
 use core::ffi::c_int;
 
 use baton_contract::messages::ProcessId;
 
-/// What names this process's PID namespace.
+/// The file that identifies this process's PID namespace.
 const NAMESPACE: &core::ffi::CStr = c"/proc/self/ns/pid";
 
-/// This process becomes the owner of the file behind a descriptor, if the system lets it.
+/// Makes this process the owner of the file behind a descriptor, if the system allows it.
 pub(crate) fn own(descriptor: c_int) {
     // SAFETY: sets an attribute of a file that is there, or fails.
     unsafe { libc::fcntl(descriptor, libc::F_SETOWN, libc::getpid()) };
 }
 
-/// The process that owns the file behind a descriptor. None if there is no such file; if nobody owns it; if its owner has ended, or
+/// The process that owns the file behind a descriptor. `None` if there is no such file; if it has no owner; if its owner has ended, or
 /// cannot be seen from here; if it is this process.
 pub(crate) fn other_owner(descriptor: c_int) -> Option<ProcessId> {
     // SAFETY: asks about a file that is there, or fails.
@@ -27,13 +27,13 @@ pub(crate) fn other_owner(descriptor: c_int) -> Option<ProcessId> {
     another(owner, this)
 }
 
-/// Such an answer, seen from this process: an error and nobody are no process, nor is a group of them.
+/// The process in such an answer, seen from this process: an error or 0 is no process, nor is a group of processes.
 fn another(owner: c_int, this: ProcessId) -> Option<ProcessId> {
     let number = u32::try_from(owner).ok().filter(|number| *number != 0 && *number != this.number)?;
     Some(ProcessId { number, ..this })
 }
 
-/// This process, as those of its PID namespace know it; none if the system does not say which one that is.
+/// This process, as those of its PID namespace know it; `None` if the system does not tell the namespace.
 pub(crate) fn this_process() -> Option<ProcessId> {
     // SAFETY: integers.
     let mut file: libc::stat = unsafe { core::mem::zeroed() };

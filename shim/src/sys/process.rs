@@ -1,13 +1,12 @@
-//! Which process this is: a copy of a process has its parent's memory, and not its threads.
+//! Identifies this process: a forked copy of a process has its parent's memory, but not its threads.
 //!
 //! `fork`, `_Fork` and a raw `clone` copy memory, and with it locks that are held by threads which the copy does not have. Handlers of
-//! `pthread_atfork` run after the first of them only, and process numbers may repeat in another PID namespace. So the number here lies
-//! in a page that the system wipes in every copy (`MADV_WIPEONFORK`). A child that only borrows the memory until it runs another
-//! program (`vfork`, `posix_spawn`) sees the page as it is, and changes nothing. On a system without such pages, `fork` is noticed and the
-//! others are not.
+//! `pthread_atfork` run after the first of them only, and process numbers may repeat in another PID namespace. So the number here lies in
+//! a page that the system wipes in every copy (`MADV_WIPEONFORK`). A child that only borrows the memory until it runs another program
+//! (`vfork`, `posix_spawn`) sees the page as it is, and changes nothing. On a system without such pages, only `fork` is noticed.
 //!
-//! A copy of a process that has initialised the driver is **bare**: CUDA does not work there, and the driver says so itself. So nothing
-//! of ours stands in between, and no lock of ours is taken.
+//! A copy of a process that has initialised the driver is **bare**: CUDA does not work there, and the driver itself refuses every call. So
+//! no code of ours stands in between, and no lock of ours is taken.
 
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
@@ -29,12 +28,12 @@ static LAST: AtomicU32 = AtomicU32::new(0);
 /// The process that has initialised the driver.
 static INITIALISED_BY: AtomicU32 = AtomicU32::new(NOBODY);
 const NOBODY: u32 = u32::MAX;
-/// The last process that has let go of its parent's.
+/// The last process that has let go of its parent's state.
 static SETTLED: AtomicU32 = AtomicU32::new(NOBODY);
-/// Lets go of it.
+/// The function that lets go of it.
 static SETTLE: AtomicPtr<()> = AtomicPtr::new(core::ptr::null_mut());
 
-/// This process's number, which no process has that it is a copy of. Async-signal-safe.
+/// This process's number, which differs from those of all processes that it is a copy of. Async-signal-safe.
 #[inline]
 pub(crate) fn number() -> u32 {
     match WIPED.number.load(Ordering::Relaxed) {
@@ -45,7 +44,7 @@ pub(crate) fn number() -> u32 {
 
 #[cold]
 fn begin() -> u32 {
-    // SAFETY: a page of our own, in which nothing is yet but a number that may be forgotten.
+    // SAFETY: a page of our own, which holds nothing yet but a number that may be forgotten.
     unsafe { libc::madvise((&raw const WIPED).cast_mut().cast(), size_of::<Page>(), libc::MADV_WIPEONFORK) };
     let new = LAST.fetch_add(1, Ordering::Relaxed) + 1;
     match WIPED.number.compare_exchange(0, new, Ordering::Relaxed, Ordering::Relaxed) {
@@ -54,19 +53,19 @@ fn begin() -> u32 {
     }
 }
 
-/// Whether the driver is initialised in this very process, as far as is known.
+/// True if the driver is known to be initialised in this very process.
 #[inline(always)]
 pub(crate) fn is_initialised() -> bool {
     INITIALISED_BY.load(Ordering::Relaxed) == WIPED.number.load(Ordering::Relaxed)
 }
 
-/// Whether this is a copy of a process that has initialised the driver.
+/// True if this is a copy of a process that has initialised the driver.
 #[inline(always)]
 pub(crate) fn is_bare() -> bool {
     !is_initialised() && INITIALISED_BY.load(Ordering::Relaxed) != NOBODY
 }
 
-/// The same; and whatever such a copy comes to first, there it lets go of what is its parent's.
+/// True if this is such a copy. At the first call that asks, the copy lets go of its parent's state.
 #[inline(always)]
 pub(crate) fn settle_if_bare() -> bool {
     let is_bare = is_bare();
@@ -76,18 +75,18 @@ pub(crate) fn settle_if_bare() -> bool {
     is_bare
 }
 
-/// The driver is initialised in this process.
+/// Records that the driver is initialised in this process.
 pub(crate) fn initialised() {
     if !is_bare() {
         INITIALISED_BY.store(number(), Ordering::Relaxed);
     }
 }
 
-/// From here on `settle` is called once in each copy of this process, at the latest when that first comes to a call that could wait.
-/// It may do what a signal handler may do.
+/// Sets the function that is called once in each copy of this process, at the latest at its first call that could wait. `settle` may do
+/// nothing that a signal handler may not do.
 pub(crate) fn attend(settle: fn()) {
     extern "C" fn in_child() {
-        // Where the system has not wiped it.
+        // For a system that has not wiped it.
         WIPED.number.store(0, Ordering::Relaxed);
         self::settle();
     }
@@ -97,10 +96,10 @@ pub(crate) fn attend(settle: fn()) {
     unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
 }
 
-/// Lets go of what is the parent's, if this is a copy in which nobody has done so yet. Async-signal-safe.
+/// Lets go of the parent's state, if this is a copy that has not done so yet. Async-signal-safe.
 #[cold]
 pub(crate) fn settle() {
-    // To make a copy is no cancellation point.
+    // Making a copy is no cancellation point.
     let _uncancelled = cancel::Off::begin();
     let settle = SETTLE.load(Ordering::Acquire);
     let number = number();
@@ -114,12 +113,12 @@ pub(crate) fn settle() {
 mod tests {
     use super::*;
 
-    /// What a copy of this process answers.
+    /// The answer of a copy of this process.
     fn in_a_copy(copy: impl FnOnce() -> libc::c_long, what: impl FnOnce() -> bool) -> bool {
         let child = copy();
         if child == 0 {
             let held = what();
-            // SAFETY: ends the child without anything of its parent's being run.
+            // SAFETY: ends the child without running any code of its parent.
             unsafe { libc::_exit(i32::from(!held)) };
         }
         let mut status = 0;
@@ -132,7 +131,7 @@ mod tests {
     fn every_copy_of_a_process_has_a_number_of_its_own_and_who_borrows_its_memory_has_not() {
         let this = number();
         assert_eq!(number(), this);
-        // SAFETY: the copies only look at numbers, and end.
+        // SAFETY: the copies only read numbers, and end.
         let fork = || libc::c_long::from(unsafe { libc::fork() });
         let differs = || number() != this && number() == number();
         assert!(in_a_copy(fork, || differs() && in_a_copy(fork, differs)));

@@ -1,9 +1,8 @@
 //! Descriptors in reserve: for memory that comes to a process which can open no more.
 //!
-//! Frames come as descriptors. A program that has as many open as it may (`RLIMIT_NOFILE`) could get none, so a few are kept
-//! open here, and closed when they are needed. All of them are one file of ours. The program may close them, as it may close
-//! all that it does not know (`closefrom`), and their numbers may then be its own files': what is not our file any more is
-//! left alone.
+//! Frames come as descriptors. A program that has as many open as it may (`RLIMIT_NOFILE`) could get none, so a few are kept open here,
+//! and closed when they are needed. All of them are one file of ours. The program may close them, as it may close all descriptors that it
+//! does not know (`closefrom`), and reuse their numbers for its own files: a number that no longer means our file is left alone.
 
 use core::ffi::c_int;
 use core::mem::MaybeUninit;
@@ -15,7 +14,7 @@ use baton_contract::wire::MAX_DESCRIPTORS;
 use super::cancel;
 use super::lock::Lock;
 
-/// The least number that one gets where there is a choice: programs may want low ones, to put files in their places.
+/// The least number of a descriptor where there is a choice: programs may want low ones, to put files in their places.
 const LEAST: c_int = 64;
 /// The least number in any case, above standard input, output and error.
 const LEAST_OF_ALL: c_int = 3;
@@ -23,12 +22,12 @@ const LEAST_OF_ALL: c_int = 3;
 const NONE: c_int = -1;
 /// Their numbers; plain integers, for [`forget`].
 static KEPT: [AtomicI32; MAX_DESCRIPTORS] = [const { AtomicI32::new(NONE) }; MAX_DESCRIPTORS];
-/// Which file they are: its device and its number there.
+/// The file of all of them: its device and its number there.
 static FILE: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
-/// How many have let go of them.
+/// The number of callers that have let go of them.
 static LENT: Lock<usize> = Lock::new(0, || 0);
 
-/// While this lives, the descriptors in reserve are free for what comes.
+/// While this lives, the reserved numbers are free for other descriptors.
 #[must_use]
 pub(crate) struct Spare(());
 
@@ -43,7 +42,7 @@ impl Drop for Spare {
     }
 }
 
-/// Opens as many as are to be kept, as far as that can be done.
+/// Opens as many as are to be kept, as far as possible.
 pub(crate) fn keep() {
     let _uncancelled = cancel::Off::begin();
     let lent = LENT.lock();
@@ -70,7 +69,7 @@ fn close_all() {
     for kept in &KEPT {
         let number = kept.swap(NONE, Ordering::Relaxed);
         if number != NONE && is_ours(number) {
-            // SAFETY: our own file, which nobody else knows of.
+            // SAFETY: our own file, which is used nowhere else.
             unsafe { libc::close(number) };
         }
     }
@@ -146,7 +145,7 @@ mod tests {
         // The program puts a file of its own under one of the numbers.
         let null = std::fs::File::open("/dev/null").expect("there");
         let taken = numbers()[5];
-        // SAFETY: plain numbers; nobody else uses what was there.
+        // SAFETY: plain numbers; the file that was there is used nowhere else.
         assert_eq!(unsafe { libc::dup3(null.as_raw_fd(), taken, libc::O_CLOEXEC) }, taken);
         let spare = let_go();
         assert!(identity(taken).is_some(), "the program's file stays open");

@@ -4,9 +4,9 @@ use core::ffi::{CStr, c_void};
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-/// What `slot` holds, once it was looked for: the function of this name after ours, or `nobody` where there is none.
+/// The function of this name after ours, or `nobody` where there is none; `slot` holds it once it was found.
 ///
-/// `unset` is what the slot holds until then.
+/// `unset` is the value of the slot until then.
 pub(crate) fn after_ours(
     slot: &AtomicPtr<c_void>,
     unset: *mut c_void,
@@ -17,7 +17,7 @@ pub(crate) fn after_ours(
     if !ptr::eq(known, unset) {
         return known;
     }
-    // SAFETY: the handle and the string are what dlsym takes; RTLD_NEXT means the libraries after ours.
+    // SAFETY: a handle and a string that are valid for dlsym; RTLD_NEXT means the libraries after ours.
     let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
     let next = if found.is_null() { nobody } else { found };
     slot.store(next, Ordering::Release);

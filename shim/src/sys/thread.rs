@@ -1,4 +1,4 @@
-//! Threads of ours, and the program's that sleep for us.
+//! Threads of ours, and threads of the program that sleep for us.
 
 use core::time::Duration;
 
@@ -10,7 +10,7 @@ pub(crate) fn sleep(time: Duration) {
     std::thread::sleep(time);
 }
 
-/// Starts one. The program's signals are not for it: it is started with all of them blocked.
+/// Starts a thread of ours. The program's signals are not for it: it is started with all of them blocked.
 pub(crate) fn start(name: &str, work: impl FnOnce() + Send + 'static) -> bool {
     let _uncancelled = cancel::Off::begin();
     // SAFETY: signal sets are plain memory; the old one is put back.

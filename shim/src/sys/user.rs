@@ -1,4 +1,4 @@
-//! The user's side of the library: settings read from the environment, and the few words we say.
+//! The user's side of the library: settings read from the environment, and our few messages.
 
 use core::ffi::{CStr, c_char};
 use core::fmt;
@@ -32,20 +32,20 @@ pub(crate) fn setting(name: &CStr) -> Option<OsString> {
     (!value.is_empty()).then_some(value)
 }
 
-/// Whether a setting is on: set, and not to `0`.
+/// True if a setting is on: set, and not to `0`.
 pub(crate) fn is_on(name: &CStr) -> bool {
     setting(name).is_some_and(|value| value != "0")
 }
 
-/// What this program's file is called.
+/// The name of this program's file.
 pub(crate) fn program() -> String {
     let _uncancelled = cancel::Off::begin();
     let program = std::fs::read("/proc/self/comm").unwrap_or_default();
     OsStr::from_bytes(program.trim_ascii_end()).to_string_lossy().into_owned()
 }
 
-/// Tells the user what cannot be as they wanted it: the one case in which we speak unasked. In the file that
-/// `BATON_LOG` names, or on standard error.
+/// Warns the user that a wish cannot be met: the only message that is printed unasked. It goes to the file that `BATON_LOG` names, or to
+/// standard error.
 pub(crate) fn warn(message: fmt::Arguments<'_>) {
     if !note(message) {
         let line = format!(
@@ -61,7 +61,7 @@ pub(crate) fn warn(message: fmt::Arguments<'_>) {
     }
 }
 
-/// Tells the user what they may want to know, in the file that `BATON_LOG` names; without one nothing is said. Says whether there is one.
+/// Writes a message for the user to the file that `BATON_LOG` names. False if there is none.
 pub(crate) fn note(message: fmt::Arguments<'_>) -> bool {
     let _uncancelled = cancel::Off::begin();
     let file = setting(settings::LOG).and_then(|path| File::options().append(true).create(true).open(path).ok());

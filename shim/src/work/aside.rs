@@ -1,8 +1,8 @@
-//! The thread that does what no call of the program's may wait for, and the control loop neither: making events, and asking about streams
-//! that a thread may be stuck with.
+//! A thread for tasks that neither a call of the program nor the control loop may wait for: it makes events, and asks about streams that a
+//! thread may be stuck with.
 //!
-//! It is started when it is first needed, and holds nothing while it works. Whoever asks it something waits for no longer than they say;
-//! and not at all while it has not come back from a question that was asked before.
+//! It is started when it is first needed, and holds no lock while it works. A caller waits for an answer no longer than its limit, and not
+//! at all while the thread has not come back from an earlier question.
 
 use core::cell::Cell;
 use core::time::Duration;
@@ -18,7 +18,7 @@ type Task = Box<dyn FnOnce() + Send>;
 struct Aside {
     tasks: VecDeque<Task>,
     has_thread: bool,
-    /// Somebody has given up waiting for it, and it has not come back since.
+    /// A caller has given up waiting for the thread, and it has not come back since.
     is_late: bool,
 }
 
@@ -35,7 +35,7 @@ fn lock() -> MutexGuard<'static, Aside> {
 }
 
 impl Aside {
-    /// Says whether there is somebody who will do it.
+    /// Queues a task. False if no thread can be started to run it.
     fn add(&mut self, task: Task) -> bool {
         self.has_thread = self.has_thread || thread::start("baton-aside", run);
         if self.has_thread {
@@ -46,12 +46,13 @@ impl Aside {
     }
 }
 
-/// Does something as soon as it can be done.
+/// Runs a task on the aside thread as soon as possible, and does not wait for it.
 pub(super) fn soon(what: impl FnOnce() + Send + 'static) {
     lock().add(Box::new(what));
 }
 
-/// Does something, and waits for it so long; none if it has not come to an end by then. It does so all the same, later.
+/// Runs a task on the aside thread and waits up to `limit` for its result. Returns `None` if it has not ended by then; it still ends
+/// later.
 pub(super) fn ask<T: Send + 'static>(limit: Duration, what: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     if IS_ASIDE.with(Cell::get) {
         return Some(what());
@@ -75,11 +76,11 @@ pub(super) fn ask<T: Send + 'static>(limit: Duration, what: impl FnOnce() -> T +
     take()
 }
 
-/// How long is waited for what one call of the program needs of another one's stream: as long as a busy machine may take to do it.
+/// The longest wait for an answer about another call's stream: as long as a busy machine may take to run the task.
 const LONG: Duration = Duration::from_millis(200);
 
-/// Does what may have to wait for a thread that is stuck in the driver: here if no other is inside, else aside. None if it takes too
-/// long, and then it is done later; or if it cannot be done.
+/// Runs a task that may have to wait for a thread that is stuck in the driver: on this thread if no other is inside, else on the aside
+/// thread. Returns `None` if it takes too long (it still ends later), or if it cannot be run.
 pub(super) fn unless_stuck<T: Send + 'static>(context: Handle, what: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     match KeptOff::begin_if_none_is_inside(context) {
         Some(_kept_off) if gate::inside() <= 1 => Some(api::where_nobody_is_stuck(what)),
@@ -89,7 +90,7 @@ pub(super) fn unless_stuck<T: Send + 'static>(context: Handle, what: impl FnOnce
 
 fn run() {
     IS_ASIDE.with(|is_aside| is_aside.set(true));
-    // For good: nothing this thread does disturbs a capture.
+    // Never undone: nothing this thread does disturbs a capture.
     core::mem::forget(api::Relaxed::enter());
     let mut aside = lock();
     loop {

@@ -1,8 +1,8 @@
-//! Captures: a stream that captures cannot be asked whether its work has ended, because the question would end the capture.
-//! So an event is put behind the work that it had before, if that adds no order to the program's.
+//! Captures: a capturing stream cannot be asked whether its work has ended, because the question would end the capture. So an event is put
+//! behind its earlier work, if that adds no order to the program's.
 //!
-//! Also the legacy stream cannot be asked while a blocking stream captures. Nothing can be queued in it then, and what was
-//! there before is behind an event of the whole context, where the driver has such.
+//! The legacy stream cannot be asked either while a blocking stream captures. Nothing can be queued in it then, and its earlier work is
+//! behind an event of the whole context, where the driver supports such events.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -19,11 +19,12 @@ pub(crate) struct Beginning(Option<Entered>);
 struct Entered {
     context: ContextId,
     key: Handle,
-    /// What was known of it: it may capture already.
+    /// The stream's state before this call: it may capture already.
     was: Option<Captured>,
 }
 
-/// A stream is about to capture: from here on nobody asks it. The stream may be one of another context than the current one.
+/// Enters a stream that is about to capture: from here on, no thread asks about it. The stream may belong to another context than the
+/// current one.
 pub(crate) fn begin(stream: Stream) -> Beginning {
     enter_and(stream, |entered| {
         set_context_event(entered);
@@ -31,8 +32,8 @@ pub(crate) fn begin(stream: Stream) -> Beginning {
     })
 }
 
-/// The same of one that becomes part of a capture, by waiting for an event. It may have work to wait for that its program ends
-/// only later; such a call never waits in the driver, and does not here.
+/// Enters a stream that becomes part of a capture by waiting for an event. It may have work that ends only after a later call of the
+/// program; such a call never waits in the driver, and does not wait here.
 pub(crate) fn join(stream: Stream) -> Beginning {
     enter_and(stream, |entered| before(entered, stream))
 }
@@ -40,9 +41,9 @@ pub(crate) fn join(stream: Stream) -> Beginning {
 fn enter_and(stream: Stream, look: impl FnOnce(&Entered) -> Option<Before>) -> Beginning {
     let Some(entered) = enter(stream) else { return Beginning(None) };
     contexts::quiesce_stream(entered.context, entered.key);
-    // Another context may be capturing, in a way that forbids this thread to ask.
+    // Another context may be capturing in a way that forbids this thread to ask.
     let _relaxed = api::Relaxed::enter();
-    // Nobody else puts an event there now, and the capture has not begun.
+    // No other thread puts an event there now, and the capture has not begun.
     let found = api::within(entered.context.handle, || look(&entered)).flatten();
     if let Some(found) = found
         && let Some(context) = contexts::lock().get(entered.context)
@@ -57,7 +58,7 @@ fn enter(stream: Stream) -> Option<Entered> {
     let key = key(stream)?;
     let here = api::current_context();
     let mut contexts = contexts::lock();
-    // A thread has an own stream in each context, all with one key.
+    // A thread has its own default stream in each context, all with one key.
     let is_created = matches!(stream, Stream::Created(_));
     let of_stream = is_created.then(|| contexts.of_stream(key).map(|(id, _)| id)).flatten();
     let id = of_stream.or_else(|| contexts.by_handle(here).map(|(id, _)| id))?;
@@ -74,7 +75,7 @@ fn enter(stream: Stream) -> Option<Entered> {
 /// A number that no handle has, for each thread's own default stream.
 struct OwnKey(Handle);
 
-/// Handles are addresses, which have this bit in no program.
+/// A bit that no handle has: handles are addresses.
 const IS_PER_THREAD: Handle = 1 << 63;
 static KEYS: AtomicUsize = AtomicUsize::new(IS_PER_THREAD);
 
@@ -84,15 +85,15 @@ thread_local! {
 
 impl Drop for OwnKey {
     fn drop(&mut self) {
-        // From each context.
+        // The key leaves the books of every context.
         while contexts::remove_from_books(self.0, |_| false).is_some() {}
     }
 }
 
-/// What a stream is called in the books. A thread's own default stream is no other thread's, and has no handle of its own.
+/// The key of a stream in the books. A thread's own default stream belongs to that thread alone, and has no handle of its own.
 pub(crate) fn key(stream: Stream) -> Option<Handle> {
     match stream {
-        // It cannot capture.
+        // The legacy stream cannot capture.
         Stream::Legacy => None,
         Stream::Created(stream) => Some(stream),
         Stream::PerThread => OWN_KEY.try_with(|key| key.0).ok(),
@@ -107,7 +108,7 @@ pub(super) fn stream_of(stream: Handle) -> Option<Stream> {
     }
 }
 
-/// Whether a stream has work from before it captures, as far as that can be told by a question. The context is current.
+/// Finds the end of the work that a stream had before its capture, as far as a question can tell that. The context is current.
 fn before(entered: &Entered, stream: Stream) -> Option<Before> {
     // SAFETY: a stream that the program is about to use, of this context.
     if unsafe { api::is_capturing(stream) } {
@@ -119,11 +120,11 @@ fn before(entered: &Entered, stream: Stream) -> Option<Before> {
     }
     let mut contexts = contexts::lock();
     let context = contexts.get(entered.context)?;
-    // Only the first capture of a context is behind all that was there.
+    // Only the first capture of a context comes after all earlier work.
     (is_first(context) && context.before_captures.is_some()).then_some(Before::Context)
 }
 
-/// Whether no more than one stream of a context captures, or is about to.
+/// True if no more than one stream of a context captures or is about to.
 fn is_first(context: &contexts::Context) -> bool {
     context.streams.values().filter(|state| state.captured.is_some()).count() == 1
 }
@@ -134,7 +135,7 @@ fn set_context_event(entered: &Entered) {
     if !api::has_context_events() {
         return;
     }
-    // Who else begins a capture in this context waits until this is done.
+    // Another thread that begins a capture in this context waits until this is done.
     let (_asking, kept) = {
         let mut contexts = contexts::lock();
         let Some(context) = contexts.get(id).filter(|context| is_first(context)) else { return };
@@ -176,7 +177,7 @@ fn set_event(entered: &Entered, stream: Stream) -> Option<Before> {
     None
 }
 
-/// Whether the legacy stream is known to have no work, so that a blocking stream does not wait for it. The context is current.
+/// True if the legacy stream is known to have no work, so that a blocking stream does not wait for it. The context is current.
 fn is_legacy_idle(entered: &Entered) -> bool {
     let _asking = {
         let mut contexts = contexts::lock();
@@ -191,7 +192,7 @@ fn is_legacy_idle(entered: &Entered) -> bool {
 }
 
 impl Beginning {
-    /// The driver has answered: the stream captures now, or it is as it was.
+    /// Records the driver's answer: the stream captures now, or it is as it was before.
     pub(crate) fn done(self, begun: bool) {
         let Some(entered) = self.0 else { return };
         let mut contexts = contexts::lock();
@@ -209,7 +210,7 @@ impl Beginning {
     }
 }
 
-/// Looks which streams of a context have ended their captures. The context is current.
+/// Removes the streams of a context that have ended their captures from the books. The context is current.
 pub(super) fn refresh(id: ContextId) {
     if !contexts::is_capturing() {
         return;
@@ -241,26 +242,25 @@ pub(super) fn refresh(id: ContextId) {
     drop(asking);
 }
 
-/// Whether some stream of the program captures, asked anew where the books say so.
+/// True if a stream of the program captures. If the books say so, the driver is asked again.
 pub(crate) fn is_any() -> bool {
     if contexts::is_capturing() {
         for id in contexts::all() {
-            // Of one that is being left, they stay as they were.
+            // In a context that is being left, the streams' states stay as they were.
             let _ = contexts::within(id, || refresh(id));
         }
     }
     contexts::is_capturing()
 }
 
-/// Whether this stream captures.
+/// True if this stream captures.
 pub(crate) fn captures(stream: Stream) -> bool {
     // SAFETY: the stream of a call that the program makes.
     contexts::is_capturing() && stream != Stream::Legacy && unsafe { api::is_capturing(stream) }
 }
 
-/// Makes a call that a capture may forbid in the way in which it forbids those that give out memory, and which does nothing
-/// else (`cuEventQuery`; CUDA Driver API, `cuThreadExchangeStreamCaptureMode`). As the driver does for those, this ends the
-/// capture that forbids it.
+/// Makes a call that a capture forbids as it forbids calls that allocate memory, and that has no other effect (`cuEventQuery`; CUDA Driver
+/// API, `cuThreadExchangeStreamCaptureMode`). As with those calls, the driver ends the capture that forbids it.
 pub(crate) fn ask_as_unsafe_call() -> CUresult {
     let unset = || contexts::lock().by_handle(api::current_context())?.1.unset;
     let Some(event) = unset() else { return CUDA_SUCCESS };

@@ -1,13 +1,13 @@
-//! The program's contexts and streams, and all that we have in each context: events, streams, pinned memory. What a context owned goes
-//! with it: the driver has destroyed that, so it is forgotten.
+//! The program's contexts and streams, and our own objects in each context: events, streams, pinned memory. A context's objects go with
+//! it: the driver has destroyed them, so they are forgotten.
 //!
-//! A context is known until it is proven that it has ended ([`super::leaving`]). So an id that is not in the books any more is that of a
-//! context which is gone, with all its work; while one is being left, nobody can say.
+//! A context is known until it is proven that it has ended ([`super::leaving`]). So an id that is no longer in the books belongs to a
+//! context that is gone, with all its work. While a context is being left, the state of its work is unknown.
 //!
-//! Our threads ask the driver about them while the program makes and destroys others. No lock is held meanwhile: who asks
-//! ([`Asking`]) works on what it has read, and whoever destroys a stream or a context, or begins a capture, enters that here
-//! first and then waits until those who began to ask before are done ([`quiesce`]). They are soon, because nothing that they
-//! call waits.
+//! Our threads ask the driver about contexts and streams while the program makes and destroys others. No lock is held meanwhile: a thread
+//! that asks ([`Asking`]) works on a copy of the books. A thread that destroys a stream or a context, or begins a capture, enters that
+//! here first and then waits until earlier questions are answered ([`quiesce`]). That is soon, because a thread that asks makes no call
+//! that waits.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -18,7 +18,7 @@ use baton_contract::cuda::{CUDA_SUCCESS, CUdevice};
 use super::aside;
 use crate::driver::api::{self, Handle, Stream};
 
-/// Which of all contexts that ever were: handles are given again.
+/// Tells a context from all earlier ones with the same handle: handles are reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ContextId {
     pub(super) handle: Handle,
@@ -26,7 +26,7 @@ pub(crate) struct ContextId {
 }
 
 impl ContextId {
-    /// What the driver calls it, as long as it is there.
+    /// The driver's handle of the context, as long as the context exists.
     pub(crate) fn handle(self) -> Handle {
         self.handle
     }
@@ -36,27 +36,26 @@ impl ContextId {
 #[derive(Debug)]
 pub(super) struct Context {
     serial: u64,
-    /// Its number in the driver, which no other ever gets; none from a driver that has no such.
+    /// Its number in the driver, which is never reused; `None` if the driver has no such numbers.
     pub(super) number: Option<u64>,
-    /// How many calls are under way that may end it, whether one of them says that it has, and whether that is proven.
+    /// The number of calls under way that may end it. `has_ended`: one of them reports that it has. `is_gone`: that is proven.
     pub(super) leaving: u32,
     pub(super) has_ended: bool,
     pub(super) is_gone: bool,
     pub(super) device: CUdevice,
     pub(super) streams: BTreeMap<Handle, StreamState>,
-    /// Behind all work of the context from before the first of the captures that are under way: none if there is no such
-    /// event.
+    /// An event behind all work of the context from before the first of the captures that are under way; `None` if there is no such event.
     pub(super) before_captures: Option<Handle>,
-    /// What streams that were destroyed have left.
+    /// The unfinished work of destroyed streams.
     pub(super) orphans: Vec<Orphan>,
-    /// Events that nobody uses.
+    /// Events that are not in use.
     events: Vec<Handle>,
-    /// One that is never set: asking about it does what a call does that a capture may forbid, and nothing else.
+    /// An event that is never recorded: a query of it is forbidden by a capture like other such calls, and has no other effect.
     pub(super) unset: Option<Handle>,
     pub(super) reader: Reader,
-    /// Device memory is being read in it, or copied.
+    /// Device memory is being read in it or copied.
     pub(super) is_read: bool,
-    /// Contexts whose memory it can reach.
+    /// Contexts whose memory it can access.
     peers: BTreeSet<Handle>,
 }
 
@@ -64,11 +63,11 @@ pub(super) struct Context {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Orphan {
     pub(super) stream: Handle,
-    /// What is behind it; none as long as that is being set.
+    /// An event behind the work; `None` until the event is recorded.
     pub(super) event: Option<Handle>,
 }
 
-/// What device memory is read by ([`super::reading`]).
+/// The stream and the buffer that read device memory ([`super::reading`]).
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Reader {
     pub(super) stream: Option<Handle>,
@@ -76,12 +75,12 @@ pub(super) struct Reader {
     pub(super) buffer: (Handle, usize),
 }
 
-/// A stream that the program made, or a thread's own.
+/// A stream that the program made, or a thread's own default stream.
 #[derive(Debug, Default)]
 pub(super) struct StreamState {
-    /// The legacy stream does not wait for it, nor it for that.
+    /// The legacy stream and this stream do not wait for each other.
     pub(super) is_non_blocking: bool,
-    /// Set from before it begins to capture until it is seen not to capture any more.
+    /// Set from before the capture begins until the stream is seen not to capture.
     pub(super) captured: Option<Captured>,
 }
 
@@ -90,13 +89,13 @@ impl Context {
         self.streams.values().any(|stream| stream.captured.is_some())
     }
 
-    /// Whether a stream is about to capture, other than this one: the driver may not say so yet, and then it does.
+    /// True if a stream other than `but` is about to capture: the driver may not report that yet, but will soon.
     pub(super) fn is_beginning_to_capture(&self, but: Option<Handle>) -> bool {
         let is_beginning = |captured: Captured| captured.is_beginning;
         self.streams.iter().any(|(key, stream)| Some(*key) != but && stream.captured.is_some_and(is_beginning))
     }
 
-    /// An event that is not in use. When few are left, more are made elsewhere: to make one may have to wait for a thread that fills a
+    /// Takes an unused event. When few are left, more are made on another thread: making one may have to wait for a thread that fills a
     /// stream's queue (measured).
     pub(super) fn take_event(&mut self) -> Option<Handle> {
         let taken = self.events.pop();
@@ -111,29 +110,29 @@ impl Context {
     }
 }
 
-/// What is known of a stream that captures, or is about to.
+/// The state of a stream that captures or is about to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Captured {
     pub(super) before: Before,
-    /// It is just beginning: the driver may say that it does not capture.
+    /// The capture is just beginning: the driver may still report that the stream does not capture.
     pub(super) is_beginning: bool,
 }
 
-/// A stream's work from before it began to capture. That an event is unknown although one was set before cannot be: it is kept.
+/// A stream's work from before its capture began. An event that was once recorded is kept, so it never becomes unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Before {
     /// There was none.
     Nothing,
-    /// What the context keeps is behind all of it.
+    /// The context's event is behind all of it.
     Context,
     /// This event is behind all of it.
     Event(Handle),
-    /// No event could be put there, or only one that would have added an order to the program's.
+    /// No event could be recorded there, or only one that would have added an order to the program's.
     Unknown,
 }
 
 impl Captured {
-    /// The stream captures no more, or is no more.
+    /// Gives the events back: the stream captures no more, or is destroyed.
     pub(super) fn give_back(self, context: &mut Context) {
         CAPTURING.fetch_sub(1, Ordering::AcqRel);
         if let Before::Event(event) = self.before {
@@ -147,42 +146,42 @@ impl Captured {
     }
 }
 
-/// A device's primary context, and what the program has done with it.
+/// A device's primary context, and the program's calls that retain and release it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Primary {
-    /// What the driver calls it; 0 if it is not in the books.
+    /// The driver's handle; 0 if it is not in the books.
     pub(super) context: Handle,
-    /// How often it was retained and not released: the driver counts at least that.
+    /// The number of retains without a release: the driver's count is at least this.
     pub(super) retained: u32,
-    /// How many calls are under way that retain it.
+    /// The number of calls under way that retain it.
     pub(super) retaining: u32,
-    /// How many are that release it while others retain it.
+    /// The number of calls under way that release it while others retain it.
     pub(super) releasing: u32,
 }
 
-/// All of them.
+/// All contexts.
 #[derive(Debug)]
 pub(super) struct Contexts {
     all: BTreeMap<Handle, Context>,
     pub(super) primaries: BTreeMap<CUdevice, Primary>,
-    /// What is asked about just now.
+    /// The questions under way.
     asking: Vec<(ContextId, About)>,
     serials: u64,
 }
 
 static CONTEXTS: Mutex<Contexts> =
     Mutex::new(Contexts { all: BTreeMap::new(), primaries: BTreeMap::new(), asking: Vec::new(), serials: 0 });
-/// A context is left no more, or a call that retains or releases one is over.
+/// Signals that a call that may end a context, or one that retains or releases it, is over.
 static SETTLED: Condvar = Condvar::new();
 /// A context has few events left.
 static WANTED: AtomicBool = AtomicBool::new(false);
-/// How many streams are entered as capturing, for a quick look.
+/// The number of streams that are entered as capturing, for a quick check.
 pub(super) static CAPTURING: AtomicUsize = AtomicUsize::new(0);
-/// Changes when contexts go: whoever remembers something that belongs to one forgets it then.
+/// Changes when contexts go: state that is cached for a context is forgotten then.
 static DEPARTURES: AtomicUsize = AtomicUsize::new(0);
-/// Whether there ever was a stream that the legacy stream waits for, of the program's or a thread's own.
+/// True if there ever was a stream that the legacy stream waits for: one of the program's, or a thread's own.
 static BLOCKING: AtomicBool = AtomicBool::new(false);
-/// Whether the program may use threads' own default streams, about which only their threads can ask.
+/// True if the program may use threads' own default streams, about which only their threads can ask.
 static PER_THREAD: AtomicBool = AtomicBool::new(false);
 
 pub(super) fn lock() -> MutexGuard<'static, Contexts> {
@@ -194,7 +193,7 @@ impl Contexts {
         self.all.get_mut(&id.handle).filter(|context| context.serial == id.serial)
     }
 
-    /// The same of one about whose work the driver can be asked.
+    /// Returns a context if the driver can be asked about its work.
     pub(super) fn live(&mut self, id: ContextId) -> Result<&mut Context, Absent> {
         match self.get(id) {
             None => Err(Absent::Gone),
@@ -238,13 +237,13 @@ impl Contexts {
         self.all.insert(handle, context);
     }
 
-    /// From here on whoever changes something of this waits for who asks. Dropped with the books unlocked.
+    /// Begins a question: from here on, a thread that changes its subject waits for it. Drop it with the books unlocked.
     pub(super) fn begin_asking(&mut self, id: ContextId, about: About) -> Asking {
         self.asking.push((id, about));
         Asking(id, about)
     }
 
-    /// A context has ended, and with it what we had there.
+    /// Removes a context that has ended, with our own objects in it.
     pub(super) fn remove(&mut self, handle: Handle) {
         let Some(gone) = self.all.remove(&handle) else { return };
         for other in self.all.values_mut() {
@@ -255,7 +254,7 @@ impl Contexts {
         DEPARTURES.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// The GPU whose primary context this is.
+    /// The primary context with this handle.
     pub(super) fn primary_mut(&mut self, context: Handle) -> Option<&mut Primary> {
         self.primaries.values_mut().find(|primary| primary.context == context)
     }
@@ -266,22 +265,22 @@ impl Contexts {
 pub(crate) enum Absent {
     /// It has ended, with all its work.
     Gone,
-    /// It is being left, or does not answer: its work may run.
+    /// It is being left or is unresponsive: its work may run.
     Unknown,
 }
 
-/// What somebody asks about, or uses to ask.
+/// The subject of a question, or the object that it uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum About {
-    /// That the context is there, and what we have in it.
+    /// The context's existence, and our own objects in it.
     Life,
-    /// All of its streams; or something is put behind them, which would break a capture.
+    /// All of its streams; or an event is put behind them, which would break a capture.
     Whole,
-    /// One stream. If a thread is stuck with that, the question is too, and is in nobody else's way.
+    /// One stream. If a thread is stuck with it, the question is stuck too, and delays no other thread.
     Stream(Handle),
 }
 
-/// While this lives nothing that it is about is destroyed, and nothing of it that did not capture begins to.
+/// While this lives, its subject is not destroyed, and no stream of it begins to capture.
 pub(super) struct Asking(ContextId, About);
 
 impl Drop for Asking {
@@ -295,32 +294,32 @@ impl Drop for Asking {
     }
 }
 
-/// Keeps what is asked about alive.
+/// Keeps a context alive for a question.
 pub(super) fn ask(id: ContextId) -> Result<Asking, Absent> {
     let mut contexts = lock();
     contexts.live(id)?;
     Ok(contexts.begin_asking(id, About::Life))
 }
 
-/// Asks something in a context, which is current and stays meanwhile.
+/// Runs a closure with a context current, which stays alive meanwhile.
 pub(crate) fn within<T>(id: ContextId, what: impl FnOnce() -> T) -> Result<T, Absent> {
     let _asking = ask(id)?;
     api::within(id.handle, what).ok_or_else(|| confirm(id))
 }
 
-/// What the driver says of a context that it does not answer for, or not as one expects.
+/// Finds out why the driver refused a context, or answered unexpectedly for it: it is gone, or its state is unknown.
 pub(super) fn confirm(id: ContextId) -> Absent {
     let number = lock().get(id).and_then(|context| context.number);
     let is_gone = number.is_some_and(|number| is_gone(id.handle, number));
     match lock().live(id) {
         Err(absent) => absent,
-        // Not because it is just being left: then the driver may say so too early.
+        // A number is believed only while the context is not being left: meanwhile the driver may report its end too early.
         Ok(_) if is_gone => Absent::Gone,
         Ok(_) => Absent::Unknown,
     }
 }
 
-/// Whether a context with this number is certainly no more: numbers are never given again.
+/// True if a context with this number has certainly ended: numbers are never reused.
 pub(super) fn is_gone(handle: Handle, number: u64) -> bool {
     match api::context_number(handle) {
         Ok(now) => now != number,
@@ -328,7 +327,7 @@ pub(super) fn is_gone(handle: Handle, number: u64) -> bool {
     }
 }
 
-/// Waits for something to be settled, with the books unlocked.
+/// Waits until a condition on the books holds, and returns them locked.
 pub(super) fn wait_until(mut is_settled: impl FnMut(&mut Contexts) -> bool) -> MutexGuard<'static, Contexts> {
     let mut contexts = lock();
     while !is_settled(&mut contexts) {
@@ -337,18 +336,18 @@ pub(super) fn wait_until(mut is_settled: impl FnMut(&mut Contexts) -> bool) -> M
     contexts
 }
 
-/// Something was settled.
+/// Wakes the threads that wait for the books to change.
 pub(super) fn settled() {
     SETTLED.notify_all();
 }
 
-/// Waits until all who began to ask about a context before are done, as far as that is in the way. What they must not be asking about
-/// any more was entered before.
+/// Waits until all earlier questions about a context that are in the way are answered. The caller has entered its change before, so that
+/// later questions respect it.
 pub(super) fn quiesce(id: ContextId, is_in_the_way: impl Fn(About) -> bool) {
     drop(wait_until(|contexts| !contexts.asking.iter().any(|(asked, about)| *asked == id && is_in_the_way(*about))));
 }
 
-/// The same of whoever asks about a stream.
+/// Waits until all earlier questions that touch a stream are answered.
 pub(super) fn quiesce_stream(id: ContextId, stream: Handle) {
     quiesce(id, |about| matches!(about, About::Whole) || about == About::Stream(stream));
 }
@@ -360,12 +359,12 @@ pub(super) fn of_device(device: CUdevice) -> Vec<ContextId> {
     here.map(|(handle, context)| ContextId { handle: *handle, serial: context.serial }).collect()
 }
 
-/// The contexts of the GPU that a context is on; none if that has ended.
+/// The contexts of the GPU that a context is on; empty if that context has ended.
 pub(crate) fn of_same_device(context: Handle) -> Vec<ContextId> {
     device_of(context).map(of_device).unwrap_or_default()
 }
 
-/// The context of a GPU that a program mostly has: the primary one, or else the first.
+/// The main context of a GPU: the primary one, or else the first.
 pub(crate) fn main_of(device: CUdevice) -> Option<ContextId> {
     primary(device).and_then(id_of).or_else(|| of_device(device).first().copied())
 }
@@ -393,7 +392,7 @@ pub(crate) fn device_of(context: Handle) -> Option<CUdevice> {
     lock().by_handle(context).map(|(_, context)| context.device)
 }
 
-/// The program lets one context reach what is allocated in another one, or does so no more.
+/// The program allows one context to access another's allocations, or ends that.
 pub(crate) fn let_reach(context: Handle, peer: Handle, reaches: bool) {
     if let Some((_, context)) = lock().by_handle(context) {
         if reaches {
@@ -404,24 +403,24 @@ pub(crate) fn let_reach(context: Handle, peer: Handle, reaches: bool) {
     }
 }
 
-/// Whether the program has let one context reach what is allocated in another one.
+/// True if the program has allowed one context to access another's allocations.
 pub(crate) fn reaches(context: Handle, peer: Handle) -> bool {
     lock().by_handle(context).is_some_and(|(_, context)| context.peers.contains(&peer))
 }
 
-/// Which context this handle means now, if it is one of those that are known.
+/// The context that this handle means now, if it is known.
 pub(crate) fn id_of(handle: Handle) -> Option<ContextId> {
     lock().by_handle(handle).map(|(id, _)| id)
 }
 
-/// How many events a new context is given, and how few are too few.
+/// The number of events in a new context, and the number below which more are made.
 const EVENTS: usize = 64;
 const FEW_EVENTS: usize = EVENTS / 2;
 
-/// A context was made, or is found. Says whether another one was known by this handle, which has ended unseen.
+/// Adds a context that was made or found. True if another context was known by this handle, and has ended unseen.
 pub(crate) fn add(context: Handle, device: CUdevice) -> bool {
     let number = api::context_number(context).ok();
-    // One that has had this handle before is in the books until all of it is forgotten.
+    // An earlier context with this handle stays in the books until all of it is forgotten.
     let mut contexts = wait_until(|contexts| contexts.all.get(&context).is_none_or(|known| known.leaving == 0));
     let is_another = match contexts.all.get(&context) {
         Some(known) if known.number.is_some() && number.is_some() && known.number != number => true,
@@ -433,7 +432,7 @@ pub(crate) fn add(context: Handle, device: CUdevice) -> bool {
     let id = contexts.by_handle(context).map(|(id, _)| id);
     drop(contexts);
     if let Some(id) = id {
-        // The program makes the context, and waits for that.
+        // The program is making the context, and waits for that anyway.
         api::within(context, || {
             let unset = api::new_event();
             if let Some(context) = lock().get(id) {
@@ -445,7 +444,7 @@ pub(crate) fn add(context: Handle, device: CUdevice) -> bool {
     is_another
 }
 
-/// Makes as many events as are usual in a context, which is current. May wait.
+/// Fills a context's stock of events up to the usual number. The context is current. May wait.
 fn make_events(id: ContextId) {
     while lock().get(id).is_some_and(|context| context.events.len() < EVENTS)
         && let Some(event) = api::new_event()
@@ -455,8 +454,8 @@ fn make_events(id: ContextId) {
     }
 }
 
-/// Makes events where few are left. This waits for as long as the driver likes, and keeps nobody waiting: also not for a context to end,
-/// which may do so meanwhile.
+/// Makes events in the contexts that have few left. This may wait as long as the driver takes, but delays no other thread: not even a
+/// context's end, which may happen meanwhile.
 fn make_events_ahead() {
     WANTED.store(false, Ordering::Release);
     let few = |context: &Context| context.leaving == 0 && context.events.len() < FEW_EVENTS;
@@ -470,14 +469,16 @@ fn make_events_ahead() {
     }
 }
 
-/// Sees to it that there is an event, for a call that waits in the context for whatever an event would wait for.
+/// Makes sure that a context has an event, for a call that itself waits for everything in the context that the making of an event could
+/// wait for.
 pub(crate) fn provide_event(id: ContextId) {
     if lock().live(id).is_ok_and(|context| context.events.is_empty()) {
         api::within(id.handle, || make_events(id));
     }
 }
 
-/// A device's primary context was made; its handle is needed when it is left, and cannot be asked for then. As [`add`].
+/// Adds a device's primary context that was made. Its handle is needed when it is left, and cannot be asked for then. Returns like
+/// [`add`].
 pub(crate) fn add_primary(context: Handle, device: CUdevice) -> bool {
     lock().primaries.entry(device).or_default().context = context;
     add(context, device)
@@ -488,12 +489,12 @@ pub(crate) fn primary(device: CUdevice) -> Option<Handle> {
     lock().primaries.get(&device).map(|primary| primary.context).filter(|context| *context != 0)
 }
 
-/// Counts the contexts that went.
+/// Counts the contexts that have gone.
 pub(super) fn departures() -> usize {
     DEPARTURES.load(Ordering::Acquire)
 }
 
-/// A stream was made in the current context.
+/// Adds a stream that was made in the current context.
 pub(crate) fn add_stream(stream: Handle, is_non_blocking: bool) {
     let context = api::current_context();
     if !is_non_blocking {
@@ -504,10 +505,10 @@ pub(crate) fn add_stream(stream: Handle, is_non_blocking: bool) {
     }
 }
 
-/// A stream is about to be destroyed: it is asked about no more. Its work goes on: where nothing else tells about that, an event
-/// is left behind it.
+/// Removes a stream that is about to be destroyed: it is not asked about any more. Its work goes on; where nothing else tells when that
+/// ends, an event is left behind it.
 pub(crate) fn remove_stream(stream: Handle) {
-    // One that captures has nothing else to do.
+    // A stream that captures has no other work.
     let has_left = |captured: bool| !captured && (!api::has_context_events() || is_capturing());
     let Some((id, has_left)) = remove_from_books(stream, has_left) else { return };
     quiesce_stream(id, stream);
@@ -534,18 +535,18 @@ pub(crate) fn remove_stream(stream: Handle) {
     }
 }
 
-/// An event of a context; none if there is none just now.
+/// Takes an event of a context; `None` if it has none at the moment.
 pub(super) fn event(id: ContextId) -> Option<Handle> {
     lock().get(id)?.take_event()
 }
 
-/// The same for a call that may wait for one to be made. The context is current.
+/// Takes an event, or makes one, for a call that may wait. The context is current.
 pub(super) fn event_or_new(id: ContextId) -> Option<Handle> {
     event(id).or_else(api::new_event)
 }
 
-/// Takes a stream out of the books, of which it is told whether it was capturing, and says if its work is to be kept there; says whose
-/// it was, and that.
+/// Removes a stream from the books. `has_left` gets true if the stream was capturing, and decides whether its work stays in the books.
+/// Returns the stream's context and that decision.
 pub(super) fn remove_from_books(stream: Handle, has_left: impl FnOnce(bool) -> bool) -> Option<(ContextId, bool)> {
     let mut contexts = lock();
     let (id, context) = contexts.of_stream(stream)?;
@@ -555,28 +556,28 @@ pub(super) fn remove_from_books(stream: Handle, has_left: impl FnOnce(bool) -> b
     }
     let has_left = has_left(captured.is_some());
     if has_left {
-        // At once: nobody sees the books without the one or the other.
+        // Under the same lock: no thread sees the books without both the stream and its work.
         context.orphans.push(Orphan { stream, event: None });
     }
     Some((id, has_left))
 }
 
-/// Whether some stream of the program may be capturing.
+/// True if a stream of the program may be capturing.
 pub(crate) fn is_capturing() -> bool {
     CAPTURING.load(Ordering::Acquire) != 0
 }
 
-/// The program calls functions of which the default stream is the thread's own.
+/// Notes that the program calls functions whose default stream is the thread's own.
 pub(crate) fn note_per_thread_streams() {
     PER_THREAD.store(true, Ordering::Relaxed);
 }
 
-/// Whether what is put into the legacy stream may order other streams.
+/// True if work in the legacy stream may order other streams.
 pub(crate) fn is_legacy_ordering() -> bool {
     BLOCKING.load(Ordering::Relaxed) || has_per_thread_streams()
 }
 
-/// Whether what is put into a stream waits for what the legacy stream has: the stream without it may be idle long before.
+/// True if work in a stream waits for the legacy stream's work: the stream by itself may be idle long before that.
 pub(super) fn is_behind_legacy(stream: Stream) -> bool {
     match stream {
         Stream::Legacy => false,

@@ -1,4 +1,4 @@
-//! Whether everything that the program has queued on a GPU has ended. Only asked, never waited for inside the driver: work may
+//! Tells when everything that the program has queued on a GPU has ended. The driver is only asked, and no thread waits in it: work may
 //! wait for something that the program has yet to do, and then the gate has to be opened again.
 
 use std::time::{Duration, Instant};
@@ -9,11 +9,11 @@ use super::contexts;
 use super::mark::Mark;
 use crate::sys::thread;
 
-/// How often it is asked again, at first and later.
+/// The first and the longest pause between two questions.
 const FIRST_PAUSE: Duration = Duration::from_micros(20);
 const LONGEST_PAUSE: Duration = Duration::from_micros(500);
 
-/// The pauses between questions: longer and longer.
+/// The pauses between questions, which get longer and longer.
 pub(crate) struct Pauses(Duration);
 
 impl Pauses {
@@ -28,7 +28,7 @@ impl Pauses {
     }
 }
 
-/// All that is queued on a GPU at some moment.
+/// All work that is queued on a GPU at some moment.
 struct Queued(Vec<Mark>);
 
 impl Queued {
@@ -43,7 +43,7 @@ impl Queued {
     }
 }
 
-/// Waits until all work on a GPU has ended; gives up at the deadline. The gate is closed and nobody inside, so nothing is added
+/// Waits until all work on a GPU has ended; gives up at the deadline. The gate is closed and no thread is inside, so nothing is added
 /// meanwhile. `beat` is called now and then.
 pub(crate) fn drain(device: CUdevice, deadline: Instant, beat: impl Fn()) -> bool {
     let (mut queued, mut pauses) = (Queued::on(device), Pauses::new());
@@ -59,10 +59,10 @@ pub(crate) fn drain(device: CUdevice, deadline: Instant, beat: impl Fn()) -> boo
     }
 }
 
-/// Watches whether anything is queued on a GPU, while calls may come in.
+/// Watches for the end of all work on a GPU, while calls may come in.
 pub(crate) struct IdleWatch {
     device: CUdevice,
-    /// Of when the program had made so many calls.
+    /// The queued work, and the number of calls that the program had made by then.
     queued: Option<(u32, Queued)>,
 }
 
@@ -71,7 +71,7 @@ impl IdleWatch {
         Self { device, queued: None }
     }
 
-    /// Whether nothing is queued that a program has queued with so many calls.
+    /// True if all work has ended that the program had queued after this many calls.
     pub(crate) fn is_idle(&mut self, calls: u32) -> bool {
         let (_, queued) = match self.queued.take() {
             Some(known) if known.0 == calls => self.queued.insert(known),

@@ -1,6 +1,6 @@
-//! Memory that the program has freed while work may still use it: taken back when that has ended.
+//! Memory that the program has freed while work may still use it: it is taken back when that work has ended.
 //!
-//! Freed in a stream's order (`cuMemFreeAsync`), and while something captures: then nobody can wait for the context.
+//! Such memory is freed in a stream's order (`cuMemFreeAsync`), or during a capture, when no thread can wait for the context.
 
 use core::ops::Range;
 use core::time::Duration;
@@ -18,14 +18,14 @@ use crate::sys::thread;
 struct Deferred {
     at: CUdeviceptr,
     number: u64,
-    /// None if nothing can use it any more.
+    /// Empty if nothing can use the memory any more.
     marks: Vec<Mark>,
 }
 
 #[derive(Default)]
 struct Frees {
     deferred: Vec<Deferred>,
-    /// What pools have given up: nothing uses it.
+    /// Memory that pools have given up: it is unused.
     given_up: Vec<Range<CUdeviceptr>>,
     has_thread: bool,
 }
@@ -40,7 +40,7 @@ impl Frees {
 
     fn see_to(&mut self, space: &'static Space) {
         if !self.has_thread {
-            // Without a thread it is done at the next allocation, or when the gate closes.
+            // Without a thread, memory is taken back at the next allocation, or when the gate closes.
             self.has_thread = thread::start("baton-frees", move || run(space));
         }
     }
@@ -50,11 +50,11 @@ fn lock() -> MutexGuard<'static, Frees> {
     FREES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How soon it is asked again, at first and later.
+/// The first and the longest pause between two scans.
 const FIRST_PAUSE: Duration = Duration::from_micros(100);
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 
-/// An allocation was freed; it is taken back when the work before all of the marks has ended. [`collect`] does so.
+/// Defers a free until the work before all of the marks has ended. [`collect`] takes the memory back.
 pub(crate) fn defer(at: CUdeviceptr, number: u64, marks: Vec<Mark>, space: &'static Space) {
     let mut frees = lock();
     frees.deferred.push(Deferred { at, number, marks });
@@ -63,7 +63,7 @@ pub(crate) fn defer(at: CUdeviceptr, number: u64, marks: Vec<Mark>, space: &'sta
     DEFERRED.notify_one();
 }
 
-/// Pools have given up memory that nothing uses; it is given back as soon as mappings may be changed.
+/// Queues unused memory that pools have given up; it is given back as soon as mappings may be changed.
 pub(crate) fn give_up(ranges: Vec<Range<CUdeviceptr>>, space: &'static Space) {
     if ranges.is_empty() {
         return;
@@ -75,14 +75,14 @@ pub(crate) fn give_up(ranges: Vec<Range<CUdeviceptr>>, space: &'static Space) {
     DEFERRED.notify_one();
 }
 
-/// Takes back what nothing uses any more; `tell` tells the coordinator. Whoever calls this may change mappings: it has a guard, or
-/// has closed the gate.
+/// Takes back memory that is no longer used; `tell` tells the coordinator. The caller may change mappings: it has a guard, or has closed
+/// the gate.
 pub(crate) fn collect(space: &Space, mut tell: impl FnMut(GivenUp)) {
     let (deferred, given_up) = {
         let mut frees = lock();
         (core::mem::take(&mut frees.deferred), core::mem::take(&mut frees.given_up))
     };
-    // What is away, or on its way, can only be given back when it is here.
+    // Memory that is away, or on its way, can only be given back once it is here.
     let (here, away): (Vec<_>, Vec<_>) = given_up.into_iter().partition(|range| space.is_all_mapped(range));
     if !here.is_empty() {
         space.shrink_areas(&here, &mut tell);
@@ -91,7 +91,7 @@ pub(crate) fn collect(space: &Space, mut tell: impl FnMut(GivenUp)) {
     if deferred.is_empty() {
         return;
     }
-    // Not under the lock: the driver is asked.
+    // The driver is asked, so the lock is not held.
     let (mut left, mut ended) = (Vec::new(), Vec::new());
     for mut free in deferred {
         free.marks.retain_mut(|mark| !mark.look().is_over());
@@ -104,7 +104,8 @@ pub(crate) fn collect(space: &Space, mut tell: impl FnMut(GivenUp)) {
     }
 }
 
-/// Somebody asks for memory: what was freed in a stream's order may be free by now, and what pools have given up is.
+/// Takes memory back before an allocation: memory freed in a stream's order may be free by now, and so is the memory that pools have given
+/// up.
 pub(crate) fn collect_first(passage: &Passage, space: &Space) -> Result<(), CUresult> {
     if lock().len() > 0 {
         let _guard = gate::lock_mappings(passage)?;
@@ -114,9 +115,9 @@ pub(crate) fn collect_first(passage: &Passage, space: &Space) -> Result<(), CUre
     Ok(())
 }
 
-/// The thread that takes memory back when nobody else comes by. It outlives the connection to the coordinator.
+/// The thread that takes memory back when no call does. It outlives the connection to the coordinator.
 fn run(space: &Space) {
-    // For good: nothing this thread does disturbs a capture.
+    // Never undone: nothing this thread does disturbs a capture.
     core::mem::forget(api::Relaxed::enter());
     let mut pause = FIRST_PAUSE;
     loop {

@@ -1,21 +1,21 @@
-//! Contexts that may be ending: from before a call that could end one until it is proven whether it did.
+//! Contexts that may be ending: from before a call that could end one until its end is proven or disproven.
 //!
-//! Meanwhile the context is *leaving*. It stays in the books, and its work counts: whoever asks about that is told that it is not known.
-//! But the driver is asked nothing, because it may be destroying whatever would be asked about.
+//! Meanwhile the context is *leaving*. It stays in the books, and its work counts: a question about that work is answered with "unknown".
+//! But the driver is asked nothing, because it may be destroying the subject of the question.
 //!
-//! **A release of a primary context ends it only if nobody else retains it.** The program's retains and releases are counted, so that
-//! most releases are known to end nothing: they leave nothing, and neither wait nor keep anybody waiting. Others retain it in ways that
-//! we do not see; so the count is the least that the driver can have, and a release that seems to be the last only may be.
+//! **A release of a primary context ends it only if no other retain is left.** The program's retains and releases are counted, so that
+//! most releases are known to end nothing: they leave nothing, wait for nothing and delay no other thread. Others retain the context in
+//! ways that we do not see. So the count is the least that the driver can have, and a release that seems to be the last only may be.
 //!
-//! **Proof** is the context's number (`cuCtxGetId`), which no other ever gets. Without such numbers it is whether a primary context is
-//! there: that proves something because no call retains it from before such a release until it was looked.
+//! **Proof** is the context's number (`cuCtxGetId`), which is never reused. Without such numbers, the proof is that a primary context is
+//! not active: that holds because no call retains it from before such a release until the check.
 
 use baton_contract::cuda::CUdevice;
 
 use super::contexts::{self, ContextId, Contexts, Primary, lock, settled, wait_until};
 use crate::driver::api::{self, Handle};
 
-/// A call that retains a primary context, or releases one that others retain; ends when dropped.
+/// A call that retains a primary context, or releases one that others retain; it ends when this is dropped.
 #[must_use = "it ends when this is dropped"]
 pub(crate) struct Passing {
     device: CUdevice,
@@ -24,7 +24,7 @@ pub(crate) struct Passing {
 }
 
 impl Passing {
-    /// The driver has answered.
+    /// Records the driver's answer.
     pub(crate) fn done(mut self, is_success: bool) {
         self.is_success = is_success;
     }
@@ -44,13 +44,13 @@ impl Drop for Passing {
     }
 }
 
-/// Whether a device's primary context is being left.
+/// True if a device's primary context is being left.
 fn is_left(contexts: &mut Contexts, device: CUdevice) -> bool {
     let context = contexts.primaries.get(&device).map_or(0, |primary| primary.context);
     contexts.by_handle(context).is_some_and(|(_, context)| context.leaving != 0)
 }
 
-/// The program is about to retain a device's primary context. While that is being left, this waits: in the driver too, the one comes
+/// Called before the program retains a device's primary context. While that is being left, this waits: in the driver too, one call comes
 /// after the other.
 pub(crate) fn begin_retain(device: CUdevice) -> Passing {
     let mut contexts = wait_until(|contexts| !is_left(contexts, device));
@@ -59,7 +59,7 @@ pub(crate) fn begin_retain(device: CUdevice) -> Passing {
 }
 
 impl Primary {
-    /// Whether one more release certainly ends nothing: after it and those that are under way, somebody still retains it.
+    /// True if one more release certainly ends nothing: after it and those that are under way, a retain is left.
     fn is_kept(self) -> bool {
         self.retained > self.releasing.saturating_add(1)
     }
@@ -68,14 +68,14 @@ impl Primary {
         self.retaining != 0 || self.releasing != 0
     }
 
-    /// What a call leaves of the count.
+    /// Updates the count after a call that has left the context.
     fn count(&mut self, way: Way) {
-        // What the driver has counted until a reset is anybody's guess.
+        // The driver's count before a reset is unknown.
         self.retained = if let Way::Reset(_) = way { 0 } else { self.retained.saturating_sub(1) };
     }
 }
 
-/// The program is about to release a device's primary context, which others retain; none if it may be the last, or is being left.
+/// Called before the program releases a device's primary context. `None` if the release may be the last, or if the context is being left.
 pub(crate) fn begin_release(device: CUdevice) -> Option<Passing> {
     let mut contexts = lock();
     if is_left(&mut contexts, device) {
@@ -92,7 +92,7 @@ pub(crate) fn begin_release(device: CUdevice) -> Option<Passing> {
 #[must_use = "says how it went"]
 pub(crate) struct Leaving(ContextId);
 
-/// From here on a context may end: nobody asks about it. None if it is not known.
+/// Begins a call that may end a context: from here on, no thread asks about it. `None` if the context is not known.
 pub(crate) fn begin(context: Handle) -> Option<Leaving> {
     let id = {
         let mut contexts = lock();
@@ -102,7 +102,7 @@ pub(crate) fn begin(context: Handle) -> Option<Leaving> {
     };
     let leaving = Leaving(id);
     contexts::quiesce(id, |_| true);
-    // Nobody begins any more to read there, to retain it, or to release it in passing.
+    // No thread begins any more to read there, to retain it, or to release it in passing.
     drop(wait_until(|contexts| {
         let is_read = contexts.get(id).is_some_and(|context| context.is_read);
         !is_read && contexts.primary_mut(context).is_none_or(|primary| !primary.is_passed())
@@ -110,28 +110,28 @@ pub(crate) fn begin(context: Handle) -> Option<Leaving> {
     Some(leaving)
 }
 
-/// A call has left a context, which need not be in the books.
+/// Counts a call that has left a context, which need not be in the books.
 pub(crate) fn count(way: Way) {
     if let Way::Released(device) | Way::Reset(device) = way {
         lock().primaries.entry(device).or_default().count(way);
     }
 }
 
-/// What the program did to a context.
+/// The way in which the program left a context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Way {
-    /// It was to end, whoever uses it. If that did not fail, it has.
+    /// It was to end, even if others use it. If the call did not fail, it has ended.
     Destroyed,
-    /// One that is attached to it left: it has ended if the driver does not know it any more.
+    /// A user that is attached to it left: it has ended if the driver does not know it any more.
     Detached,
-    /// A primary context was released: as above.
+    /// A primary context was released: it has ended as for [`Self::Detached`].
     Released(CUdevice),
-    /// A primary context was reset, whoever retains it: as above.
+    /// A primary context was reset, even if others retain it: it has ended as for [`Self::Detached`].
     Reset(CUdevice),
 }
 
 impl Way {
-    /// Whether it is proven that the context has ended. No call retains it meanwhile. One that failed may be about work of before.
+    /// True if it is proven that the context has ended. No call retains it meanwhile. An error may come from earlier work.
     fn has_ended(self, is_success: bool, handle: Handle, number: Option<u64>) -> bool {
         match (self, number) {
             (Self::Destroyed, _) if is_success => true,
@@ -143,21 +143,21 @@ impl Way {
     }
 }
 
-/// How it is with a context after a call that may have ended it.
+/// The state of a context after a call that may have ended it.
 #[must_use = "what has gone is to be forgotten"]
 pub(crate) enum Left {
-    /// It has ended: all that was in it can be forgotten.
+    /// It has ended: everything in it can be forgotten.
     Gone(Gone),
-    /// It has not, or another such call is under way, which will find out.
+    /// It has not ended, or another such call is under way, which will find out.
     Stays,
 }
 
-/// A context that has ended; the books have it until this is dropped, so that no other can be taken for it.
+/// A context that has ended. The books have it until this is dropped, so that no other can be mistaken for it.
 #[must_use = "what was in it is to be forgotten"]
 pub(crate) struct Gone(ContextId);
 
 impl Gone {
-    /// What the driver called it.
+    /// The driver's handle of the context.
     pub(crate) fn handle(&self) -> Handle {
         self.0.handle()
     }
@@ -170,7 +170,7 @@ impl Drop for Gone {
     }
 }
 
-/// The thread was cancelled in the driver: nothing is proven.
+/// Dropped without an answer if the thread was cancelled in the driver: nothing is proven then.
 impl Drop for Leaving {
     fn drop(&mut self) {
         if let Some(context) = lock().get(self.0) {
@@ -181,7 +181,7 @@ impl Drop for Leaving {
 }
 
 impl Leaving {
-    /// The driver has answered.
+    /// Records the driver's answer.
     pub(crate) fn done(self, way: Way, is_success: bool) -> Left {
         let id = self.0;
         let number = lock().get(id).and_then(|context| context.number);
@@ -202,9 +202,9 @@ impl Leaving {
     }
 }
 
-/// Takes a context into the books that was made in a way that we do not see. As [`contexts::add`].
+/// Adds a context to the books that was made in a way that we do not see. Returns like [`contexts::add`].
 pub(crate) fn adopt(context: Handle, device: CUdevice) -> bool {
-    // Retained for a moment, which must not be the last.
+    // The context is retained for a moment, and that must not be its last retain.
     let passing = begin_retain(device);
     let is_primary = api::primary_of(device) == Some(context);
     drop(passing);

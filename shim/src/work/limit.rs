@@ -1,7 +1,7 @@
-//! Keeps little in flight while somebody waits for the GPU: what is queued has to end before it changes hands.
+//! Keeps little in flight while another tenant waits for the GPU: queued work has to end before the GPU changes hands.
 //!
-//! Each thread sets an event behind every few launches and waits for the one before the last, so that there
-//! are never more than twice as many of its launches in flight, and the GPU never runs dry.
+//! Each thread records an event after every few launches and waits for the event before the last, so that no more than twice as many of
+//! its launches are in flight, and the GPU never runs dry.
 
 use core::cell::RefCell;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -16,26 +16,26 @@ use crate::driver::api::{self, Handle, Stream};
 use crate::gate::{self, activity};
 use crate::sys::thread;
 
-/// How much is kept in flight for somebody more urgent.
+/// The amount of work in flight that is allowed for a more urgent tenant's sake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum InFlight {
-    /// Nobody is there: as much as is usual when somebody else waits.
+    /// No more urgent tenant is there: the amount that is usual while any other tenant waits.
     Any,
-    /// Somebody is, and idle: as much as the driver takes.
+    /// A more urgent tenant is there, and idle: as much as the driver takes.
     Watching,
-    /// No more launches of a thread than this.
+    /// At most this many launches of a thread.
     Launches(u32),
 }
 
-/// How many launches of a thread there are between marks, if nobody says otherwise.
+/// The number of a thread's launches between two marks, unless the coordinator says otherwise.
 const STRIDE: u32 = 16;
-/// There are no marks.
+/// The stride at which no marks are set.
 const NO_MARKS: u32 = u32::MAX;
 static CURRENT_STRIDE: AtomicU32 = AtomicU32::new(STRIDE);
-/// Somebody more urgent may come at any time.
+/// A more urgent tenant may come at any time.
 static IS_FOR_URGENT: AtomicBool = AtomicBool::new(false);
 
-/// Keeps no more than this in flight while the gate is contended.
+/// Sets the most work that is in flight while the gate is contended.
 pub(crate) fn set(in_flight: InFlight) {
     let stride = match in_flight {
         InFlight::Any => STRIDE,
@@ -46,26 +46,26 @@ pub(crate) fn set(in_flight: InFlight) {
     IS_FOR_URGENT.store(matches!(in_flight, InFlight::Launches(_)), Ordering::Relaxed);
 }
 
-/// Whether little is to be in flight because somebody more urgent may come at any time, and not only because others wait for a turn.
+/// True if little is to be in flight because a more urgent tenant may come at any time, and not only because others wait for a turn.
 pub(crate) fn is_for_somebody_urgent() -> bool {
     IS_FOR_URGENT.load(Ordering::Relaxed)
 }
 
-/// How long a thread waits for its earlier launches.
+/// The longest wait of a thread for its earlier launches.
 const LONGEST_WAIT: Duration = Duration::from_millis(50);
-/// Who waits for longer than this sleeps in between, a part of the time that it has waited: launches that took so long to end
-/// have others behind them that take as long. Somebody more urgent may need the processor meanwhile.
+/// A thread that waits for longer than this sleeps in between, for a part of the time that it has waited: launches that took so long have
+/// others behind them that take as long. A more urgent tenant may need the processor meanwhile.
 const SPIN: Duration = Duration::from_micros(50);
 const LONGEST_SLEEP: Duration = Duration::from_micros(200);
 
-/// What a thread did lately.
+/// A thread's recent launches.
 #[derive(Debug, Default)]
 struct Thread {
     /// Launches since the last mark.
     launches: u32,
-    /// The context of its last launches, by handle too, so that it is only looked up when it changes.
+    /// The context of its last launches, also by handle, so that it is only looked up when it changes.
     context: Option<(Handle, ContextId)>,
-    /// How many contexts had gone then.
+    /// The count of departed contexts at that time.
     departures: usize,
     last: Option<Mark>,
 }
@@ -74,20 +74,20 @@ thread_local! {
     static THREAD: RefCell<Thread> = RefCell::default();
 }
 
-/// After a launch of this thread, that the driver has taken or refused, while somebody waits.
+/// Called after a launch of this thread while another tenant waits; `answer` is the driver's.
 #[cold]
 pub(crate) fn launched(answer: CUresult, stream: Stream) {
     let stride = CURRENT_STRIDE.load(Ordering::Relaxed);
     if answer != CUDA_SUCCESS || stride == NO_MARKS {
         return;
     }
-    // A thread that is ending launches little more; nor is there anybody to borrow it twice.
+    // A thread that is ending launches little more; and no other call borrows the cell at the same time.
     let _ = THREAD.try_with(|thread| {
         let Ok(mut thread) = thread.try_borrow_mut() else { return };
         thread.launches += 1;
         if thread.launches >= stride {
             thread.launches = 0;
-            // Another thread may capture: then this thread may use events only if it says that it knows.
+            // Another thread may capture: then this thread may use events only after it declares that it knows.
             let _relaxed = api::Relaxed::enter();
             if let Some(last) = thread.mark(stream) {
                 wait_for(last);
@@ -96,8 +96,8 @@ pub(crate) fn launched(answer: CUresult, stream: Stream) {
     });
 }
 
-/// Waits for earlier launches. Not for ever: that work may wait for something this thread has yet to do.
-/// But as long as it is descheduled: nothing ends then, and a full queue would have the thread wait inside the driver.
+/// Waits for earlier launches, up to a limit: that work may wait for something this thread has yet to do. While the tenant is descheduled
+/// the limit does not apply: nothing ends then, and a full queue would have the thread wait inside the driver.
 fn wait_for(mut mark: Mark) {
     let start = Instant::now();
     let is_descheduled = || activity::lets_pass() && gate::is_contended();
@@ -111,7 +111,7 @@ fn wait_for(mut mark: Mark) {
 }
 
 impl Thread {
-    /// Sets a mark behind the thread's launches, and gives the one before.
+    /// Sets a mark behind the thread's launches, and returns the one before.
     fn mark(&mut self, stream: Stream) -> Option<Mark> {
         let here = api::current_context();
         let departures = contexts::departures();

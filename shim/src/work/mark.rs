@@ -1,8 +1,8 @@
-//! A place behind what is queued: whether all that was there when it was set has ended.
+//! A place behind queued work: it tells whether everything has ended that was queued when the mark was set.
 //!
-//! Most marks are one event: behind a stream's work, or behind all work of a context (`cuCtxRecordEvent`, which orders
-//! nothing, and also tells about streams that we never heard of). While something of the context captures there can be no such
-//! event, and older drivers have none: then each stream has to be seen without work once.
+//! Most marks are one event: behind a stream's work, or behind all work of a context (`cuCtxRecordEvent`, which orders nothing, and also
+//! covers streams that are not in the books). During a capture in the context there can be no such event, and older drivers have none:
+//! then each stream has to be seen without work once.
 
 use core::time::Duration;
 
@@ -13,8 +13,7 @@ use super::{aside, capture};
 use crate::driver::api::{self, Handle, Stream};
 use crate::gate::KeptOff;
 
-/// Whether what is before a mark has ended. That nobody knows is no reason to take it for ended: only a context that is proven to be gone
-/// has no work.
+/// The state of the work before a mark. Unknown work does not count as ended: only a context that is proven to be gone has no work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
     Yes,
@@ -25,10 +24,10 @@ pub(crate) enum Ended {
     Failed(CUresult),
 }
 
-/// How long an answer about streams is waited for.
+/// The longest wait for an answer about streams.
 const SOON: Duration = Duration::from_millis(20);
 
-/// The errors that are about captures (`CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED` to `…_WRONG_THREAD`): they tell nothing about work.
+/// The errors about captures (`CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED` to `…_WRONG_THREAD`): they tell nothing about work.
 const OF_CAPTURES: core::ops::RangeInclusive<CUresult> = 900..=908;
 
 impl Ended {
@@ -41,13 +40,13 @@ impl Ended {
         }
     }
 
-    /// Whether nothing of it can run.
+    /// True if nothing of it can run.
     pub(crate) fn is_over(self) -> bool {
         matches!(self, Self::Yes | Self::Failed(_))
     }
 }
 
-/// A place behind what is queued in a context, or in one of its streams.
+/// A place behind the work that is queued in a context, or in one of its streams.
 #[derive(Debug)]
 pub(crate) struct Mark {
     context: ContextId,
@@ -56,12 +55,12 @@ pub(crate) struct Mark {
 
 #[derive(Debug)]
 enum Waits {
-    /// For an event of ours.
+    /// Waits for an event of ours.
     Event(Handle),
-    /// The same, but it is not set yet: a call is inside that keeps others out of the driver, or the context is being left, or there is
-    /// no event just now.
+    /// Waits for an event that is not recorded yet: a call is inside that keeps others out of the driver, or the context is being left, or
+    /// it has no event at the moment.
     Later,
-    /// For each of these to be seen without work.
+    /// Waits until each of these was seen without work.
     Streams(Vec<Waiting>),
 }
 
@@ -69,14 +68,14 @@ enum Waits {
 enum Waiting {
     /// The legacy stream, which answers for all blocking streams and for all threads' own.
     Legacy,
-    /// A stream, or what one has left that is no more.
+    /// A stream, or the unfinished work of a destroyed one.
     Stream(Handle),
-    /// All that was there before the first of the captures that are under way, also of streams that are no more.
+    /// All work from before the first of the captures that are under way, including that of destroyed streams.
     Context,
 }
 
 impl Mark {
-    /// Behind all that is queued in a context.
+    /// Sets a mark behind everything that is queued in a context.
     pub(crate) fn of_context(id: ContextId) -> Self {
         let set = contexts::within(id, || {
             capture::refresh(id);
@@ -89,14 +88,15 @@ impl Mark {
         }
     }
 
-    /// Behind all that is queued in a stream; of the legacy stream, and of one that captures, in all of its context.
+    /// Sets a mark behind everything that is queued in a stream; for the legacy stream, and for one that captures, in all of its context.
     pub(crate) fn of_stream(id: ContextId, stream: Stream) -> Self {
         let set = contexts::within(id, || Self::in_stream(id, stream));
         set.ok().flatten().unwrap_or_else(|| Self::of_context(id))
     }
 
-    /// Behind all that is queued in the legacy stream of a context, which waits for what blocking streams have, and for which they wait
-    /// from then on: for a call of the program that orders its streams in this way. An error is the call's answer.
+    /// Sets a mark behind everything that is queued in the legacy stream of a context. That stream waits for the blocking streams' work,
+    /// and they wait for it from then on: this serves a call of the program that orders its streams in this way. An error is the call's
+    /// answer.
     pub(crate) fn in_legacy(id: ContextId) -> Result<Self, CUresult> {
         let record = move || {
             let Some(event) = event_or_new(id) else { return Ok(None) };
@@ -105,12 +105,12 @@ impl Mark {
             let mark = Self::with_event(id, event, answer == CUDA_SUCCESS);
             if answer == CUDA_SUCCESS { Ok(mark) } else { Err(answer) }
         };
-        // Not by asking: it has to be behind what this thread has queued, and the context does not end meanwhile.
+        // The mark has to be behind this thread's queued work, and the context does not end meanwhile; so nothing is asked.
         let set = aside::unless_stuck(id.handle, move || api::within(id.handle, record));
         Ok(set.flatten().transpose()?.flatten().unwrap_or_else(|| Self::of_context(id)))
     }
 
-    /// By an event in the stream. The context is current.
+    /// Sets a mark by an event in the stream. The context is current.
     fn in_stream(id: ContextId, stream: Stream) -> Option<Self> {
         let ordered = stream.ordered()?;
         let event = event(id)?;
@@ -121,12 +121,12 @@ impl Mark {
         Self::with_event(id, event, set == Ok(true))
     }
 
-    /// Behind a thread's launches in a stream of the current context, where that takes no more than an event.
+    /// Sets a mark behind a thread's launches in a stream of the current context, where that takes no more than an event.
     pub(crate) fn of_launches(id: ContextId, stream: Stream) -> Option<Self> {
         if stream.ordered().is_some() { Self::in_stream(id, stream) } else { Self::by_event(id).ok() }
     }
 
-    /// By an event behind all work. The context is current.
+    /// Sets a mark by an event behind all work. The context is current.
     fn by_event(id: ContextId) -> Result<Self, Unset> {
         if !api::has_context_events() {
             return Err(Unset::Never);
@@ -141,7 +141,7 @@ impl Mark {
 
     fn with_event(id: ContextId, event: Handle, is_set: bool) -> Option<Self> {
         let mark = Self { context: id, waits: Waits::Event(event) };
-        // Dropped, it gives the event back.
+        // A mark that is dropped gives its event back.
         is_set.then_some(mark)
     }
 
@@ -155,14 +155,15 @@ impl Mark {
         Self { context: id, waits }
     }
 
-    /// Has a stream of the current context wait for it, as a part of a call of the program in that stream; if that can be done.
+    /// Makes a stream of the current context wait for the mark, as a part of a call of the program in that stream. False if that cannot be
+    /// done.
     pub(crate) fn keep_waiting(&self, stream: Stream) -> bool {
         let Waits::Event(event) = self.waits else { return false };
         // SAFETY: a stream of the program's call, and an event of ours, which is set.
         ask(self.context).is_ok_and(|_asking| unsafe { api::wait_event(stream, event) } == CUDA_SUCCESS)
     }
 
-    /// Whether all of it has ended. Does not wait.
+    /// Tells whether everything before the mark has ended. Does not wait.
     pub(crate) fn look(&mut self) -> Ended {
         let ended = match self.ask() {
             Ok(Ended::Failed(answer)) => match contexts::confirm(self.context) {
@@ -181,7 +182,7 @@ impl Mark {
     fn ask(&mut self) -> Result<Ended, Absent> {
         let id = self.context;
         if !matches!(self.waits, Waits::Event(_)) {
-            // An event tells of everything: as soon as one can be set, it is.
+            // An event covers everything: it is set as soon as one can be.
             match contexts::within(id, || Self::by_event(id))? {
                 Ok(mut set) => core::mem::swap(&mut self.waits, &mut set.waits),
                 Err(Unset::Never) if matches!(self.waits, Waits::Later) => *self = Self::by_streams(id),
@@ -207,7 +208,7 @@ impl Mark {
     }
 }
 
-/// Looks at streams that have yet to be seen without work. Their context is current.
+/// Asks about the streams that have yet to be seen without work. Their context is current.
 fn look_at(id: ContextId, streams: &mut Vec<Waiting>) -> Ended {
     let mut failed = None;
     streams.retain(|waiting| match waiting.look(id) {
@@ -235,7 +236,7 @@ impl Drop for Mark {
     }
 }
 
-/// Whether nothing is queued in a stream that the program has made; none if it cannot be asked, or is no more.
+/// True if nothing is queued in a stream that the program has made; `None` if it cannot be asked, or is destroyed.
 pub(crate) fn is_idle(id: ContextId, stream: Handle) -> Option<bool> {
     let look = || {
         let _asking = {
@@ -249,25 +250,25 @@ pub(crate) fn is_idle(id: ContextId, stream: Handle) -> Option<bool> {
     contexts::within(id, look).ok()?
 }
 
-/// Why a mark could not be set.
+/// The reason why a mark could not be set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unset {
-    /// It cannot be set by an event here and now, because of a capture, or by this driver.
+    /// It cannot be set by an event here and now, because of a capture or because of the driver.
     Never,
-    /// Soon: there is no event just now, or a call is inside that keeps others out of the driver.
+    /// It can be set soon: there is no event at the moment, or a call is inside that keeps others out of the driver.
     Later,
 }
 
-/// Does something that must not meet a capture, of a stream or of anything in the context; nothing if there is one.
+/// Runs a closure that must not meet a capture, in a stream or anywhere in the context. Does nothing if there is a capture.
 fn not_capturing<T>(id: ContextId, stream: Option<Stream>, what: impl FnOnce() -> T) -> Result<T, Unset> {
     let _asking = {
         let mut contexts = contexts::lock();
         let context = contexts.get(id).ok_or(Unset::Never)?;
         let is_capturing = match stream {
             None | Some(Stream::Legacy) => context.is_capturing(),
-            // One that is destroyed takes no event.
+            // A destroyed stream takes no event.
             Some(Stream::Created(stream)) => context.streams.get(&stream).is_none_or(|state| state.captured.is_some()),
-            // This thread's own, which only this thread can have capture.
+            // The stream is this thread's own, in which only this thread can begin a capture.
             Some(Stream::PerThread) => false,
         };
         if is_capturing {
@@ -276,12 +277,12 @@ fn not_capturing<T>(id: ContextId, stream: Option<Stream>, what: impl FnOnce() -
         let about = stream.and_then(capture::key).map_or(About::Whole, About::Stream);
         contexts.begin_asking(id, about)
     };
-    // What is submitted here must not wait in the driver, because others wait for us meanwhile.
+    // Work that is submitted here must not wait in the driver, because others wait for this thread meanwhile.
     let _kept_off = KeptOff::begin_if_none_is_inside(id.handle()).ok_or(Unset::Later)?;
     Ok(what())
 }
 
-/// Whether all has ended that destroyed streams of this handle have left.
+/// Tells whether all unfinished work of destroyed streams with this handle has ended.
 fn left_by(id: ContextId, stream: Handle) -> Ended {
     loop {
         let (event, _asking) = {
@@ -306,7 +307,7 @@ fn left_by(id: ContextId, stream: Handle) -> Ended {
 }
 
 impl Waiting {
-    /// The context is current.
+    /// Tells whether the stream, or the context, has been seen without work. The context is current.
     fn look(self, id: ContextId) -> Ended {
         if let Self::Stream(stream) = self {
             match left_by(id, stream) {
@@ -320,7 +321,7 @@ impl Waiting {
             let captured = match self {
                 Self::Stream(stream) => match context.streams.get(&stream) {
                     Some(state) => state.captured,
-                    // Destroyed since.
+                    // The stream was destroyed since.
                     None if context.orphans.iter().any(|orphan| orphan.stream == stream) => return Ended::NotYet,
                     None => return Ended::Yes,
                 },
@@ -340,19 +341,19 @@ impl Waiting {
             contexts::is_capturing() && unsafe { api::is_capturing(Stream::Legacy) }
         };
         let ended = match self {
-            // Not before the captures have ended, if no such event could be set.
+            // Without such an event, the captures have to end first.
             Self::Context => before_captures.map_or(Ended::NotYet, event),
-            // In a moment it may be in the way of that.
+            // The question may soon be in the way of that capture.
             Self::Legacy if is_beginning => Ended::NotYet,
             Self::Legacy if captures_in_the_way() => match before_captures {
-                // Nothing is queued in it while a blocking stream captures; in a thread's own there may be.
+                // Nothing is queued in it while a blocking stream captures; a thread's own stream may have work.
                 Some(before) if !has_per_thread_streams() => event(before),
                 _ => Ended::NotYet,
             },
             Self::Legacy => stream_ended(Stream::Legacy),
             Self::Stream(key) => match (captured, capture::stream_of(key)) {
                 (None, Some(stream)) => stream_ended(stream),
-                // The legacy stream answers for other threads' own.
+                // The legacy stream answers for other threads' own streams.
                 (None, None) => Ended::Yes,
                 (Some(captured), stream) => {
                     // SAFETY: a stream that is not destroyed meanwhile.
@@ -362,7 +363,7 @@ impl Waiting {
                         (_, Before::Nothing, _) => Ended::Yes,
                         (_, Before::Event(before), _) => event(before),
                         (_, Before::Context, _) => before_captures.map_or(Ended::NotYet, event),
-                        // Not before the capture has ended.
+                        // The capture has to end first.
                         _ => Ended::NotYet,
                     }
                 }

@@ -1,8 +1,8 @@
-//! This process's pools ([`crate::memory::pools`]): what there is to be asked of the driver about them, and of the coordinator.
+//! This process's pools ([`crate::memory::pools`]): the questions about them for the driver and the coordinator.
 //!
-//! The lock is held for the books only. How far a stream has come is asked of the driver when another stream could use what it has
-//! freed. As long as one stream alone uses a pool nothing is put into it, unless it waits for the legacy stream's work: the
-//! program that then waits for the stream waits for the free, and so for that work.
+//! The lock is held for the books only. The driver is asked how far a stream has come when another stream could use memory that it has
+//! freed. As long as one stream alone uses a pool nothing is put into it, unless it waits for the legacy stream's work: the program that
+//! then waits for the stream waits for the free, and so for that work.
 
 use core::ffi::c_int;
 use core::ops::Range;
@@ -29,7 +29,7 @@ use crate::memory::space::{self, NoMemory, Space};
 use crate::memory::table::Pooled;
 use crate::sys::thread;
 
-/// How the driver is asked about a stream.
+/// The context and stream by which the driver is asked.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
     context: Option<ContextId>,
@@ -40,22 +40,23 @@ struct Asked {
 #[derive(Debug, Default)]
 struct Books {
     pools: Pools<Asked>,
-    /// Pools of the GPU whose memory is the driver's.
+    /// Pools of the GPU whose memory belongs to the driver.
     drivers: BTreeSet<Handle>,
-    /// Whose the pool is that the GPU's allocations are from, if that was asked.
+    /// The owner of the pool that serves the GPU's allocations, if that was asked.
     current: Option<Whose>,
-    /// How often another one may have become that, or a pool that is not known yet has got other settings.
+    /// The number of times that another pool may have become the current one, or that a pool that is not known yet was given other
+    /// settings.
     changes: u64,
 }
 
-/// Whose a pool's memory is.
+/// The owner of a pool's memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Whose {
-    /// Ours: which pool, and its handle.
+    /// The pool is ours: its number and its handle.
     Ours(PoolNumber, Handle),
-    /// The driver's, on the GPU.
+    /// The pool is the driver's, on the GPU.
     Drivers,
-    /// Of the host or another GPU; or there is no such pool.
+    /// The pool is on the host or on another GPU; or there is no such pool.
     Nobodys,
 }
 
@@ -65,8 +66,8 @@ impl Books {
         ours.or_else(|| self.drivers.contains(&handle).then_some(Whose::Drivers))
     }
 
-    /// Adds a pool that the program did not make, with the settings that it had after so many `changes`. False if there were more
-    /// of them meanwhile. Another thread may have added it.
+    /// Adds a pool that the program did not make, with the settings that it had after `changes` changes. False if there were more changes
+    /// meanwhile. Another thread may have added it.
     fn meet(&mut self, handle: Handle, settings: Settings, changes: u64) -> bool {
         if self.changes != changes {
             return false;
@@ -77,7 +78,7 @@ impl Books {
         true
     }
 
-    /// The program has set an attribute.
+    /// Records an attribute that the program has set.
     fn set(&mut self, handle: Handle, attribute: c_int, value: u64) {
         if self.whose(handle).is_none() {
             self.changes += 1;
@@ -87,9 +88,9 @@ impl Books {
 }
 
 static BOOKS: Mutex<Option<Books>> = Mutex::new(None);
-/// Whether a stream has frees that it may have yet to come to, or a pool more than it is to keep: for a quick look.
+/// True if a stream may have yet to reach some of its frees, or a pool has more than it is to keep: for a quick check.
 static PENDING: AtomicBool = AtomicBool::new(false);
-/// Behind frees in streams, the oldest first.
+/// The marks behind frees in streams, the oldest first.
 static MARKS: Mutex<BTreeMap<StreamNumber, VecDeque<(u64, Mark)>>> = Mutex::new(BTreeMap::new());
 
 fn with<T>(what: impl FnOnce(&mut Books) -> T) -> T {
@@ -100,33 +101,33 @@ fn marks() -> MutexGuard<'static, BTreeMap<StreamNumber, VecDeque<(u64, Mark)>>>
     MARKS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Which pool an allocation is to be from.
+/// The pool that serves an allocation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum From {
-    /// The one that the GPU's allocations are from.
+    /// The GPU's current pool.
     Current,
-    /// The one with this handle.
+    /// The pool with this handle.
     Pool(Handle),
 }
 
-/// A pool that the program has made; its memory is ours. It may have so many bytes, or any number of them (0).
+/// Adds a pool that the program has made; its memory is ours. It may have up to `most` bytes, or any number of them (0).
 pub(crate) fn made(handle: Handle, most: u64) {
     if let Some(settings) = ask_settings(handle) {
         with(|books| books.pools.add(handle, if most == 0 { u64::MAX } else { most }, settings));
     }
 }
 
-/// One whose memory stays the driver's.
+/// Adds a pool whose memory stays the driver's.
 pub(crate) fn made_by_the_driver(handle: Handle) {
     with(|books| books.drivers.insert(handle));
 }
 
-/// Whether a pool's memory is ours.
+/// True if a pool's memory is ours.
 pub(crate) fn is_ours(handle: Handle) -> bool {
     with(|books| books.pools.find(handle)).is_some()
 }
 
-/// A pool's settings, as the driver has them.
+/// Asks the driver for a pool's settings.
 fn ask_settings(handle: Handle) -> Option<Settings> {
     let pool: CUmemoryPool = api::handle(handle);
     let ask = |attribute: c_int| {
@@ -151,7 +152,7 @@ fn asked_pool(device: CUdevice, ask: unsafe fn(*mut CUmemoryPool, CUdevice) -> C
     if answer == CUDA_SUCCESS { pool.expose_provenance() } else { 0 }
 }
 
-/// Whose memory the pool has that is meant.
+/// Finds the owner of the memory of a pool.
 pub(crate) fn find(from: From, device: CUdevice) -> Whose {
     let known = with(|books| match from {
         From::Current => books.current,
@@ -192,7 +193,7 @@ fn meet(handle: Handle) {
     }
 }
 
-/// The program has made another pool the current one, or may have.
+/// Called when the program has made another pool the current one, or may have.
 pub(crate) fn current_changed() {
     with(|books| {
         books.current = None;
@@ -200,7 +201,7 @@ pub(crate) fn current_changed() {
     });
 }
 
-/// It has set an attribute.
+/// Records an attribute that the program has set.
 pub(crate) fn set(handle: Handle, attribute: c_int, value: u64) {
     with(|books| books.set(handle, attribute, value));
     if attribute == attribute::THRESHOLD {
@@ -208,14 +209,14 @@ pub(crate) fn set(handle: Handle, attribute: c_int, value: u64) {
     }
 }
 
-/// What an attribute is that tells how much memory a pool has, if that is ours.
+/// The value of an attribute that tells how much memory a pool has, if that pool is ours.
 pub(crate) fn figure(handle: Handle, attribute: c_int) -> Option<u64> {
     with(|books| books.pools.figure(handle, attribute))
 }
 
-/// A stream's name in the books; none if it is the default stream of no context.
+/// A stream's key in the books; `None` for the default stream of no context.
 fn key_of(stream: Stream) -> Option<StreamKey> {
-    /// Nobody's handle, nor that of a thread's own.
+    /// No created stream has this handle, and no thread's own.
     const LEGACY: usize = 1;
     if let Stream::Created(handle) = stream {
         return Some(StreamKey { context: 0, handle });
@@ -225,13 +226,13 @@ fn key_of(stream: Stream) -> Option<StreamKey> {
     (context != 0).then_some(StreamKey { context, handle })
 }
 
-/// What the driver is asked by about a stream of a call.
+/// The context and stream by which the driver is asked about a call's stream.
 fn asked(stream: Stream, key: StreamKey) -> Asked {
     let context = contexts::of(stream).or_else(|| contexts::id_of(api::current_context()));
     Asked { context, stream, key }
 }
 
-/// The number of a stream. An error is the driver's, who is asked about streams that are not known.
+/// The number of a stream. An error is the answer of the driver, which is asked about streams that are not known.
 fn number_of(stream: Stream) -> Result<StreamNumber, CUresult> {
     let key = key_of(stream).ok_or(CUDA_ERROR_INVALID_VALUE)?;
     if let Some(number) = with(|books| books.pools.find_stream(key)) {
@@ -246,7 +247,7 @@ fn number_of(stream: Stream) -> Result<StreamNumber, CUresult> {
     Ok(with(|books| books.pools.add_stream(key, asked)))
 }
 
-/// What a stream has yet to come to.
+/// The work that a stream has yet to end.
 enum Rest {
     Idle,
     Until(Mark),
@@ -260,8 +261,8 @@ impl core::convert::From<Option<Mark>> for Rest {
 }
 
 impl Asked {
-    /// Does something with the stream that has this number, if it still is that one: it may be destroyed meanwhile, and its handle
-    /// given again.
+    /// Runs a closure with the stream that has this number, if it still is that stream: it may be destroyed meanwhile, and its handle
+    /// reused.
     fn with_stream<T>(&self, number: StreamNumber, what: impl FnOnce() -> T) -> Option<T> {
         let is_it = || with(|books| books.pools.find_stream(self.key)) == Some(number);
         if !is_it() {
@@ -271,17 +272,17 @@ impl Asked {
         is_it().then_some(done)
     }
 
-    /// A mark behind all that is in the stream now.
+    /// Sets a mark behind everything that is in the stream now.
     fn mark(&self, number: StreamNumber) -> Option<Mark> {
         let context = self.context?;
-        // Another thread's own cannot be named here.
+        // Another thread's own stream cannot be named here.
         let can_be_named = self.stream != Stream::PerThread || key_of(self.stream) == Some(self.key);
         let in_stream = || Mark::of_stream(context, self.stream);
         let mark = if can_be_named { self.with_stream(number, in_stream) } else { None };
         Some(mark.unwrap_or_else(|| Mark::of_context(context)))
     }
 
-    /// What has yet to end of it. If a thread is stuck with the stream, that waits for all of the context.
+    /// The stream's work that has yet to end. If a thread is stuck with the stream, the mark covers all of the context.
     fn rest(&self, number: StreamNumber) -> Rest {
         let Some(context) = self.context else { return Rest::Unknown };
         let mut all = Mark::of_context(context);
@@ -296,16 +297,16 @@ impl Asked {
         }
     }
 
-    /// Whether nothing is queued in it, as far as that can be asked at once.
+    /// True if nothing is queued in the stream, as far as that can be asked at once.
     fn is_idle(&self, number: StreamNumber) -> bool {
         let (Some(context), Stream::Created(handle)) = (self.context, self.stream) else { return false };
         self.with_stream(number, || is_idle(context, handle)).flatten() == Some(true)
     }
 }
 
-/// How far a stream has come of what it has freed, `last` the last.
+/// The last free that a stream has reached; `last` is the last one in it.
 fn passed(asked: &Asked, last: Free) -> Option<Free> {
-    // Taken out, because the driver is asked.
+    // The marks are taken out, because the driver is asked meanwhile.
     let mut behind = marks().remove(&last.stream).unwrap_or_default();
     let mut upto = None;
     while let Some((number, mark)) = behind.front_mut() {
@@ -328,10 +329,10 @@ fn passed(asked: &Asked, last: Free) -> Option<Free> {
     upto.map(|number| Free { number, ..last })
 }
 
-/// As many marks are kept of a stream; of frees beyond that there is none until somebody asks.
+/// The number of marks that are kept of a stream; later frees get a mark only when another stream asks for their memory.
 const MOST_MARKS: usize = 64;
 
-/// A mark behind a free.
+/// Keeps a mark behind a free.
 fn add_mark(free: Free, mark: Mark) {
     let mut marks = marks();
     let behind = marks.entry(free.stream).or_default();
@@ -340,7 +341,7 @@ fn add_mark(free: Free, mark: Mark) {
     }
 }
 
-/// Puts marks back that were taken out; others may have come meanwhile.
+/// Puts marks back that were taken out; others may have been added meanwhile.
 fn put_back(stream: StreamNumber, mut behind: VecDeque<(u64, Mark)>) {
     let mut marks = marks();
     let meanwhile = marks.entry(stream).or_default();
@@ -349,7 +350,7 @@ fn put_back(stream: StreamNumber, mut behind: VecDeque<(u64, Mark)>) {
     *meanwhile = behind;
 }
 
-/// Settles what these streams have come to.
+/// Settles the frees that these streams have reached. False if there are none.
 fn look_at(streams: Vec<(Asked, Free)>) -> bool {
     let _relaxed = api::Relaxed::enter();
     let passed: Vec<Free> = streams.iter().filter_map(|(asked, last)| passed(asked, *last)).collect();
@@ -357,12 +358,12 @@ fn look_at(streams: Vec<(Asked, Free)>) -> bool {
     !passed.is_empty()
 }
 
-/// The same of all streams.
+/// Settles the frees that any stream has reached.
 fn look_at_all() {
     look_at(with(|books| books.pools.unsettled(|_| true)));
 }
 
-/// Memory for a stream, which may be a part of a stream's order only: work that is queued later may use it.
+/// Allocates pool memory for a stream. It may be usable in the stream's order only, by work that is queued later.
 pub(crate) fn allocate(
     passage: &Passage,
     requests: &Requests,
@@ -380,23 +381,23 @@ pub(crate) fn allocate(
     Ok(at)
 }
 
-/// How long a thread sleeps at a time while another one's growth of the pool is on its way.
+/// The time for which a thread sleeps at a time while another thread's growth of the pool is on its way.
 const SOON: Duration = Duration::from_micros(50);
 
-/// Memory that was got.
+/// Allocated memory.
 struct Got {
     at: CUdeviceptr,
-    /// Whether some of it was freed in a stream that may have yet to come to that.
+    /// Some of it was freed in a stream that may have yet to reach the free.
     is_behind_frees: bool,
 }
 
-/// An allocation that is asked for.
+/// A request for an allocation.
 struct Request<'a> {
     passage: &'a Passage,
     requests: &'a Requests,
     space: &'static Space,
     pool: PoolNumber,
-    /// What the program asks for, and what it takes.
+    /// The bytes that the program asks for, and the bytes that the allocation takes.
     bytes: u64,
     size: u64,
     own: StreamNumber,
@@ -417,7 +418,7 @@ impl Request<'_> {
         if let Some(at) = self.grow()? {
             return Ok(Some(at));
         }
-        // What other pools keep that nobody has.
+        // Other pools give up unused memory.
         look_at_all();
         frees::give_up(with(|books| books.pools.trim_all()), self.space);
         if let Some(at) = self.grow()? {
@@ -431,7 +432,7 @@ impl Request<'_> {
         Some(Got { at: taken.at, is_behind_frees: taken.is_behind_frees() })
     }
 
-    /// With more memory for the pool; none if there is none.
+    /// Allocates with more memory for the pool; `None` if there is no more.
     fn grow(&self) -> Result<Option<Got>, NoMemory> {
         frees::collect_first(self.passage, self.space).map_err(NoMemory::Answer)?;
         let mut has_more_addresses = false;
@@ -476,7 +477,7 @@ impl Request<'_> {
         }
     }
 
-    /// Memory that other streams have freed and not come to yet: the stream is made to wait for that.
+    /// Allocates memory that other streams have freed and not reached yet: the stream is made to wait for them.
     fn take_behind_waits(&self, stream: Stream) -> Option<Got> {
         let _relaxed = api::Relaxed::enter();
         let taken = with(|books| books.pools.take_any(self.pool, self.size, self.bytes, self.own))?;
@@ -488,7 +489,7 @@ impl Request<'_> {
     }
 }
 
-/// Has a stream wait until another has come to one of its frees.
+/// Makes a stream wait until another has reached one of its frees.
 fn keep_waiting(stream: Stream, free: Free) -> bool {
     let behind = marks().remove(&free.stream);
     if let Some(behind) = behind {
@@ -500,7 +501,7 @@ fn keep_waiting(stream: Stream, free: Free) -> bool {
         }
     }
     let Some((asked, last)) = with(|books| books.pools.last(free.stream)) else {
-        // All that it had has ended.
+        // All work of that stream has ended.
         return true;
     };
     let stream_of_free = free.stream;
@@ -513,7 +514,7 @@ fn keep_waiting(stream: Stream, free: Free) -> bool {
     is_kept
 }
 
-/// The program frees memory of a pool in a stream. An error is the call's answer, and nothing is freed.
+/// Frees memory of a pool in a stream, for the program. An error is the call's answer, and then nothing is freed.
 pub(crate) fn free(space: &Space, at: CUdeviceptr, stream: Stream) -> Result<(), CUresult> {
     let number = number_of(stream)?;
     let asked = || key_of(stream).map(|key| asked(stream, key));
@@ -529,7 +530,7 @@ pub(crate) fn free(space: &Space, at: CUdeviceptr, stream: Stream) -> Result<(),
     let marked = with(|books| books.pools.give(freed.pool, at, freed.bytes, freed.asked, number, comes_later));
     PENDING.store(true, Ordering::Release);
     let Some(free) = marked else { return Ok(()) };
-    // One that another thread's free came after is behind less than this.
+    // If another thread's free came in between, the mark is not behind this free.
     let mark = mark.filter(|(next, _)| *next == free.number).map(|(_, mark)| mark);
     // If a thread is stuck with this stream, the driver waits for it too.
     if let Some(mark) = mark.or_else(|| api::where_nobody_is_stuck(|| asked()?.mark(number))) {
@@ -538,7 +539,7 @@ pub(crate) fn free(space: &Space, at: CUdeviceptr, stream: Stream) -> Result<(),
     Ok(())
 }
 
-/// Memory is freed that others may reach for ever: nobody gets it.
+/// True if the freed memory stays accessible to others for ever: it is not reused.
 fn is_lost(freed: &Pooled) -> bool {
     if freed.has_escaped {
         with(|books| books.pools.lose(freed.pool, freed.asked));
@@ -546,7 +547,7 @@ fn is_lost(freed: &Pooled) -> bool {
     freed.has_escaped
 }
 
-/// The program frees memory of a pool, and says thereby that nothing uses it: as the driver, this waits for nothing.
+/// Frees memory of a pool that the program thereby declares unused: like the driver, this waits for nothing.
 pub(crate) fn free_now(space: &'static Space, freed: &Pooled, at: CUdeviceptr) {
     if is_lost(freed) {
         return;
@@ -558,29 +559,29 @@ pub(crate) fn free_now(space: &'static Space, freed: &Pooled, at: CUdeviceptr) {
     give_up(gone, space);
 }
 
-/// Pools have given up so much, and may be gone with it.
+/// Gives up these ranges of pools, and removes pools that are gone with them.
 fn give_up(ranges: Vec<Range<CUdeviceptr>>, space: &'static Space) {
     frees::give_up(ranges, space);
     sweep(space);
 }
 
-/// What the program waits for.
+/// The subject of the program's wait.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Awaited {
     Stream(Stream),
     Event(Handle),
-    /// All that is in a context.
+    /// All work in a context.
     Context(Handle),
 }
 
-/// What is known before the program waits.
+/// The state that is known before the program waits.
 pub(crate) struct Waiting {
-    /// What was freed up to now may be everybody's after it.
+    /// Memory freed up to this number may be free for all streams after the wait.
     upto: u64,
     recorded: Option<Recorded>,
 }
 
-/// The program is about to wait for something. None if nothing can come of that.
+/// Called before the program waits. `None` if the wait cannot free anything.
 #[inline]
 pub(crate) fn before_waiting(awaited: Awaited) -> Option<Waiting> {
     let wait = |books: &mut Books| Waiting {
@@ -590,7 +591,7 @@ pub(crate) fn before_waiting(awaited: Awaited) -> Option<Waiting> {
     PENDING.load(Ordering::Acquire).then(|| with(wait))
 }
 
-/// It has waited. What is too much of what nobody has is given up.
+/// Called after the program has waited. Pools give up unused memory above their thresholds.
 pub(crate) fn has_waited(awaited: Awaited, Waiting { upto, recorded }: Waiting) {
     let Some(space) = space::get() else { return };
     let key = if let Awaited::Stream(stream) = awaited { key_of(stream) } else { None };
@@ -616,14 +617,14 @@ pub(crate) fn has_waited(awaited: Awaited, Waiting { upto, recorded }: Waiting) 
     give_up(gone, space);
 }
 
-/// Forgets marks of what is settled.
+/// Forgets marks of settled frees.
 fn forget_marks() {
     let behind: Vec<(StreamNumber, u64)> =
         marks().iter().filter_map(|(stream, behind)| Some((*stream, behind.front()?.0))).collect();
     let is_settled = |(stream, number): &(StreamNumber, u64)| {
         with(|books| books.pools.is_settled(&Free { stream: *stream, number: *number }))
     };
-    // The marks are dropped behind the lock.
+    // The marks are dropped after the lock is released.
     let mut dropped = Vec::new();
     for (stream, _) in behind.into_iter().filter(is_settled) {
         let Some(mut queue) = marks().remove(&stream) else { continue };
@@ -636,10 +637,10 @@ fn forget_marks() {
     }
 }
 
-/// An event that is about to be recorded, and what it will be behind.
+/// An event that is about to be recorded, and the frees before it.
 pub(crate) struct Recording(Handle, Vec<Free>);
 
-/// The program is about to record an event. None if nothing is behind it that counts.
+/// Called before the program records an event. `None` if no free counts before it.
 #[inline]
 pub(crate) fn before_recording(event: Handle, stream: Stream) -> Option<Recording> {
     if !PENDING.load(Ordering::Acquire) {
@@ -649,18 +650,18 @@ pub(crate) fn before_recording(event: Handle, stream: Stream) -> Option<Recordin
     Some(Recording(event, with(|books| books.pools.begin_record(event, key))))
 }
 
-/// It has recorded it, or not in a way that keeps a stream waiting.
+/// Called after the program has recorded an event; `counts` is false if the event keeps no stream waiting.
 pub(crate) fn has_recorded(Recording(event, frees): Recording, counts: bool) {
     with(|books| books.pools.end_record(event, frees, counts));
 }
 
-/// What an event was recorded behind, before a stream is to wait for it.
+/// The frees before an event, read before a stream is to wait for it.
 #[inline]
 pub(crate) fn before_stream_waits(event: Handle) -> Option<Recorded> {
     if PENDING.load(Ordering::Acquire) { with(|books| books.pools.recorded(event)) } else { None }
 }
 
-/// A stream waits for an event that was recorded so.
+/// Called when a stream waits for an event that was recorded so.
 pub(crate) fn stream_waits(stream: Stream, event: Handle, recorded: Recorded) {
     if let Some(key) = key_of(stream) {
         let asked = asked(stream, key);
@@ -668,7 +669,7 @@ pub(crate) fn stream_waits(stream: Stream, event: Handle, recorded: Recorded) {
     }
 }
 
-/// An event is no more.
+/// Forgets a destroyed event.
 #[inline]
 pub(crate) fn event_gone(event: Handle) {
     if PENDING.load(Ordering::Acquire) {
@@ -676,7 +677,7 @@ pub(crate) fn event_gone(event: Handle) {
     }
 }
 
-/// A stream is about to be destroyed. Its work goes on, and may use what it has freed.
+/// Called before a stream is destroyed. Its work goes on, and may use memory that it has freed.
 pub(crate) fn stream_goes(handle: Handle) {
     let key = StreamKey { context: 0, handle };
     let Some((asked, last)) = with(|books| books.pools.last_of(key)) else { return };
@@ -687,7 +688,7 @@ pub(crate) fn stream_goes(handle: Handle) {
     with(|books| books.pools.forget_stream(key));
 }
 
-/// A context is no more, and with it all that its streams had.
+/// Called when a context is gone, and with it all work of its streams.
 pub(crate) fn context_gone(context: Handle) {
     with(|books| {
         let here = |asked: &Asked| asked.key.context == context || asked.context.is_some_and(|id| id.handle == context);
@@ -698,7 +699,7 @@ pub(crate) fn context_gone(context: Handle) {
     });
 }
 
-/// A pool is to keep no more than so much of what nobody has.
+/// Trims a pool to `keep` bytes of unused memory.
 pub(crate) fn trim(handle: Handle, keep: u64) {
     let Some(space) = space::get() else { return };
     look_at_all();
@@ -708,7 +709,7 @@ pub(crate) fn trim(handle: Handle, keep: u64) {
 /// A pool that is about to be destroyed, if it is one of ours.
 pub(crate) struct Leaving(Handle, PoolNumber);
 
-/// A pool is about to be destroyed: its handle may be given again before we hear that it was.
+/// Called before a pool is destroyed: its handle may be reused before we hear that it was.
 pub(crate) fn leaves(handle: Handle) -> Option<Leaving> {
     with(|books| {
         books.drivers.remove(&handle);
@@ -717,7 +718,7 @@ pub(crate) fn leaves(handle: Handle) -> Option<Leaving> {
     .map(|pool| Leaving(handle, pool))
 }
 
-/// It was destroyed, or not.
+/// Called after the driver has answered: the pool was destroyed, or not.
 pub(crate) fn has_left(leaving: Leaving, is_gone: bool) {
     let Leaving(handle, pool) = leaving;
     if !is_gone {
@@ -731,7 +732,7 @@ pub(crate) fn has_left(leaving: Leaving, is_gone: bool) {
     give_up(gone, space);
 }
 
-/// Gives addresses back of pools that are gone.
+/// Gives back the addresses of pools that have gone.
 fn sweep(space: &Space) {
     let returned = space.take_returned();
     let gone = with(|books| {
@@ -741,7 +742,7 @@ fn sweep(space: &Space) {
     gone.iter().for_each(|area| space.give_area_back(area));
 }
 
-/// All that pools have and nobody has of them.
+/// All unused memory of pools.
 pub(crate) fn free_memory() -> Vec<Range<CUdeviceptr>> {
     with(|books| books.pools.free())
 }

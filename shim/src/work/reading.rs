@@ -1,5 +1,5 @@
-//! Reading device memory, and copying it: in a stream of our own, which orders no other. What is read comes into memory that a copy
-//! needs no staging for. Stream and memory are their context's, and go with it.
+//! Reads device memory, and copies it, in a stream of our own that orders no other. The data comes into host memory that a copy needs no
+//! staging for. Stream and memory belong to their context, and go with it.
 
 use core::ffi::c_void;
 use core::ptr;
@@ -14,7 +14,7 @@ use crate::sys::thread;
 
 /// `CU_MEMHOSTALLOC_PORTABLE`.
 const PORTABLE: u32 = 1;
-/// What has not been read by then is not read.
+/// The limit after which a read gives up.
 const LONGEST: Duration = Duration::from_millis(200);
 
 /// Reads device memory of a context while nothing runs and nothing captures; false if that cannot be done.
@@ -22,7 +22,7 @@ pub(crate) fn read(context: Handle, at: CUdeviceptr, bytes: usize, see: impl FnO
     contexts::id_of(context).is_some_and(|id| with_reader(id, |reader| reader.read(at, bytes).map(see)).is_some())
 }
 
-/// Does something with what is kept in a context, which is current and does not end meanwhile. Only the thread that follows the
+/// Runs a closure with a context's reader; the context is current and does not end meanwhile. Only the thread that follows the
 /// coordinator's commands comes here.
 fn with_reader<T>(id: ContextId, what: impl FnOnce(&mut Reader) -> Option<T>) -> Option<T> {
     let mut reader = {
@@ -31,7 +31,7 @@ fn with_reader<T>(id: ContextId, what: impl FnOnce(&mut Reader) -> Option<T>) ->
         context.is_read = true;
         context.reader
     };
-    // Nothing runs, so nobody is stuck.
+    // Nothing runs, so no thread is stuck.
     let what = || api::where_nobody_is_stuck(|| what(&mut reader));
     let done = api::within(id.handle(), what).flatten();
     if let Some(context) = contexts::lock().get(id) {
@@ -41,7 +41,7 @@ fn with_reader<T>(id: ContextId, what: impl FnOnce(&mut Reader) -> Option<T>) ->
     done
 }
 
-/// Waits until a stream has ended, or until `end`; none if it has not, or has failed.
+/// Waits until a stream has ended, or until `end`; `None` if it has not, or has failed.
 fn wait_for(stream: Stream, end: Option<Instant>) -> Option<()> {
     let mut pauses = Pauses::new();
     loop {
@@ -55,7 +55,7 @@ fn wait_for(stream: Stream, end: Option<Instant>) -> Option<()> {
 }
 
 impl Reader {
-    /// The context is current.
+    /// Reads device memory into the buffer. The context is current.
     fn read(&mut self, at: CUdeviceptr, bytes: usize) -> Option<&[u8]> {
         let stream = self.stream()?;
         self.reserve(bytes)?;
@@ -65,11 +65,11 @@ impl Reader {
             return None;
         }
         if wait_for(stream, Some(Instant::now() + LONGEST)).is_none() {
-            // The copy may yet write there.
+            // The copy may still write there.
             self.buffer = (0, 0);
             return None;
         }
-        // SAFETY: so many bytes were written, and nobody writes there any more.
+        // SAFETY: so many bytes were written, and the buffer is no longer written to.
         Some(unsafe { core::slice::from_raw_parts(to.cast(), bytes) })
     }
 
@@ -83,7 +83,7 @@ impl Reader {
             return Some(());
         }
         let size = bytes.next_power_of_two();
-        // What was there before stays: to give it back may wait for the GPU.
+        // The earlier buffer stays: giving it back may wait for the GPU.
         self.buffer = (api::new_host_memory(size, PORTABLE)?, size);
         Some(())
     }

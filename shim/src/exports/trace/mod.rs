@@ -1,13 +1,11 @@
-//! `BATON_TRACE`: which driver calls a program makes, how often, and how long they take.
+//! `BATON_TRACE`: a program's driver calls, their number, and their time.
 //!
-//! With `counts` or `calls` every door leads through [`begin`] and [`end`] (see `doors::traced_call`),
-//! whatever its signature, so all entry points are seen, hooked or not. `counts` keeps sums;
-//! `calls` also writes a line per call as it ends. The sums are written when the process ends, by a
-//! function in `.fini_array`, which runs after the program's own exit handlers.
+//! With `counts` or `calls` every door leads through [`begin`] and [`end`] (see `doors::traced_call`), for any signature, so all entry
+//! points are seen, hooked or not. `counts` keeps sums; `calls` also writes a line per call as it ends. The sums are written when the
+//! process ends, by a function in `.fini_array`, which runs after the program's own exit handlers.
 //!
-//! Not seen: calls that a program makes through the driver's private export tables, calls of the driver
-//! to itself, and what other libraries call from their own destructors after ours. A process that is
-//! killed, or leaves by `_exit`, writes no sums.
+//! Not seen: calls that a program makes through the driver's private export tables, calls of the driver to itself, and calls that other
+//! libraries make from their own destructors after ours. A process that is killed, or leaves by `_exit`, writes no sums.
 
 mod report;
 mod sums;
@@ -25,7 +23,7 @@ use crate::sys::{cancel, user};
 use report::Output;
 use sums::SUMS;
 
-/// What the user asked for.
+/// The user's choice.
 struct Tracing {
     /// A line per call, beside the sums.
     calls: bool,
@@ -36,15 +34,15 @@ struct Tracing {
 
 static TRACING: Once<Option<Tracing>> = Once::new();
 
-/// Whether the sums were written: what happens later is left out, so that they stay the last line.
+/// True if the sums were written: later calls are left out, so that the sums stay the last line.
 static FINISHED: AtomicBool = AtomicBool::new(false);
 
-/// Whether doors must lead through the trace.
+/// True if doors must lead through the trace.
 pub(crate) fn is_on() -> bool {
     tracing().is_some()
 }
 
-/// The same, as far as anybody has asked. Async-signal-safe.
+/// True if tracing has begun. Async-signal-safe.
 pub(crate) fn has_begun() -> bool {
     matches!(TRACING.get(), Some(Some(_)))
 }
@@ -75,17 +73,17 @@ fn tracing() -> Option<&'static Tracing> {
     kept.as_ref()
 }
 
-/// A call begins: says where it goes, and leaves the time in `start`.
+/// Begins a call: returns its target, and leaves the time in `start`.
 pub(crate) extern "C-unwind" fn begin(index: usize, start: &mut u64) -> Function {
     let target = hooks::target(index);
     *start = now();
     target
 }
 
-/// A call has ended with this answer.
+/// Ends a call with this answer.
 pub(crate) extern "C-unwind" fn end(index: usize, start: u64, answer: u64) {
     let took = now().saturating_sub(start);
-    // A CUresult is the low half of the register; the other half is anything.
+    // A CUresult is the low half of the register; the other half may hold any value.
     let answer = answer as u32;
     let sums = &SUMS[index];
     sums.calls.fetch_add(1, Ordering::Relaxed);
@@ -101,7 +99,7 @@ pub(crate) extern "C-unwind" fn end(index: usize, start: u64, answer: u64) {
     }
 }
 
-/// In a forked child: it is a new process and counts from zero.
+/// Forgets the sums in a forked child: it is a new process and counts from zero.
 extern "C" fn forget() {
     for sums in &SUMS {
         for value in [&sums.calls, &sums.nanoseconds, &sums.longest, &sums.errors] {
@@ -122,8 +120,7 @@ fn now() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Runs when the process ends or the library is unloaded. A program that never called the driver has
-/// not even looked at the settings.
+/// Runs when the process ends or the library is unloaded. In a program that never called the driver, not even the settings were read.
 extern "C" fn finish() {
     if let Some(Some(tracing)) = TRACING.get()
         && !FINISHED.swap(true, Ordering::Relaxed)

@@ -1,4 +1,4 @@
-//! How the trace is written: text, or one JSON object a line where the file's name ends in `.json`.
+//! Writes the trace: text, or one JSON object a line where the file's name ends in `.json`.
 
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicI32, AtomicU64, Ordering};
@@ -14,10 +14,10 @@ use crate::sys::user;
 /// No file was opened yet in this process.
 const UNOPENED: i32 = -1;
 
-/// Where the trace goes, as the settings said at the first call: what the program does to its
-/// environment or working folder later changes nothing.
+/// The trace's destination, by the settings at the first call: later changes of the program's environment or working folder have no
+/// effect.
 pub(super) struct Output {
-    /// The file's full path, in which `%p` stands for the process id; none for standard error.
+    /// The file's full path, in which `%p` stands for the process id; `None` for standard error.
     path: Option<Vec<u8>>,
     json: bool,
     /// The descriptor, kept open between the lines of `calls`.
@@ -34,7 +34,7 @@ impl Output {
         Self { path, json, file: AtomicI32::new(UNOPENED) }
     }
 
-    /// In a forked child: `%p` in the file's name now means another file.
+    /// Closes the file in a forked child: `%p` in the file's name now means another file.
     pub(super) fn forget(&self) {
         let inherited = self.file.swap(UNOPENED, Ordering::Relaxed);
         if inherited > libc::STDERR_FILENO {
@@ -61,7 +61,7 @@ impl Output {
         write_all(self.file(), &line.bytes[..line.len]);
     }
 
-    /// The sums of all symbols that were called, most time first; nothing if none was.
+    /// The sums of all symbols that were called, most time first; empty if none was.
     pub(super) fn sums(&self) {
         let mut rows: Vec<Row> = (0..COUNT)
             .map(|index| {

@@ -1,4 +1,4 @@
-//! How often each symbol was called, and how long that took.
+//! The number of calls of each symbol, and their time.
 
 use core::sync::atomic::AtomicU64;
 
