@@ -228,7 +228,7 @@ pub struct Timeline {
     pub owner: Spans<u32>,
     /// Copies to the GPU.
     pub copies_in: VecDeque<Done>,
-    /// Copies to the host.
+    /// Copies to the host. For those to the GPU, see [`Self::copies_in`].
     pub copies_out: VecDeque<Done>,
     /// Requests of programs of class latency.
     pub requests: VecDeque<Done>,
