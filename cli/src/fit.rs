@@ -1,4 +1,4 @@
-//! `baton fit`: whether programs fit a GPU, before they start.
+//! `baton fit`: tells if programs fit a GPU, before they start.
 
 use std::fmt::Write as _;
 
@@ -17,7 +17,7 @@ use super::settings::{Settings, arena, headroom, host_pool};
 use super::units::{Amount, NoAmount};
 use super::{CliError, DriverChoice, host_memory, named, open_gpu, place};
 
-/// Taken for the bus where no coordinator has measured one: what PCIe 4 gives, in GB/s.
+/// The assumed speed of the bus if no coordinator has measured one: that of PCIe 4, in GB/s.
 const USUAL_BUS: f64 = 25.0;
 
 /// `baton fit`.
@@ -53,7 +53,7 @@ pub struct FitArgs {
     place: place::Place,
 }
 
-/// A size, and how the user has written it.
+/// A size, and the user's spelling of it.
 #[derive(Clone, Debug)]
 struct Size {
     word: String,
@@ -73,18 +73,18 @@ fn rate(word: &str) -> Result<f64, String> {
     }
 }
 
-/// Says whether they fit; false if they do not.
+/// Prints if they fit; false if they do not.
 ///
 /// # Errors
 ///
-/// When there is neither a coordinator nor a GPU to plan for, or no program of a name was seen.
+/// When there is neither a coordinator nor a GPU to plan for, or no program of a name is known.
 pub fn run(arguments: FitArgs) -> Result<bool, CliError> {
     let FitArgs { names, sizes, gpu_memory, arena, host_pool, bus, driver, json, place } = arguments;
     let seen: Option<Status> = match gpu_memory {
         Some(_) => None,
         None => match place.running() {
             Ok(socket) => Some(named::read(&client::status(&socket)?)?),
-            // There is a GPU to ask instead.
+            // Without a coordinator, the GPU is asked.
             Err(CliError::NoCoordinator(_)) => None,
             Err(error) => return Err(error),
         },
@@ -121,7 +121,7 @@ fn gpu_of(driver: &DriverChoice) -> Result<Gpu, CliError> {
     Ok(open_gpu(library.as_deref(), 0)?)
 }
 
-/// The arena, less what is kept free of it, and the host pool that `baton serve` would take.
+/// Returns the arena without its headroom, and the host pool that `baton serve` would take.
 fn planned(
     memory: Option<Amount>,
     wanted: Option<Amount>,
@@ -141,7 +141,7 @@ fn planned(
     };
     let arena = arena(wanted, memory, &name)?;
     let kept_free = headroom(usual.headroom.expect("it is usual"), arena)?;
-    // More than is free here may be free there.
+    // A planned machine may have more free memory than this one.
     let pool = host_pool(pool, arena, host_memory::free()?, true)?;
     Ok((arena - kept_free, pool))
 }
@@ -194,7 +194,7 @@ fn shown(fit: &Fit) -> String {
     text
 }
 
-/// For a command line, rounded up.
+/// A size for a command line, rounded up.
 fn gibibytes(bytes: u64) -> String {
     format!("{}GiB", bytes.div_ceil(1 << 30))
 }

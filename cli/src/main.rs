@@ -127,14 +127,14 @@ enum Bench {
 }
 
 fn main() -> ExitCode {
-    // As other commands do, this one ends in silence when nobody reads what it prints any more.
+    // Like other commands, this one ends in silence when its output is closed.
     // SAFETY: no other thread runs yet, and this is no handler of ours.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
     let Arguments { command } = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => return explained(&error),
     };
-    // Those two serve: a peer that goes is nothing to end for.
+    // These two serve: a peer that leaves must not end them.
     if matches!(command, Command::Serve(_) | Command::K8s(_)) {
         // SAFETY: as above.
         unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
@@ -188,12 +188,12 @@ fn main() -> ExitCode {
     }
 }
 
-/// Prints what clap has to say: help that was asked for, or what is wrong with the command line.
+/// Prints clap's output: the help that was asked for, or the error in the command line.
 fn explained(error: &clap::Error) -> ExitCode {
     let is_wrong = error.use_stderr();
     let printed = if is_wrong { error.print() } else { print_with(|_| error.print()) };
     match (is_wrong, printed) {
-        // Other codes are for the program's own.
+        // Other codes belong to the program.
         (true, _) if std::env::args_os().nth(1).is_some_and(|word| word == "run") => ExitCode::from(run::FAILED),
         (false, Err(error)) => {
             remark(format_args!("baton: {error}"));

@@ -1,6 +1,6 @@
-//! What can be said about a coordinator: on the command line, in a file, or by a variable. Each setting is declared once, as a
-//! field of [`Settings`]; flag, key and variable, `--print-config`, and what `baton run` hands on to the coordinator that it
-//! starts all follow from that.
+//! The settings of a coordinator, from the command line, a file, or variables. Each setting is declared once, as a field of
+//! [`Settings`]; flag, key and variable, `--print-config`, and the settings that `baton run` hands on to the coordinator that it starts
+//! all follow from that.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use super::units::{Amount, Listen, Percent, Period, Users};
 use super::{CliError, DriverChoice};
 
-/// As many tenants as the processes that a coordinator can keep apart: each has half a dozen descriptors.
+/// Most tenants: as many processes as a coordinator can keep apart. Each has half a dozen descriptors.
 const MOST_TENANTS: usize = 4000;
 
 /// The settings of `baton serve`, as far as somebody has set them.
@@ -171,7 +171,7 @@ pub struct Settings {
     pub gpus: BTreeMap<String, Self>,
 }
 
-/// Who runs at the same time.
+/// The programs that run at the same time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
@@ -184,7 +184,7 @@ pub enum Mode {
     Exclusive,
 }
 
-/// Between whom GPU memory never changes hands.
+/// The parties between which GPU memory never changes hands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Isolation {
@@ -204,7 +204,7 @@ impl From<Isolation> for server::Isolation {
     }
 }
 
-/// What becomes of a program that does not answer.
+/// The fate of an unresponsive program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnStuck {
@@ -223,7 +223,7 @@ impl From<OnStuck> for server::Stuck {
     }
 }
 
-/// The best class that some may have.
+/// The best class that another user's program may have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum BestClass {
@@ -246,7 +246,7 @@ impl From<BestClass> for Class {
     }
 }
 
-/// How programs run while their memory comes in.
+/// The way in which programs run while their memory arrives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pipeline {
@@ -272,7 +272,7 @@ impl From<Pipeline> for server::Pipeline {
     }
 }
 
-/// How much is said.
+/// The verbosity of the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LogLevel {
@@ -298,15 +298,15 @@ impl From<LogLevel> for log::LevelFilter {
     }
 }
 
-/// The settings that can change while a coordinator serves; the others it was made by.
+/// The settings that can change while a coordinator serves; the others are fixed at its start.
 const TUNABLE: [&str; 6] = ["burst", "latency-slack", "log-level", "max-programs", "max-wait", "quantum"];
 
-/// What is different in other settings, a few words each.
+/// The differences between two sets of settings, a few words each.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// What can change at once.
+    /// Changes that apply at once.
     pub now: Vec<String>,
-    /// What holds after a restart.
+    /// Changes that apply after a restart.
     pub later: Vec<String>,
 }
 
@@ -314,12 +314,12 @@ fn told(what: impl std::fmt::Display) -> CliError {
     CliError::Told(what.to_string())
 }
 
-/// The text of a file that nobody else may have written. What stands in it decides what this process opens and writes.
+/// Reads a file that no other user may have written: its text decides which files this process opens and writes.
 fn text_of_ours(path: &Path) -> Result<String, Box<dyn std::error::Error>> {
     let mut file = File::open(path)?;
     let found = file.metadata()?;
     let owner = found.uid();
-    // One that is passed on by a pipe is nobody's.
+    // A file passed on by a pipe has no owner to check.
     if found.is_file() && owner != 0 && owner != rustix::process::geteuid().as_raw() {
         return Err(format!("this file is user {owner}'s; use one of yours or root's").into());
     }
@@ -333,7 +333,7 @@ fn text_of_ours(path: &Path) -> Result<String, Box<dyn std::error::Error>> {
 }
 
 impl Settings {
-    /// What holds if nothing else is said, as far as that is the same on every machine.
+    /// The defaults, as far as they are the same on every machine.
     pub fn usual() -> Self {
         let period = |time| Some(Period(time));
         Self {
@@ -378,11 +378,11 @@ impl Settings {
         }
     }
 
-    /// The settings that a file holds.
+    /// Reads the settings in a file.
     ///
     /// # Errors
     ///
-    /// When it cannot be read, or says something that cannot be: with its name.
+    /// When it cannot be read, or has an impossible setting. The error names it.
     pub fn of_file(path: &Path) -> Result<Self, CliError> {
         let in_file = |error: &dyn std::fmt::Display| told(format_args!("{}: {error}", path.display()));
         let text = text_of_ours(path).map_err(|error| in_file(&error))?;
@@ -394,7 +394,7 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Whether these can be what a file says of one GPU.
+    /// Checks that a file can have these settings for one GPU.
     fn check_of_gpu(&self, number: &str) -> Result<(), CliError> {
         if number.parse::<usize>().is_err() {
             return Err(told(format_args!("gpus.{number}: a GPU is named by its number, as in [gpus.0]")));
@@ -405,7 +405,7 @@ impl Settings {
         self.check().map_err(|error| told(format_args!("gpus.{number}: {error}")))
     }
 
-    /// What a file says that holds for this GPU.
+    /// Returns a file's settings for this GPU.
     #[must_use]
     pub fn of_gpu(mut self, number: usize) -> Self {
         let one = self.gpus.remove(&number.to_string()).unwrap_or_default();
@@ -413,12 +413,12 @@ impl Settings {
         one.or(self)
     }
 
-    /// Each setting that was set, by its key.
+    /// Returns each setting that is set, by its key.
     fn table(&self) -> toml::Table {
         toml::Table::try_from(self).expect("settings are numbers, flags and texts")
     }
 
-    /// These, with what they leave open taken from `other`.
+    /// Fills the settings that these leave open from `other`.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
         let mut all = other.table();
@@ -426,7 +426,7 @@ impl Settings {
         all.try_into().expect("made of settings")
     }
 
-    /// Those that can change while a coordinator serves. For settings that say all of them.
+    /// Returns the settings that can change while a coordinator serves. All of them have to be set.
     pub fn tuning(&self) -> Tuning {
         let set = "a setting that is usual";
         Tuning {
@@ -438,12 +438,12 @@ impl Settings {
         }
     }
 
-    /// How much is said.
+    /// The level of the log.
     pub fn log_level(&self) -> log::LevelFilter {
         self.log_level.expect("a setting that is usual").into()
     }
 
-    /// What other settings change: what can change while a coordinator serves, and what cannot.
+    /// Returns the differences to new settings: those that can apply while a coordinator serves, and the others.
     pub fn changes(&self, new: &Self) -> Changes {
         let (old, new) = (self.table(), new.table());
         let mut changes = Changes::default();
@@ -463,7 +463,7 @@ impl Settings {
         changes
     }
 
-    /// These, with what can change while a coordinator serves as `new` has it.
+    /// Returns these settings, with those that can change while a coordinator serves from `new`.
     #[must_use]
     pub fn tuned(&self, new: &Self) -> Self {
         let mut all = self.table();
@@ -471,7 +471,7 @@ impl Settings {
         all.try_into().expect("made of settings")
     }
 
-    /// As words of a command line.
+    /// Returns the settings as words of a command line.
     pub fn words(&self) -> Vec<String> {
         let word = |(key, value): (&String, &toml::Value)| match value {
             toml::Value::String(text) => format!("--{key}={text}"),
@@ -480,7 +480,7 @@ impl Settings {
         self.table().iter().map(word).collect()
     }
 
-    /// As the text of a file that says the same.
+    /// Returns the text of a file with these settings.
     pub fn text(&self) -> String {
         let mut text = toml::to_string(self).expect("settings are numbers, flags and texts");
         let open = [
@@ -503,11 +503,11 @@ impl Settings {
         text
     }
 
-    /// Whether each by itself can be.
+    /// Checks each setting by itself.
     ///
     /// # Errors
     ///
-    /// With the setting's name, its value, and what it can be.
+    /// The setting's name, its value, and the values that it can have.
     pub fn check(&self) -> Result<(), CliError> {
         let period = |key: &str, value: Option<Period>, least: Duration, most: Duration| match value {
             Some(Period(time)) if time < least || time > most => Err(told(format_args!(
@@ -533,11 +533,11 @@ impl Settings {
         number("guest-weight", self.guest_weight.map(|weight| weight as usize), MAX_WEIGHT as usize)
     }
 
-    /// Refuses what would be without effect, of settings that say all of it.
+    /// Refuses settings that would have no effect without others. All of them have to be set.
     ///
     /// # Errors
     ///
-    /// With what is missing.
+    /// The missing setting.
     pub fn check_together(&self) -> Result<(), CliError> {
         let needs = [
             (self.http_control == Some(true) && self.http.is_none(), "http-control", "--http 127.0.0.1:7878"),
@@ -554,7 +554,7 @@ impl Settings {
         }
     }
 
-    /// What other users' programs may have, of this arena, host pool and GPU. For settings that say all of it.
+    /// Returns the quotas of other users' programs, for this arena, host pool and GPU. All settings have to be set.
     pub fn quotas(&self, arena: u64, host_pool: u64, gpu: u64) -> Quotas {
         let set = "a setting that is usual";
         Quotas {
@@ -567,7 +567,7 @@ impl Settings {
         }
     }
 
-    /// Whose programs may come: those of these users, and to the socket those of this group.
+    /// Returns the users whose programs may join, and the group that can reach the socket.
     ///
     /// # Errors
     ///
@@ -575,20 +575,20 @@ impl Settings {
     pub fn guests(&self) -> Result<(Vec<RangeInclusive<u32>>, Visitors), CliError> {
         let users = self.allow_uid.as_ref().map(|users| users.0.clone());
         match &self.allow_group {
-            // Only who is in the group can connect.
+            // Only the group's members can connect.
             Some(group) => Ok((users.unwrap_or_else(|| vec![0..=u32::MAX]), Visitors::Group(endpoint::group(group)?))),
             None => Ok(users.map_or((Vec::new(), Visitors::Own), |users| (users, Visitors::Guests))),
         }
     }
 
-    /// The driver that is meant.
+    /// The chosen driver.
     pub fn driver(&self) -> DriverChoice {
         self.driver.as_ref().map_or(DriverChoice::System, |word| word.parse().unwrap_or(DriverChoice::System))
     }
 }
 
 impl DriverChoice {
-    /// As the other side is told.
+    /// The kind of driver, as the other side is told.
     pub fn kind(&self) -> DriverKind {
         match self {
             Self::System => DriverKind::System,
@@ -598,7 +598,7 @@ impl DriverChoice {
     }
 }
 
-/// The headroom in bytes. In whole pieces: in a small arena a few percent are less than one, and nothing is kept free.
+/// Returns the headroom in bytes, in whole pieces: in a small arena a few percent are less than one, and nothing is kept free.
 pub(super) fn headroom(asked: Amount, arena: u64) -> Result<u64, CliError> {
     let headroom = asked.of(arena);
     if headroom > arena / 2 {
@@ -612,7 +612,7 @@ pub(super) fn headroom(asked: Amount, arena: u64) -> Result<u64, CliError> {
     Ok(headroom / piece * piece)
 }
 
-/// The arena in bytes, on a GPU of this name with so much memory.
+/// Returns the arena in bytes, on a GPU of this name with `memory` bytes.
 pub(super) fn arena(asked: Amount, memory: u64, name: &str) -> Result<u64, CliError> {
     let arena = asked.of(memory);
     if arena > memory {
@@ -628,7 +628,7 @@ pub(super) fn arena(asked: Amount, memory: u64, name: &str) -> Result<u64, CliEr
     Ok(arena)
 }
 
-/// The host pool in bytes, beside an arena of so many, where so much host memory is free.
+/// Returns the host pool in bytes, for an arena of this size and this much free host memory.
 pub(super) fn host_pool(asked: Option<Amount>, arena: u64, free: u64, force: bool) -> Result<u64, CliError> {
     let pool = asked.unwrap_or(Amount::Bytes((free / 2).min(2 * arena))).of(free);
     if pool > free && !force {

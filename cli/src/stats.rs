@@ -1,4 +1,4 @@
-//! `baton stats`: what the last seconds came to.
+//! `baton stats`: totals of the last seconds.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use super::records::{Source, Told};
 use baton_workbench::output::print;
 use baton_workbench::table::{plain_table, trimmed};
 
-/// Of a coordinator that runs, so much is summed up.
+/// The time that is summed up for a running coordinator.
 const USUAL: Duration = Duration::from_secs(30);
 
 /// `baton stats`.
@@ -27,7 +27,7 @@ pub struct Stats {
     last: Option<Duration>,
 }
 
-/// Shows it.
+/// Prints the totals.
 ///
 /// # Errors
 ///

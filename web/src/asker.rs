@@ -16,7 +16,7 @@ use tokio::sync::Mutex;
 use crate::known::Known;
 use crate::metrics;
 
-/// For so long an answer is good enough for metrics.
+/// The age up to which an answer is good enough for metrics.
 pub(crate) const FRESH: Duration = Duration::from_secs(1);
 
 /// An answer, and the metrics made of it at the first request.

@@ -21,7 +21,7 @@ pub enum Kubernetes {
     DevicePlugin(DevicePlugin),
 }
 
-/// How a pod gets the GPU itself.
+/// The way in which a pod gets the GPU itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum HandOver {
     /// By NVIDIA's name of it, `nvidia.com/gpu=UUID` (kubelet 1.28 or later, and NVIDIA's CDI file on the node).
@@ -53,7 +53,7 @@ pub struct DevicePlugin {
     driver: DriverChoice,
 }
 
-/// Does what is asked.
+/// Runs one of these commands.
 ///
 /// # Errors
 ///
@@ -85,7 +85,7 @@ impl DevicePlugin {
         self.driver.set()?;
         let uuids = gpu_uuids(library.as_deref())?;
         let driver = match self.hand_over {
-            // The container finds it where it finds any.
+            // The container finds the driver as any program does.
             HandOver::Nodes => DriverChoice::System,
             HandOver::Cdi => self.driver.clone(),
         };
