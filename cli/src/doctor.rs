@@ -24,15 +24,15 @@ use super::{CliError, DriverChoice, folder, host_memory, named_socket, open_gpu,
 /// `baton doctor`.
 #[derive(Clone, Debug, Args)]
 pub struct Doctor {
-    /// The driver to look at: `gpu` (the system's), `sim` (simulated), or a file.
+    /// The driver to check: `gpu` (the system's), `sim` (simulated), or a file.
     #[arg(long, value_name = "gpu|sim|PATH", default_value = "gpu")]
     driver: String,
-    /// The GPU to look at, counted from 0.
+    /// The GPU to check, counted from 0.
     #[arg(long, value_name = "N", default_value_t = 0)]
     gpu: usize,
 }
 
-/// How serious a finding is.
+/// The severity of a finding.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Good,

@@ -23,24 +23,25 @@ const USUAL_BUS: f64 = 25.0;
 /// `baton fit`.
 #[derive(Clone, Debug, Args)]
 pub struct FitArgs {
-    /// Programs that run now, or that have ended here, by name: they count with the most memory that they had. What programs had is
-    /// remembered, also where no coordinator runs.
+    /// Programs that run now, or that have ended here, by name: they count with the most memory that they had. It is remembered, also
+    /// where no coordinator runs.
     #[arg(required_unless_present = "sizes", value_name = "NAME")]
     names: Vec<String>,
-    /// A program that is yet to come, by the memory that it will have; once for each. A server that takes a fraction of the GPU has
+    /// A program that has yet to come, by the memory that it will have; once for each. A server that takes a fraction of the GPU has
     /// that much of the arena.
     #[arg(long = "size", value_name = "14GB|90%", value_parser = sized)]
     sizes: Vec<Size>,
-    /// Plan for a GPU with so much memory, instead of the coordinator's or the one that is here.
+    /// Plan for a GPU with this much memory, instead of the coordinator's GPU or the one that is here.
     #[arg(long, value_name = "80GB", conflicts_with_all = ["gpu", "socket"])]
     gpu_memory: Option<Amount>,
-    /// How much of the GPU's memory is lent to programs. [default: the coordinator's, else 90%]
+    /// GPU memory that is lent to programs. [default: the coordinator's, else 90%]
     #[arg(long, value_name = "90%|70GiB")]
     arena: Option<Amount>,
-    /// How much host memory is for what is not on the GPU. [default: the coordinator's, else half of what is free, at most twice the arena]
+    /// Host memory for the memory that is not on the GPU. [default: the coordinator's, else half of the free memory, at most twice the
+    /// arena]
     #[arg(long, value_name = "64GiB")]
     host_pool: Option<Amount>,
-    /// How fast memory is copied to the GPU, in GB/s. [default: as the coordinator has measured, else 25, which PCIe 4 gives]
+    /// Speed of copies to the GPU, in GB/s. [default: as the coordinator has measured, else 25, as PCIe 4 gives]
     #[arg(long, value_name = "GB/S", value_parser = rate)]
     bus: Option<f64>,
     /// The driver, where there is no coordinator: `gpu` (the system's), `sim` (simulated), or a file.

@@ -19,13 +19,13 @@ const PAUSE: Duration = Duration::from_millis(200);
 pub struct Logs {
     #[command(flatten)]
     source: Source,
-    /// Go on with what happens from now on.
+    /// Go on with new events.
     #[arg(short, long, conflicts_with = "record")]
     follow: bool,
-    /// Begin so long ago, or before a record ends. Otherwise with the first that is still known.
+    /// Begin this long ago, or before a record's end. Otherwise with the oldest known event.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     last: Option<Duration>,
-    /// Also what only happens inside: copies, mappings, requests.
+    /// Also print internal events: copies, mappings, requests.
     #[arg(long)]
     all: bool,
 }

@@ -43,7 +43,7 @@ impl Named {
 pub struct Several {
     #[command(flatten)]
     place: Place,
-    /// What the programs are called, as `baton status` shows them, or their process ids.
+    /// The programs' names, as `baton status` shows them, or their process ids.
     #[arg(required = true, value_name = "NAME|PID")]
     names: Vec<String>,
 }
@@ -90,7 +90,7 @@ impl Several {
 /// For how long a command waits.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct Timeout {
-    /// How long to wait, for each, until it is done. Then the command says why it is not, with exit code 1.
+    /// Time to wait for each program. After that the command says why it is not done, with exit code 1.
     #[arg(long, value_name = "TIME", default_value = "10s")]
     pub timeout: Period,
 }
@@ -110,7 +110,7 @@ pub struct Patience {
     /// For how long.
     #[command(flatten)]
     pub time: Timeout,
-    /// Ask for it and do not wait.
+    /// Send the request and do not wait.
     #[arg(long, conflicts_with = "timeout")]
     no_wait: bool,
 }

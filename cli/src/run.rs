@@ -41,20 +41,20 @@ const STARTING: Duration = Duration::from_secs(75);
 /// `baton run`.
 #[derive(Clone, Debug, Args)]
 pub struct Run {
-    /// What to call the program in `baton status`.
+    /// The program's name in `baton status`.
     #[arg(long)]
     name: Option<String>,
-    /// How urgent its work is.
+    /// The urgency of its work.
     #[arg(long, value_name = "latency|normal|batch")]
     class: Option<Class>,
     /// Its share of the GPU's time among programs of its class, in proportion, for `normal` and `batch`. [default: 1]
     #[arg(long, value_name = "N")]
     weight: Option<u32>,
-    /// How long a request may take, for `latency`: the one that has to be answered first goes first.
+    /// Target time of a request, for `latency`: requests with earlier deadlines go first.
     #[arg(long, value_name = "20ms", value_parser = super::set::micros)]
     slo: Option<u64>,
-    /// Start using the GPU when so much memory is free for the program, on the GPU and on the host together: then it waits instead of
-    /// running out of memory, and has that much for certain. All processes that it starts have it together. A part is one of the GPU.
+    /// Start to use the GPU when this much memory is free for the program, on the GPU and on the host together: then it waits instead
+    /// of running out of memory, and has that much for certain. All processes that it starts share it. A percentage is one of the GPU.
     #[arg(long, value_name = "14GB|90%")]
     needs: Option<Amount>,
     /// Let the program run without Baton if it cannot share the GPU. Otherwise it ends, with exit code 125.

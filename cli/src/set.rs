@@ -20,7 +20,7 @@ const LOOK: Duration = Duration::from_millis(20);
 pub struct Set {
     #[command(flatten)]
     named: Named,
-    /// What is to be otherwise: `class=latency|normal|batch`, `weight=3`, `slo=20ms` (or `slo=none`).
+    /// The changes: `class=latency|normal|batch`, `weight=3`, `slo=20ms` (or `slo=none`).
     #[arg(required = true, value_name = "WHAT=VALUE", value_parser = change)]
     changes: Vec<Change>,
 }

@@ -26,7 +26,7 @@ use super::{CliError, DriverChoice};
 /// Most tenants: as many processes as a coordinator can keep apart. Each has half a dozen descriptors.
 const MOST_TENANTS: usize = 4000;
 
-/// The settings of `baton serve`, as far as somebody has set them.
+/// The settings of `baton serve` that are set.
 #[derive(Clone, Debug, Default, PartialEq, Args, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Settings {
@@ -36,31 +36,31 @@ pub struct Settings {
     /// The driver: `gpu` (the system's), `sim` (simulated), or a file. [default: gpu]
     #[arg(long, value_name = "gpu|sim|PATH", env = "BATON_SERVE_DRIVER")]
     pub driver: Option<String>,
-    /// How much of the GPU's memory to lend out; the rest is for contexts and code. [default: 90%]
+    /// GPU memory to lend out; the rest is for contexts and code. [default: 90%]
     #[arg(long, value_name = "90%|8GiB", env = "BATON_SERVE_ARENA")]
     pub arena: Option<Amount>,
-    /// How much host memory to keep evicted GPU memory in. [default: half of what is free, at most twice the arena]
+    /// Host memory for evicted GPU memory. [default: half of the free memory, at most twice the arena]
     #[arg(long, value_name = "32GiB|50%", env = "BATON_SERVE_HOST_POOL")]
     pub host_pool: Option<Amount>,
-    /// Keep so much of the arena free that a switch can begin at once; no program can have it. [default: 3%]
+    /// Part of the arena that is kept free so that a switch can begin at once; no program can have it. [default: 3%]
     #[arg(long, value_name = "3%|2GiB", env = "BATON_SERVE_HEADROOM")]
     pub headroom: Option<Amount>,
-    /// How long a program has the GPU before another of its class gets it. [default: 100ms]
+    /// Time for which a program has the GPU before another of its class gets it. [default: 100ms]
     #[arg(long, value_name = "100ms", env = "BATON_SERVE_QUANTUM")]
     pub quantum: Option<Period>,
-    /// How long a program waits at most while others of better classes use the GPU, before it gets a turn. [default: 10s]
+    /// Longest wait of a program while programs of better classes use the GPU, before it gets a turn. [default: 10s]
     #[arg(long, value_name = "10s", env = "BATON_SERVE_MAX_WAIT")]
     pub max_wait: Option<Period>,
-    /// Run programs at the same time that fit the GPU together: latency programs at any time, the others in the gaps. Or one
-    /// program at a time. [default: corun]
+    /// Run programs that fit the GPU together at the same time: latency programs at any time, the others in the gaps. Or one program at
+    /// a time. [default: corun]
     #[arg(long, value_name = "corun|exclusive", env = "BATON_SERVE_MODE")]
     pub mode: Option<Mode>,
-    /// How long latency programs are at work before those that co-run with them are taken off the GPU in the middle.
+    /// Time for which latency programs are at work before the programs that co-run with them are taken off the GPU in the middle.
     /// [default: 200us]
     #[arg(long, value_name = "200us", env = "BATON_SERVE_BURST")]
     pub burst: Option<Period>,
-    /// How much slower latency programs may be for those that co-run with them. If their requests are so short that this
-    /// cannot be kept, the others stay off the GPU for longer between them. [default: 5%]
+    /// Slowdown of latency programs that is allowed for the programs that co-run with them. If requests are too short to keep this
+    /// limit, the others stay off the GPU for longer between them. [default: 5%]
     #[arg(long, value_name = "5%", env = "BATON_SERVE_LATENCY_SLACK")]
     pub latency_slack: Option<Percent>,
     /// Let programs' work end instead of taking it off the GPU in the middle.
@@ -68,7 +68,7 @@ pub struct Settings {
         value_name = "true|false", env = "BATON_SERVE_NO_PREEMPT")]
     #[serde(alias = "no-pause")]
     pub no_preempt: Option<bool>,
-    /// As many programs as may share the GPU at once; those that come then wait, in order. [default: 256]
+    /// Most programs that share the GPU at once; later ones wait, in order. [default: 256]
     #[arg(long, value_name = "N", env = "BATON_SERVE_MAX_PROGRAMS")]
     pub max_programs: Option<usize>,
     /// The coordinator's socket. [default: in the user's runtime folder, named by the GPU]
@@ -78,22 +78,22 @@ pub struct Settings {
     /// folder that they can enter (`BATON_FOLDER=/run/baton`). [default: none but you and root]
     #[arg(long, value_name = "1000-1999,65534", env = "BATON_SERVE_ALLOW_UID")]
     pub allow_uid: Option<Users>,
-    /// The same for users of a group, by its name or number: the socket is the group's (mode 0660), and with `--allow-uid` both have
-    /// to hold. [default: no group]
+    /// The same for users of a group, by its name or number: the socket is the group's (mode 0660), and with `--allow-uid` both
+    /// conditions have to hold. [default: no group]
     #[arg(long, value_name = "baton", env = "BATON_SERVE_ALLOW_GROUP")]
     pub allow_group: Option<String>,
-    /// How much GPU memory a program of another user may have at most. [default: 100% of the arena]
+    /// Most GPU memory of a program of another user. [default: 100% of the arena]
     #[arg(long, value_name = "100%|8GiB", env = "BATON_SERVE_GUEST_ARENA")]
     pub guest_arena: Option<Amount>,
-    /// How much all programs of such a user together may have on top of that, since not all of it is on the GPU at once.
-    /// [default: 50% of the host pool]
+    /// Most memory of all programs of such a user together on top of that, since not all of it is on the GPU at once. [default: 50% of
+    /// the host pool]
     #[arg(long, value_name = "50%|16GiB", env = "BATON_SERVE_GUEST_HOST_POOL")]
     pub guest_host_pool: Option<Amount>,
-    /// How much GPU memory that does not move they may have together: arrays, managed memory, what they share with each other.
+    /// Most GPU memory that does not move of all programs of such a user together: arrays, managed memory, memory that they share.
     /// [default: 25% of the GPU's]
     #[arg(long, value_name = "25%|4GiB", env = "BATON_SERVE_GUEST_LEASES")]
     pub guest_leases: Option<Amount>,
-    /// As many programs of such a user as may share the GPU at once. [default: a quarter of --max-programs]
+    /// Most programs of such a user that share the GPU at once. [default: a quarter of --max-programs]
     #[arg(long, value_name = "N", env = "BATON_SERVE_GUEST_PROGRAMS")]
     pub guest_programs: Option<usize>,
     /// The best class of another user's program. [default: normal]
@@ -102,19 +102,19 @@ pub struct Settings {
     /// The largest weight of another user's program. [default: 1]
     #[arg(long, value_name = "N", env = "BATON_SERVE_GUEST_WEIGHT")]
     pub guest_weight: Option<u32>,
-    /// Take the host pool even if it is larger than the memory that is free.
+    /// Take the host pool even if it is larger than the free memory.
     #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "true|false",
         env = "BATON_SERVE_FORCE")]
     pub force: Option<bool>,
     /// Write a line of JSON for every switch to this file.
     #[arg(long, value_name = "FILE", env = "BATON_SERVE_TRACE")]
     pub trace: Option<PathBuf>,
-    /// Keep no record of what happens, which `baton stats`, `logs`, `trace` and `why` could read when the coordinator has ended, nor of how
-    /// much memory programs had, which `baton fit` remembers.
+    /// Keep no record of events, which `baton stats`, `logs`, `trace` and `why` could read when the coordinator has ended, nor of the
+    /// memory of programs, which `baton fit` remembers.
     #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "true|false",
         env = "BATON_SERVE_NO_RECORD")]
     pub no_record: Option<bool>,
-    /// Show a page about this coordinator there, to whoever knows the token that is printed. [default: no page]
+    /// Show a page about this coordinator there, to users who know the token that is printed. [default: no page]
     #[arg(long, value_name = "127.0.0.1:7878", env = "BATON_SERVE_HTTP")]
     pub http: Option<Listen>,
     /// Let the page suspend, resume and evict programs and change their class.
@@ -127,28 +127,29 @@ pub struct Settings {
     /// Show metrics there too, for Prometheus: every user of this machine can read them. [default: only on a socket of yours]
     #[arg(long, value_name = "127.0.0.1:9400", env = "BATON_SERVE_METRICS")]
     pub metrics: Option<Listen>,
-    /// Show metrics there only to whoever knows the token in this file, which only you can read.
+    /// Show metrics there only to readers who know the token in this file, which only you can read.
     #[arg(long, value_name = "FILE", env = "BATON_SERVE_METRICS_TOKEN_FILE")]
     pub metrics_token_file: Option<PathBuf>,
-    /// Between whom GPU memory never changes hands: `users` (also those that `--allow-uid` lets in), or `strict`: all programs. It is given
-    /// back to the driver instead, and made anew. With `strict`, nothing is taken from a program that does not answer. [default: users]
+    /// The parties between which GPU memory never changes hands: `users` (also those that `--allow-uid` lets in), or `strict`: all
+    /// programs. It is given back to the driver instead, and made anew. With `strict`, nothing is taken from an unresponsive program.
+    /// [default: users]
     #[arg(long, value_name = "users|strict", env = "BATON_SERVE_ISOLATION")]
     pub isolation: Option<Isolation>,
-    /// A program does not answer, and others wait for what cannot be taken from it: `wait` for it, or `kill` it.
-    /// [default: wait for your own, kill those of other users]
+    /// If a program is unresponsive and others need memory that cannot be taken from it: `wait` for it, or `kill` it. [default: wait
+    /// for your own, kill those of other users]
     #[arg(long, value_name = "wait|kill", env = "BATON_SERVE_ON_STUCK")]
     pub on_stuck: Option<OnStuck>,
-    /// How long others wait for such a program at least; 1 s at most for another user's that cannot be paused and shows no sign of life, be it
-    /// that it has the GPU. New programs of that user then wait for nine times as long as others had to. [default: 10s]
+    /// Least time for which others wait for such a program; at most 1 s for another user's program that cannot be paused and shows no
+    /// sign of life, even if it has the GPU. New programs of that user then wait nine times as long as others had to. [default: 10s]
     #[arg(long, value_name = "TIME", env = "BATON_SERVE_STUCK_AFTER")]
     pub stuck_after: Option<Period>,
     /// kubelet's socket, so that metrics name the pods of programs: /var/lib/kubelet/pod-resources/kubelet.sock. [default: none]
     #[arg(long, value_name = "PATH", env = "BATON_SERVE_POD_RESOURCES")]
     pub pod_resources: Option<PathBuf>,
-    /// How much the coordinator's log says. [default: info]
+    /// Verbosity of the coordinator's log. [default: info]
     #[arg(long, value_name = "error|warn|info|debug", env = "BATON_SERVE_LOG_LEVEL")]
     pub log_level: Option<LogLevel>,
-    /// Run programs while their memory comes in, in pieces of this kind; or not before all is there. [default: groups]
+    /// Run programs while their memory comes in, in pieces of this kind; or only once all is there. [default: groups]
     #[arg(
         long,
         value_name = "groups|extents|one|off",
@@ -157,11 +158,11 @@ pub struct Settings {
         help_heading = "For measurements"
     )]
     pub pipeline: Option<Pipeline>,
-    /// Copy everything out that is evicted, also what has not changed.
+    /// Copy out everything that is evicted, even if it has not changed.
     #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "true|false",
         env = "BATON_SERVE_NO_HASH", hide_short_help = true, help_heading = "For measurements")]
     pub no_hash: Option<bool>,
-    /// Copy everything in that was evicted, also where nobody has needed its frames since.
+    /// Copy in everything that was evicted, even if its frames have not been reused.
     #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "true|false",
         env = "BATON_SERVE_NO_KEEP", hide_short_help = true, help_heading = "For measurements")]
     pub no_keep: Option<bool>,
@@ -276,14 +277,14 @@ impl From<Pipeline> for server::Pipeline {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LogLevel {
-    /// What keeps the coordinator from doing its work.
+    /// Failures that keep the coordinator from its work.
     Error,
-    /// And what makes programs slower, or fail.
+    /// Also problems that slow programs down or make them fail.
     Warn,
-    /// And who comes and goes.
+    /// Also programs that come and go.
     #[default]
     Info,
-    /// And what explains decisions.
+    /// Also the reasons of decisions.
     Debug,
 }
 

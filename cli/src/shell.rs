@@ -22,7 +22,7 @@ pub struct Completions {
 /// `baton man`.
 #[derive(Clone, Debug, Args)]
 pub struct Man {
-    /// Where the pages go, one for each command. Otherwise the first is printed.
+    /// The folder for the pages, one for each command. Otherwise the first is printed.
     folder: Option<PathBuf>,
 }
 

@@ -22,7 +22,7 @@ const USUAL: Duration = Duration::from_secs(30);
 pub struct Stats {
     #[command(flatten)]
     source: Source,
-    /// Over how long, until now, or until a record ends. [default: 30s, or all of a record]
+    /// Length of the time, until now, or until a record's end. [default: 30s, or all of a record]
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     last: Option<Duration>,
 }

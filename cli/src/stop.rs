@@ -18,10 +18,10 @@ use super::progress::of_waiting;
 pub struct Stop {
     #[command(flatten)]
     place: Place,
-    /// End at once. It is said first which programs fail by that: those with memory on the host.
+    /// End at once. The command first names the programs that fail by that: those with memory on the host.
     #[arg(long, conflicts_with = "no_wait")]
     now: bool,
-    /// Let programs join again, whoever has asked for the end.
+    /// Let programs join again, even if another user asked for the end.
     #[arg(long, conflicts_with_all = ["now", "no_wait", "timeout"])]
     cancel: bool,
     #[command(flatten)]

@@ -33,10 +33,10 @@ const USUAL: Duration = Duration::from_secs(30);
 pub struct Trace {
     #[command(flatten)]
     source: Source,
-    /// Of what has happened, the last so much: as far as the coordinator still knows it. [default: 30s, or all of a record]
+    /// The last part of the events, as far as the coordinator still knows them. [default: 30s, or all of a record]
     #[arg(long, value_name = "TIME", conflicts_with = "for")]
     last: Option<Period>,
-    /// Record from now on, for so long. Ctrl-C ends it sooner.
+    /// Record from now on, for this long. Ctrl-C ends it sooner.
     #[arg(long, value_name = "TIME", conflicts_with = "record")]
     r#for: Option<Period>,
     /// Write a page for a browser instead: a picture and a table. It loads nothing.

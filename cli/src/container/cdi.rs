@@ -28,7 +28,7 @@ pub enum Cdi {
     /// of `0`, the container has all but `LD_PRELOAD`: put `/opt/baton/bin/baton run` in front of its program, which keeps what
     /// the image preloads.
     Generate(Generate),
-    /// What engines run when they create a container.
+    /// Check a container at its creation; engines run this.
     #[command(hide = true)]
     Hook,
 }

@@ -33,19 +33,19 @@ enum HandOver {
 /// `baton k8s device-plugin`.
 #[derive(Clone, Debug, Args)]
 pub struct DevicePlugin {
-    /// How many containers may have a share of each GPU, in each class.
+    /// Most containers that have a share of each GPU, in each class.
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1000))]
     replicas: u32,
-    /// How a pod gets the GPU itself.
+    /// The way in which a pod gets the GPU itself.
     #[arg(long, value_enum, default_value_t = HandOver::Cdi)]
     hand_over: HandOver,
-    /// With `--hand-over nodes`: where the GPUs' device files are.
+    /// With `--hand-over nodes`: the folder of the GPUs' device files.
     #[arg(long, value_name = "FOLDER", default_value = "/dev")]
     dev: PathBuf,
-    /// What the resources' names begin with.
+    /// The start of the resources' names.
     #[arg(long, value_name = "NAME", default_value = "baton.dev")]
     domain: String,
-    /// Where kubelet has its socket, and device plugins theirs.
+    /// The folder of the sockets of kubelet and of device plugins.
     #[arg(long, value_name = "FOLDER", default_value = "/var/lib/kubelet/device-plugins")]
     plugin_folder: PathBuf,
     /// The driver: `gpu` (the system's), `sim` (simulated), or a file.

@@ -27,7 +27,7 @@ const SOON: Duration = Duration::from_secs(2);
 /// `baton trial`: one of the two programs. They know nothing of Baton.
 #[derive(Clone, Debug, Args)]
 pub struct Trial {
-    /// Which one.
+    /// The part of this program.
     part: Part,
     /// The GPU, counted from 0.
     #[arg(long, default_value_t = 0)]

@@ -39,7 +39,7 @@ const WIDTH: u16 = 80;
 pub struct Top {
     #[command(flatten)]
     place: Place,
-    /// How long between two looks.
+    /// Time between two updates.
     #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = humantime::parse_duration)]
     every: Duration,
 }

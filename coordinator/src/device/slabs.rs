@@ -33,7 +33,7 @@ pub struct Slabs {
     stop: Arc<AtomicBool>,
 }
 
-/// What the preparing threads report.
+/// A report of the preparing threads.
 #[derive(Debug)]
 pub enum Prepared {
     /// This slab can be used. A successor would be given the descriptor.

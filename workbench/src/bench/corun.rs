@@ -36,13 +36,13 @@ pub struct Options {
     /// The driver to run on: `auto` (the GPU if there is one), `gpu`, `sim` (simulated), or a file.
     #[arg(long, default_value = "sim", value_name = "auto|gpu|sim|PATH")]
     driver: Choice,
-    /// How many requests to measure each time.
+    /// Requests in each measurement.
     #[arg(long, default_value_t = 200, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     requests: u32,
-    /// How much of what a server can answer alone is asked of it.
+    /// Share of the server's rate alone that is asked of it.
     #[arg(long, default_value_t = 0.5, value_name = "SHARE", value_parser = load)]
     load: f64,
-    /// Of the times at which requests arrive.
+    /// Seed of the times at which requests arrive.
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u32,
     /// The servers.
