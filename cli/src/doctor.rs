@@ -134,7 +134,7 @@ pub fn run(arguments: &Doctor) -> Result<bool, CliError> {
     Ok(!findings.serious)
 }
 
-/// Reports if the driver has functions that are newer than this Baton.
+/// Reports whether the driver has functions that are newer than this Baton.
 fn functions(findings: &mut Findings, library: Option<&Path>) {
     match functions::unknown(library) {
         Ok(unknown) if unknown.is_empty() => {
@@ -153,7 +153,7 @@ fn functions(findings: &mut Findings, library: Option<&Path>) {
     }
 }
 
-/// Reports if the system gives large pages to shared memory that asks for them.
+/// Reports whether the system gives large pages to shared memory that asks for them.
 fn large_pages(findings: &mut Findings) {
     const SETTING: &str = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
     let setting = std::fs::read_to_string(SETTING).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! `baton fit`: tells if programs fit a GPU, before they start.
+//! `baton fit`: tells whether programs fit a GPU, before they start.
 
 use std::fmt::Write as _;
 
@@ -74,7 +74,7 @@ fn rate(word: &str) -> Result<f64, String> {
     }
 }
 
-/// Prints if they fit; false if they do not.
+/// Prints whether they fit; false if they do not.
 ///
 /// # Errors
 ///

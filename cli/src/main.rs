@@ -68,7 +68,7 @@ enum Command {
     /// Shared GPUs as resources of a Kubernetes node.
     #[command(subcommand)]
     K8s(kubernetes::Kubernetes),
-    /// Tell if programs fit the GPU, before they start: the memory on it, the cost of a switch, and the host memory that they take.
+    /// Tell whether programs fit the GPU, before they start: the memory on it, the cost of a switch, and the host memory needed.
     ///
     /// The exit code is 1 if they do not.
     Fit(fit::FitArgs),

@@ -1,4 +1,4 @@
-//! The kind of a program file: it tells if a library can be preloaded.
+//! The kind of a program file: it tells whether a library can be preloaded.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -16,7 +16,7 @@ use rustix::process::{getgid, getuid};
 
 /// Bytes at the start of a file that hold a program's headers.
 const HEAD: u64 = 64 << 10;
-/// Most scripts in a chain of interpreters (`execve(2)`).
+/// Maximum number of scripts in a chain of interpreters (`execve(2)`).
 const MOST_SCRIPTS: usize = 5;
 
 /// The way in which a program takes a preloaded library.

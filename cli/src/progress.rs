@@ -14,7 +14,7 @@ use super::named::read;
 /// Shorter operations are not shown.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// The way of a program's memory.
+/// The direction in which a program's memory moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// To the GPU.

@@ -35,7 +35,7 @@ use super::{CliError, DriverChoice, gpu_uuid, named_socket, program, usual_socke
 /// The exit code for a failure of `baton run` itself, as in `env` and `timeout`.
 pub const FAILED: u8 = 125;
 
-/// Longest start of a coordinator. One that waits in vain for another to end reports that within a minute.
+/// Longest time for a coordinator's start. One that waits in vain for another to end reports that within a minute.
 const STARTING: Duration = Duration::from_secs(75);
 
 /// `baton run`.

@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use super::units::{Amount, Listen, Percent, Period, Users};
 use super::{CliError, DriverChoice};
 
-/// Most tenants: as many processes as a coordinator can keep apart. Each has half a dozen descriptors.
+/// Maximum number of tenants: as many processes as a coordinator can keep apart. Each has half a dozen descriptors.
 const MOST_TENANTS: usize = 4000;
 
 /// The settings of `baton serve` that are set.
@@ -68,7 +68,7 @@ pub struct Settings {
         value_name = "true|false", env = "BATON_SERVE_NO_PREEMPT")]
     #[serde(alias = "no-pause")]
     pub no_preempt: Option<bool>,
-    /// Most programs that share the GPU at once; later ones wait, in order. [default: 256]
+    /// Maximum number of programs that share the GPU at once; later ones wait, in order. [default: 256]
     #[arg(long, value_name = "N", env = "BATON_SERVE_MAX_PROGRAMS")]
     pub max_programs: Option<usize>,
     /// The coordinator's socket. [default: in the user's runtime folder, named by the GPU]
@@ -82,18 +82,18 @@ pub struct Settings {
     /// conditions have to hold. [default: no group]
     #[arg(long, value_name = "baton", env = "BATON_SERVE_ALLOW_GROUP")]
     pub allow_group: Option<String>,
-    /// Most GPU memory of a program of another user. [default: 100% of the arena]
+    /// Maximum GPU memory of a program of another user. [default: 100% of the arena]
     #[arg(long, value_name = "100%|8GiB", env = "BATON_SERVE_GUEST_ARENA")]
     pub guest_arena: Option<Amount>,
-    /// Most memory of all programs of such a user together on top of that, since not all of it is on the GPU at once. [default: 50% of
+    /// Maximum for all programs of such a user together on top of that, since not all of it is on the GPU at once. [default: 50% of
     /// the host pool]
     #[arg(long, value_name = "50%|16GiB", env = "BATON_SERVE_GUEST_HOST_POOL")]
     pub guest_host_pool: Option<Amount>,
-    /// Most GPU memory that does not move of all programs of such a user together: arrays, managed memory, memory that they share.
+    /// Maximum GPU memory that does not move, for all programs of such a user together: arrays, managed memory, shared memory.
     /// [default: 25% of the GPU's]
     #[arg(long, value_name = "25%|4GiB", env = "BATON_SERVE_GUEST_LEASES")]
     pub guest_leases: Option<Amount>,
-    /// Most programs of such a user that share the GPU at once. [default: a quarter of --max-programs]
+    /// Maximum number of programs of such a user that share the GPU at once. [default: a quarter of --max-programs]
     #[arg(long, value_name = "N", env = "BATON_SERVE_GUEST_PROGRAMS")]
     pub guest_programs: Option<usize>,
     /// The best class of another user's program. [default: normal]
@@ -139,7 +139,7 @@ pub struct Settings {
     /// for your own, kill those of other users]
     #[arg(long, value_name = "wait|kill", env = "BATON_SERVE_ON_STUCK")]
     pub on_stuck: Option<OnStuck>,
-    /// Least time for which others wait for such a program; at most 1 s for another user's program that cannot be paused and shows no
+    /// Shortest time for which others wait for such a program; at most 1 s for another user's that cannot be paused and shows no
     /// sign of life, even if it has the GPU. New programs of that user then wait nine times as long as others had to. [default: 10s]
     #[arg(long, value_name = "TIME", env = "BATON_SERVE_STUCK_AFTER")]
     pub stuck_after: Option<Period>,
@@ -320,7 +320,7 @@ fn text_of_ours(path: &Path) -> Result<String, Box<dyn std::error::Error>> {
     let mut file = File::open(path)?;
     let found = file.metadata()?;
     let owner = found.uid();
-    // A file passed on by a pipe has no owner to check.
+    // Settings that come through a pipe have no owner to check.
     if found.is_file() && owner != 0 && owner != rustix::process::geteuid().as_raw() {
         return Err(format!("this file is user {owner}'s; use one of yours or root's").into());
     }
@@ -419,7 +419,7 @@ impl Settings {
         toml::Table::try_from(self).expect("settings are numbers, flags and texts")
     }
 
-    /// Fills the settings that these leave open from `other`.
+    /// Takes from `other` the settings that are not set here.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
         let mut all = other.table();
@@ -464,7 +464,7 @@ impl Settings {
         changes
     }
 
-    /// Returns these settings, with those that can change while a coordinator serves from `new`.
+    /// Returns these settings with the values of `new` for those that can change while a coordinator serves.
     #[must_use]
     pub fn tuned(&self, new: &Self) -> Self {
         let mut all = self.table();

@@ -19,7 +19,7 @@ pub enum Amount {
     Percent(f64),
 }
 
-/// The text is not an amount.
+/// A text that is not an amount.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is no amount of memory; write for example 8GiB, 512MiB or 90%")]
 pub struct NoAmount(String);

@@ -43,7 +43,7 @@ impl FromStr for Choice {
 pub struct Driver {
     /// Its library, or `None` for the one that programs find by themselves.
     library: Option<PathBuf>,
-    /// The driver's name of its first device.
+    /// The name of its first device, as the driver gives it.
     pub device: String,
 }
 

@@ -33,14 +33,14 @@ use rustix::net::{
 };
 use rustix::process::{Gid, geteuid};
 
-/// Most connections that may be pending before `connect` waits. A newcomer is behind this many, and behind those that wait in
+/// Maximum number of pending connections before `connect` waits. A newcomer is behind this many, and behind those that wait in
 /// `connect`.
 const BACKLOG: i32 = 256;
-/// Longest time for the end of a coordinator that is ending.
+/// Longest time to wait for a coordinator that is ending.
 const ENDING: Duration = Duration::from_secs(60);
 /// Time after which the reason of a wait is logged.
 const SILENCE: Duration = Duration::from_secs(1);
-/// Delay of the check if the socket is still there, after a file was removed; and after a failure to put it there again.
+/// Delay before the check for the socket after a file was removed; and after a failure to put the socket there again.
 const GRACE: Duration = Duration::from_millis(100);
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// Delay between two attempts.
@@ -236,7 +236,7 @@ pub fn metrics_socket(socket: &Path) -> PathBuf {
     socket.with_extension("metrics")
 }
 
-/// Opens the lock for deciding if there is a coordinator at a socket.
+/// Opens the lock for deciding whether there is a coordinator at a socket.
 ///
 /// # Errors
 ///
@@ -386,7 +386,7 @@ impl GpuLock {
 
 impl Drop for GpuLock {
     fn drop(&mut self) {
-        // Before the lock goes: a waiting process checks if the file is still there.
+        // Before the lock goes: a waiting process checks whether the file is still there.
         self.folder.remove(&self.name);
         let _ = self.file.unlock();
     }
@@ -403,7 +403,7 @@ pub struct Endpoint {
     watch: OwnedFd,
     /// The identity of the socket's file.
     file: Option<FileId>,
-    /// The time of the next check if the socket is still there.
+    /// The time of the next check for the socket.
     look: Option<Instant>,
     /// True if a service manager keeps the socket: after this coordinator's end it starts another one at the next connection.
     is_passed: bool,
@@ -683,7 +683,7 @@ impl Endpoint {
         self.look.get_or_insert_with(|| Instant::now() + GRACE);
     }
 
-    /// The time of the next check if the socket is still there.
+    /// The time of the next check for the socket.
     pub fn next_look(&self) -> Option<Instant> {
         self.look
     }

@@ -22,11 +22,11 @@ use rustix::fs::{FlockOperation, flock};
 
 use crate::endpoint::{Folder, Unfit, unfit};
 
-/// Most bytes of a text.
+/// Maximum size of a text, in bytes.
 pub const TEXT: u64 = 4 << 20;
-/// Most records that are kept, including the one that is being written.
+/// Maximum number of records that are kept, including the one that is being written.
 pub const RECORDS: usize = 24;
-/// Most bytes of all records together.
+/// Maximum size of all records together, in bytes.
 pub const ALL: u64 = 64 << 20;
 
 /// Attempts to lock a new record, which hardly any other process locks, and the delay between them.
@@ -111,7 +111,7 @@ impl Book {
         let begun = || {
             let folder = new_folder(&state.join("records"), name)?;
             let lock = File::open(&folder)?;
-            // A process that asks if the record is written has the lock for a moment.
+            // A process that asks whether the record is written has the lock for a moment.
             let is_locked = |_: &u32| flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err();
             (0..TRIES).take_while(is_locked).for_each(|_| sleep(PAUSE));
             let file = new_file(&folder.join(LAST))?;

@@ -3,7 +3,7 @@
 use core::fmt;
 use core::str::FromStr;
 
-/// A tenant's class. Classes are ordered by urgency: the most urgent is the least.
+/// A tenant's class. Ordered by urgency: the most urgent class compares as the smallest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
     /// A user waits for each answer: served before all others.
@@ -35,7 +35,7 @@ impl fmt::Display for Class {
     }
 }
 
-/// The word names no class.
+/// A word that names no class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownClass;
 

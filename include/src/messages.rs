@@ -190,7 +190,7 @@ declare::messages! {
             16 => Arrived {
                 /// The grant.
                 grant: u64,
-                /// The program's arrival meanwhile.
+                /// The program's progress meanwhile.
                 story: ArrivalStory,
             },
         }
@@ -535,7 +535,7 @@ declare::messages! {
                 /// The grant that ends.
                 grant: u64,
             },
-            /// Its work is paused: unmap an unused piece of memory. This shows, before any used memory is unmapped, if unmapping waits
+            /// Its work is paused: unmap an unused piece of memory. This shows, before any used memory is unmapped, whether unmapping waits
             /// for the work.
             32 => Probe {
                 /// The question's number.
@@ -664,7 +664,7 @@ impl DriverKind {
     }
 }
 
-/// A program's run while its memory arrived. Times are in microseconds since the gate was opened.
+/// A program's progress while its memory arrived. Times are in microseconds since the gate was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ArrivalStory {
     /// Time when the first extent was mapped; `u64::MAX` if all were there already.

@@ -22,7 +22,7 @@ use core::fmt;
 /// The version of the contract: messages and shared pages. It is in `baton_status.h`, `status.py` and the fuzzer's corpus too.
 pub const VERSION: u32 = 18;
 
-/// Most bytes of a message.
+/// Maximum size of a message, in bytes.
 pub const MAX_MESSAGE: usize = 32 * 1024;
 
 /// Bytes before the fields.

@@ -24,7 +24,7 @@ use crate::{Failed, Options};
 const VERSION: &str = "v1beta1";
 /// kubelet's socket in the folder.
 const KUBELET: &str = "kubelet.sock";
-/// Delay between two checks if the sockets are still the same.
+/// Delay between two checks whether the sockets are still the same.
 const LOOK: Duration = Duration::from_secs(1);
 /// Longest time for an answer of kubelet.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -10,7 +10,7 @@ use crate::words::ClassWord;
 /// The version of these objects. It goes up when a field is removed or comes to mean something else, not when one is added.
 pub const SCHEMA: u32 = 1;
 
-/// Most events in one answer: a coordinator makes that many in less than a millisecond.
+/// Maximum number of events in one answer: a coordinator makes that many in less than a millisecond.
 pub const MOST: usize = 1024;
 
 words! {

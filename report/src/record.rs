@@ -82,9 +82,9 @@ impl Record {
     }
 }
 
-/// Most runs of a program that are remembered.
+/// Maximum number of a program's runs that are remembered.
 const RUNS: usize = 8;
-/// Most programs that are remembered.
+/// Maximum number of programs that are remembered.
 const PROGRAMS: usize = 256;
 
 /// Memory that programs were seen to use, by name.

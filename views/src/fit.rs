@@ -1,4 +1,4 @@
-//! Tells, before programs start, if they fit a GPU: the memory on the GPU, the cost of a switch, and the host memory that they take.
+//! Tells, before programs start, whether they fit a GPU: the memory on the GPU, the cost of a switch, and the host memory that they take.
 
 use serde::Serialize;
 

@@ -12,7 +12,7 @@ use crate::words::bytes;
 #[cfg(test)]
 mod tests;
 
-/// Most programs named in a line.
+/// Maximum number of programs named in a line.
 const NAMED: usize = 3;
 
 /// The states of programs, in the order in which they are shown.

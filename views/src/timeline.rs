@@ -255,7 +255,7 @@ impl Program {
         later.map(part).sum()
     }
 
-    /// Tracks if memory of the program is on its way to the host: from the moment when it begins to leave until it is copied and
+    /// Tracks whether memory of the program is on its way to the host: from the moment when it begins to leave until it is copied and
     /// unmapped.
     fn leave(&mut self, event: &Event) {
         let Leaving { to_copy, to_unmap } = &mut self.leaving;

@@ -25,7 +25,7 @@ fn speed(bytes_per_second: u64) -> String {
     format!("{:.1} GB/s", bytes_per_second as f64 / 1e9)
 }
 
-/// Explains in sentences why a program of the status waits; none if the program is not there.
+/// Explains in sentences why a program of the status waits; none if there is no such program.
 pub fn sentences(status: &Status, name: &str) -> Option<String> {
     if let Some(tenant) = status.tenant(name) {
         return Some(of_tenant(tenant));

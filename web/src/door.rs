@@ -26,7 +26,7 @@ use crate::site::Site;
 const HEAD: Duration = Duration::from_secs(5);
 /// Longest time in which a peer may read nothing of an answer.
 const STALLED: Duration = Duration::from_secs(20);
-/// Most bytes in a request's head.
+/// Maximum size of a request's head, in bytes.
 const HEAD_BYTES: usize = 16 << 10;
 const HEADERS: usize = 64;
 /// Delay before the next attempt when no descriptor is left.

@@ -1,4 +1,4 @@
-//! Tells if the coordinator answers.
+//! Tells whether the coordinator answers.
 
 use hyper::body::Incoming;
 use hyper::{Request, StatusCode};

@@ -16,7 +16,7 @@ const PERIOD: Duration = Duration::from_millis(500);
 const REST: u32 = 15;
 /// Longest wait between two requests.
 const LONGEST: Duration = Duration::from_secs(3);
-/// Most answers about events that are read at once: as many as a coordinator keeps.
+/// Maximum number of answers about events that are read at once: as many as a coordinator keeps.
 const ANSWERS: usize = 80;
 /// Age up to which a tick is sent to a new page.
 const RECENT: Duration = Duration::from_secs(4);
@@ -27,7 +27,7 @@ struct Tick {
     number: u64,
     at: Instant,
     /// The message for a page that knows nothing yet, and the one for a page that knows the tick before. Without the second, the
-    /// coordinator does not answer, and the first says why.
+    /// coordinator has not answered, and the first gives the reason.
     all: Bytes,
     news: Option<Bytes>,
 }

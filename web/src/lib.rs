@@ -45,7 +45,7 @@ use hub::Hub;
 use page::Page;
 use site::Site;
 
-/// Most connections of each listener. They use no more descriptors than that.
+/// Maximum number of connections of each listener. They use no more descriptors than that.
 const OWN: usize = 16;
 const SCRAPERS: usize = 32;
 const PAGES: usize = 128;

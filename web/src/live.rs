@@ -18,11 +18,11 @@ use crate::lanes::{COLUMN_NS, COLUMNS, Lanes};
 
 /// The time for which a page shows the GPU's owners.
 const WINDOW_NS: u64 = COLUMN_NS * COLUMNS as u64;
-/// Most log entries that are kept, of each kind.
+/// Maximum number of log entries that are kept, of each kind.
 const LOGGED: usize = 200;
-/// Most switches that are shown.
+/// Maximum number of switches that are shown.
 const SWITCHES: usize = 50;
-/// Most newcomers that are named.
+/// Maximum number of newcomers that are named.
 const NEWCOMERS: usize = 20;
 
 /// The events in the log that happen once or twice in a program's life, and those that concern turns.

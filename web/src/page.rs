@@ -20,11 +20,11 @@ use crate::health::health;
 use crate::hub::Hub;
 use crate::token::Token;
 
-/// Most pages open at once.
+/// Maximum number of pages open at once.
 pub(crate) const STREAMS: usize = 64;
-/// Most actions of buttons at once.
+/// Maximum number of buttons' actions at once.
 const ACTIONS: usize = 4;
-/// Most bytes of a button's request, and longest time for it to arrive.
+/// Maximum size of a button's request in bytes, and the longest time for it to arrive.
 const SAID_BYTES: usize = 4 << 10;
 const SAYING: Duration = Duration::from_secs(5);
 

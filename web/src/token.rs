@@ -8,9 +8,9 @@ use std::path::Path;
 use rustix::process::geteuid;
 use subtle::ConstantTimeEq;
 
-/// Fewest letters of a token; a shorter one could be guessed.
+/// Minimum length of a token; a shorter one could be guessed.
 const LEAST: usize = 16;
-/// Most letters of a token; no user writes a longer one.
+/// Maximum length of a token; no user writes a longer one.
 const MOST: usize = 1024;
 /// Random bytes in a new token.
 const DRAWN: usize = 24;

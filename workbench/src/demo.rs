@@ -40,7 +40,7 @@ const MODEL: [Setting; 4] = [
 pub struct Report {
     /// True if every program computed the same sharing the GPU as alone.
     pub outputs_match: bool,
-    /// The driver's name of its device.
+    /// The name of its device, as the driver gives it.
     pub driver: String,
     /// True if that is a simulated one.
     pub simulated: bool,

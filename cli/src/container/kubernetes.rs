@@ -33,7 +33,7 @@ enum HandOver {
 /// `baton k8s device-plugin`.
 #[derive(Clone, Debug, Args)]
 pub struct DevicePlugin {
-    /// Most containers that have a share of each GPU, in each class.
+    /// Maximum number of containers with a share of each GPU, in each class.
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1000))]
     replicas: u32,
     /// The way in which a pod gets the GPU itself.

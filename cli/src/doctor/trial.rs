@@ -1,4 +1,4 @@
-//! Tries if work can be taken off a GPU in the middle of a kernel: a coordinator started for this has two small programs of class batch
+//! Tries whether work can be taken off a GPU in the middle of a kernel: a coordinator of its own has two small programs of class batch
 //! and latency take turns.
 
 use std::ffi::{CStr, c_void};

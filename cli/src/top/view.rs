@@ -23,7 +23,7 @@ const COLORS: [Color; 6] = [Color::Cyan, Color::Green, Color::Yellow, Color::Mag
 const MARGIN: u16 = 11;
 /// The part of a column's time below which a program counts as absent.
 const MOMENT: f64 = 0.01;
-/// Least width of names where there is room.
+/// Minimum width of names where there is room.
 const WIDE: usize = 24;
 /// Lines above the table's own.
 const ABOVE: u16 = 7;
@@ -214,7 +214,7 @@ const COLUMNS: [Column; 13] = [
 /// Indexes of the columns, the most important first.
 const ORDER: [usize; 13] = [3, 7, 4, 5, 0, 9, 10, 8, 6, 1, 2, 11, 12];
 
-/// Least width of names.
+/// Minimum width of names.
 const NAME: usize = 10;
 
 fn shown_columns(width: usize) -> Vec<&'static Column> {

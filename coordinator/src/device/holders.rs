@@ -14,7 +14,7 @@ use nvml_wrapper::Nvml;
 use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
 
-/// Most processes that are listed.
+/// Maximum number of processes that are listed.
 const ROOM: usize = 4096;
 
 /// A process that holds memory of the GPU.

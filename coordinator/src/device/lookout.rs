@@ -14,11 +14,11 @@ use super::wake::Waker;
 
 /// Time between two scans without a request.
 const USUALLY: Duration = Duration::from_secs(10);
-/// Least time between two scans.
+/// Shortest time between two scans.
 const AT_MOST: Duration = Duration::from_millis(300);
 /// Age at which a process is not just ending.
 const SETTLED: Duration = Duration::from_secs(1);
-/// Most ancestors of a process.
+/// Maximum number of ancestors of a process.
 const MOST_PARENTS: usize = 256;
 
 /// A process, told apart from others that have had its number.
@@ -146,7 +146,7 @@ impl Lookout {
         Ok(Self(sender))
     }
 
-    /// Requests a scan soon.
+    /// Asks for a scan soon.
     pub fn look(&self) {
         // The thread ends only with the server.
         let _ = self.0.send(());

@@ -7,7 +7,7 @@ use libloading::Library;
 
 use crate::device::error::{GpuError, check};
 
-/// The ways of this GPU's driver.
+/// The means that this GPU's driver offers.
 #[derive(Clone, Copy, Debug)]
 pub struct Pauser {
     pub(super) gpu: [u8; 16],
@@ -47,7 +47,7 @@ impl Simulated {
 }
 
 impl Pauser {
-    /// Makes one for a GPU, with its driver's ways.
+    /// Makes one for a GPU, with the means that its driver offers.
     pub fn of(gpu: [u8; 16], driver: &Library) -> Self {
         Self { gpu, simulated: Simulated::find(driver).ok() }
     }

@@ -46,7 +46,7 @@ impl PreemptTarget {
 /// A command for these parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PreemptCommand {
-    /// Finds out if they can be paused, without pausing them.
+    /// Finds out whether they can be paused, without pausing them.
     Try,
     /// Takes them off the GPU, at any point of their work.
     Preempt,

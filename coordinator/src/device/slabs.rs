@@ -22,7 +22,7 @@ use baton_books::pool::Run;
 
 /// A slab's size in a large pool.
 const SLAB: u64 = 1 << 30;
-/// Least number of slabs in a smaller pool, so that its first part is ready soon.
+/// Minimum number of slabs in a smaller pool, so that its first part is ready soon.
 const FEWEST: u64 = 16;
 
 /// The pool's memory.

@@ -11,7 +11,7 @@ use super::summary::Word;
 
 /// The tenants of a domain that are at work: written by its tenants of class latency and by the coordinator.
 ///
-/// A tenant has a *slot*, a bit in one of the words. One load tells, for any number of tenants, if any is at work: a summary has a bit
+/// A tenant has a *slot*, a bit in one of the words. One load tells, for any number of tenants, whether any is at work: a summary has a bit
 /// for each word that is not 0 (`summary`).
 #[repr(C)]
 #[derive(Debug)]
@@ -90,7 +90,7 @@ impl ActivityPage {
     }
 }
 
-/// The state of all other domains, for a domain. Written by the coordinator, read-only in tenants.
+/// A domain's view of all other domains. Written by the coordinator, read-only in tenants.
 #[repr(C)]
 #[derive(Debug, Default)]
 pub struct ElsewherePage {

@@ -1,4 +1,4 @@
-//! The summary of many words, which tells in one load if any of them has a bit: it has a bit for each word that is not 0. Pure: no
+//! The summary of many words, which tells in one load whether any of them has a bit: it has a bit for each word that is not 0. Pure: no
 //! system calls; checked by loom (`shim/model/`, which includes this file with loom's atomics).
 //!
 //! A thread that has changed a word *settles* its bit: it sets the bit to the word's state, and reads the word again until both agree.
@@ -7,7 +7,7 @@
 
 use super::sync::{AtomicU64, Ordering};
 
-/// Most reads of a word; after that, the thread that keeps changing it has to settle it.
+/// Maximum number of reads of a word; after that, the thread that keeps changing it has to settle it.
 const MOST_LOOKS: usize = 100;
 
 /// A word, and its bit in the summary.
@@ -28,7 +28,7 @@ impl Word<'_> {
     /// Clears these bits. Returns those of them that were set.
     pub(super) fn clear(self, bits: u64) -> u64 {
         let before = self.word.fetch_and(!bits, Ordering::AcqRel);
-        // Also if nothing has changed: a thread that was killed before this point has left it to the next.
+        // Also if nothing has changed: a thread that was killed before this point has left this step to the next.
         self.settle();
         before & bits
     }

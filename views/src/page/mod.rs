@@ -13,7 +13,7 @@ use crate::words::{bytes, duration, escaped, percent};
 #[cfg(test)]
 mod tests;
 
-/// Most programs that have a lane in a page.
+/// Maximum number of programs with a lane in a page.
 pub const MOST: usize = 64;
 
 const TEMPLATE: &str = include_str!("page.html");

@@ -17,7 +17,7 @@ const STATE: (u32, u32) = (1, 17);
 /// Height of a lane of the GPU.
 pub const LOW: u32 = 20;
 
-/// Most programs that have a lane in a file.
+/// Maximum number of programs with a lane in a file.
 pub const MOST: usize = 12;
 
 /// Measures of a whole file.
@@ -26,7 +26,7 @@ const LEFT: f64 = 184.0;
 const RIGHT: f64 = 16.0;
 const TOP: u32 = 58;
 const GAP: u32 = 7;
-/// Most letters of a name; a longer one is cut.
+/// Maximum length of a name in letters; a longer one is cut.
 const NAME: usize = 18;
 /// The owner's marks wider than this have letters: from 0 to 1.
 const LETTERS: f64 = 0.032;

@@ -29,7 +29,7 @@ const SERVER: &str = "server";
 const TRAINER: &str = "trainer";
 /// Uncounted requests at first: from them the coordinator learns the order in which memory is used.
 const UNCOUNTED: u32 = 2;
-/// Longest time of the coordinator for steps that should be quick.
+/// Longest time for steps of the coordinator that should be quick.
 const SOON: Duration = Duration::from_secs(60);
 
 /// A way of bringing memory in.
@@ -82,7 +82,7 @@ impl Sizes {
 pub struct Report {
     /// True if every answer was the same as with all memory on the GPU.
     pub outputs_match: bool,
-    /// The driver's name of its device.
+    /// The name of its device, as the driver gives it.
     pub driver: String,
     /// GPU memory that the programs shared.
     pub arena_bytes: u64,

@@ -22,7 +22,7 @@ const PACE: u32 = 11;
 const LOAD: f64 = 0.3;
 /// The time in which requests come.
 const WINDOW: Duration = Duration::from_millis(2300);
-/// Least number of requests, so that one in a hundred is one.
+/// Minimum number of requests, so that one in a hundred is one.
 const FEWEST: u32 = 100;
 const MOST: u32 = 2000;
 /// The seed of the times at which they come.

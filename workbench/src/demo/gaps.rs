@@ -74,9 +74,9 @@ pub struct Shared {
     pub name: String,
     /// The most memory that it had.
     pub peak_bytes: u64,
-    /// Its time alone, with the whole GPU.
+    /// Its run time alone, with the whole GPU.
     pub solo_seconds: f64,
-    /// Its time beside the other.
+    /// Its run time beside the other.
     pub shared_seconds: f64,
     /// Its last line, alone.
     pub solo_result: String,

@@ -1,4 +1,4 @@
-//! The page digest on the CPU: slower, and bit for bit the GPU's.
+//! The page digest on the CPU: slower, and bit for bit the same as the GPU's.
 
 use std::ops::Range;
 

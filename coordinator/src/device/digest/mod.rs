@@ -1,6 +1,6 @@
 //! The page digest: the facts about pages of device memory, computed on the GPU in one pass at the memory's own speed.
 //!
-//! A scan gives a digest of 128 bits for every page, the same for the same contents at any address, and tells if the page is all zeros.
+//! A scan gives a digest of 128 bits for every page, the same for the same contents at any address, and tells whether it is all zeros.
 //! For all pages together it lists those that point into a range of addresses, with their targets, and those that hold words that look
 //! like addresses of the host.
 //!

@@ -20,7 +20,7 @@ const ENTRY: &CStr = c"baton_pages";
 const THREADS: u32 = 256;
 /// Blocks that share a page.
 const PARTS: u32 = 8;
-/// Most pairs of page and granule that can be listed.
+/// Maximum number of pairs of page and granule that can be listed.
 const MOST_PAIRS: u32 = 1 << 17;
 /// Slots of the table that finds repeated pairs.
 const SLOTS: u32 = 2 * MOST_PAIRS;

@@ -13,7 +13,7 @@ use crate::asked::Answer;
 pub struct Report {
     /// True if every answer, and every result of the batch work, was the same as alone.
     pub outputs_match: bool,
-    /// The driver's name of its device.
+    /// The name of its device, as the driver gives it.
     pub driver: String,
     /// The simulated driver's settings; empty on another driver.
     pub model: BTreeMap<String, String>,
