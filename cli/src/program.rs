@@ -77,7 +77,7 @@ impl Root {
     ///
     /// When it is not a regular file, or cannot be read.
     pub fn open(&self, path: &Path) -> std::io::Result<File> {
-        // Opening never blocks, whatever the file turns out to be.
+        // Opening never blocks, for any kind of file.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let opened = match self {
             Self::Own => rustix::fs::open(path, flags, Mode::empty()),

@@ -182,7 +182,7 @@ pub fn ask_patiently(
 /// The outcome of the wait for a coordinator's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Awaited {
-    /// It has ended, in whatever way.
+    /// It has ended, in any way.
     Ended,
     /// It does not end: a user has cancelled the end.
     Cancelled,

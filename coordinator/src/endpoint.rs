@@ -2,7 +2,7 @@
 //!
 //! | file | held by | so that |
 //! |---|---|---|
-//! | `GPU-UUID.lock`, in a folder that depends on the user alone | a coordinator, for its whole life | a GPU has one coordinator of this user, whatever their sockets |
+//! | `GPU-UUID.lock`, in a folder that depends on the user alone | a coordinator, for its whole life | a GPU has one coordinator of this user, with any socket |
 //! | `SOCKET.metrics`, beside the socket | a coordinator | a user's monitoring finds its metrics: a socket too |
 //! | `SOCKET.token`, beside the socket | no process | its user finds the page's token |
 //! | `SOCKET.start`, beside the socket | `baton run` while it searches for a coordinator or starts one; a coordinator while it decides to end | no program is sent to a coordinator that is just ending |

@@ -16,7 +16,7 @@ use std::time::Duration;
 use baton_client::install::Missing;
 use baton_client::{NoAnswer, driver};
 
-/// Longest time for any step, even on a machine with other work: whatever takes longer hangs.
+/// Longest time for any step, even on a machine with other work: a step that takes longer hangs.
 pub const LIMIT: Duration = Duration::from_secs(300);
 
 /// The reason why a demonstration or a measurement failed.

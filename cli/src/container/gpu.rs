@@ -21,7 +21,7 @@ const LIBRARIES: [&str; 6] = [
     "libnvidia-gpucomp.so",
     "libcudadebugger.so.1",
 ];
-/// The folders of these libraries in distributions. Loaders search them whatever `ld.so.cache` says.
+/// The folders of these libraries in distributions. Loaders search them for any content of `ld.so.cache`.
 const FOLDERS: [&str; 3] = ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib"];
 
 /// Returns a GPU's nodes by their names in this folder (`/dev`), on the machine and in the container.
