@@ -43,7 +43,7 @@ impl Named {
 pub struct Several {
     #[command(flatten)]
     place: Place,
-    /// The programs' names, as `baton status` shows them, or their process ids.
+    /// The names of the programs, as `baton status` shows them, or their process ids.
     #[arg(required = true, value_name = "NAME|PID")]
     names: Vec<String>,
 }
