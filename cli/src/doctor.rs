@@ -1,4 +1,4 @@
-//! `baton doctor`: what this machine offers, and what is missing, a line each.
+//! `baton doctor`: the abilities of this machine, and what is missing, a line each.
 
 mod functions;
 pub mod trial;
@@ -24,15 +24,15 @@ use super::{CliError, DriverChoice, folder, host_memory, named_socket, open_gpu,
 /// `baton doctor`.
 #[derive(Clone, Debug, Args)]
 pub struct Doctor {
-    /// The driver to look at: `gpu` (the system's), `sim` (simulated), or a file.
+    /// The driver to check: `gpu` (the system's), `sim` (simulated), or a file.
     #[arg(long, value_name = "gpu|sim|PATH", default_value = "gpu")]
     driver: String,
-    /// The GPU to look at, counted from 0.
+    /// The GPU to check, counted from 0.
     #[arg(long, value_name = "N", default_value_t = 0)]
     gpu: usize,
 }
 
-/// How serious a finding is.
+/// The severity of a finding.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Good,
@@ -66,11 +66,11 @@ impl Findings {
     }
 }
 
-/// Looks at everything; false if Baton cannot work here.
+/// Checks everything; false if Baton cannot work here.
 ///
 /// # Errors
 ///
-/// When the system does not even say which program this is.
+/// When the system does not even tell this program's file.
 pub fn run(arguments: &Doctor) -> Result<bool, CliError> {
     let install = Install::of_this_program()?;
     let mut findings = Findings::default();
@@ -134,7 +134,7 @@ pub fn run(arguments: &Doctor) -> Result<bool, CliError> {
     Ok(!findings.serious)
 }
 
-/// Whether the driver has functions that are newer than this Baton.
+/// Reports whether the driver has functions that are newer than this Baton.
 fn functions(findings: &mut Findings, library: Option<&Path>) {
     match functions::unknown(library) {
         Ok(unknown) if unknown.is_empty() => {
@@ -153,11 +153,11 @@ fn functions(findings: &mut Findings, library: Option<&Path>) {
     }
 }
 
-/// Whether the system gives large pages to shared memory that asks for them.
+/// Reports whether the system gives large pages to shared memory that asks for them.
 fn large_pages(findings: &mut Findings) {
     const SETTING: &str = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
     let setting = std::fs::read_to_string(SETTING).unwrap_or_default();
-    // The one in brackets holds.
+    // The setting in brackets holds.
     let holds = setting.split_whitespace().find(|word| word.starts_with('[')).unwrap_or("");
     if matches!(holds, "" | "[never]" | "[deny]") {
         let advice = format!(
@@ -210,7 +210,7 @@ fn system(findings: &mut Findings) {
     }
 }
 
-/// Who uses the GPU and is no tenant, as the coordinator says, or where there is none, the driver.
+/// Lists programs on the GPU that are no tenants, as the coordinator reports them, or without one, the driver.
 fn outsiders(findings: &mut Findings, socket: Option<PathBuf>, gpu: Option<Gpu>) {
     let said = socket.and_then(|socket| client::status(&socket).ok());
     let status = match (said.and_then(|text| serde_json::from_slice(&text).ok()), gpu) {
@@ -238,7 +238,7 @@ fn outsiders(findings: &mut Findings, socket: Option<PathBuf>, gpu: Option<Gpu>)
     }
 }
 
-/// Where a coordinator answers, if one does.
+/// Returns the socket of a coordinator that answers.
 fn coordinator(findings: &mut Findings, uuid: Option<[u8; 16]>) -> Option<PathBuf> {
     let socket: Option<PathBuf> = named_socket().or_else(|| uuid.map(usual_socket));
     let socket = socket?;

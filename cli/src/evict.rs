@@ -1,4 +1,4 @@
-//! `baton evict` and `baton prefetch`: memory of programs goes to the host, or comes back.
+//! `baton evict` and `baton prefetch`: move programs' memory to the host, or back.
 
 use baton_contract::memory::size;
 use baton_contract::messages::Opening;
@@ -8,11 +8,12 @@ use super::CliError;
 use super::named::{Several, Timeout, Waited, have_done, have_done_patiently, state};
 use super::progress::{Way, of_memory};
 
-/// Waits until what the programs have in flight has ended and all their memory is on the host, for one after the other.
+/// Moves all memory of the programs to the host, one program after the other. Each is waited for until its work in flight has ended and
+/// its memory is on the host.
 ///
 /// # Errors
 ///
-/// As [`Several::each`]. It cannot be done where there is no room on the host, or the program is in use again.
+/// As [`Several::each`]. A program fails if the host has no room, or if it is in use again.
 pub fn run(Waited { programs, patience }: Waited) -> Result<bool, CliError> {
     programs.each("evict", |socket, name| {
         let name = name.to_owned();
@@ -36,7 +37,7 @@ pub fn run(Waited { programs, patience }: Waited) -> Result<bool, CliError> {
     })
 }
 
-/// `baton prefetch`. Whoever does not wait for it takes it back.
+/// `baton prefetch`. A command that stops waiting withdraws its request.
 #[derive(Clone, Debug, Args)]
 pub struct Prefetch {
     #[command(flatten)]
@@ -45,11 +46,11 @@ pub struct Prefetch {
     time: Timeout,
 }
 
-/// Waits until memory of the programs has come to the GPU, as far as nobody has to make way for it, for one after the other.
+/// Waits until the programs' memory is on the GPU, one after the other. No other memory makes way for it.
 ///
 /// # Errors
 ///
-/// As [`Several::each`]. It cannot be done where there is no room on the GPU for all of a program's memory.
+/// As [`Several::each`]. A program fails if the GPU has no room for all of its memory.
 pub fn prefetch(Prefetch { programs, time }: Prefetch) -> Result<bool, CliError> {
     programs.each("prefetch", |socket, name| {
         let request = Opening::Prefetch { name: name.to_owned() };

@@ -1,4 +1,4 @@
-//! `baton fit`: whether programs fit a GPU, before they start.
+//! `baton fit`: tells whether programs fit a GPU, before they start.
 
 use std::fmt::Write as _;
 
@@ -17,30 +17,31 @@ use super::settings::{Settings, arena, headroom, host_pool};
 use super::units::{Amount, NoAmount};
 use super::{CliError, DriverChoice, host_memory, named, open_gpu, place};
 
-/// Taken for the bus where no coordinator has measured one: what PCIe 4 gives, in GB/s.
+/// The assumed speed of the bus if no coordinator has measured one: that of PCIe 4, in GB/s.
 const USUAL_BUS: f64 = 25.0;
 
 /// `baton fit`.
 #[derive(Clone, Debug, Args)]
 pub struct FitArgs {
-    /// Programs that run now, or that have ended here, by name: they count with the most memory that they had. What programs had is
-    /// remembered, also where no coordinator runs.
+    /// Programs that run now, or that have ended here, by name: they count with the most memory that they had. It is remembered, also
+    /// where no coordinator runs.
     #[arg(required_unless_present = "sizes", value_name = "NAME")]
     names: Vec<String>,
-    /// A program that is yet to come, by the memory that it will have; once for each. A server that takes a fraction of the GPU has
+    /// A program that has yet to come, by the memory that it will have; once for each. A server that takes a fraction of the GPU has
     /// that much of the arena.
     #[arg(long = "size", value_name = "14GB|90%", value_parser = sized)]
     sizes: Vec<Size>,
-    /// Plan for a GPU with so much memory, instead of the coordinator's or the one that is here.
+    /// Plan for a GPU with this much memory, instead of the coordinator's GPU or the one that is here.
     #[arg(long, value_name = "80GB", conflicts_with_all = ["gpu", "socket"])]
     gpu_memory: Option<Amount>,
-    /// How much of the GPU's memory is lent to programs. [default: the coordinator's, else 90%]
+    /// GPU memory that is lent to programs. [default: the coordinator's, else 90%]
     #[arg(long, value_name = "90%|70GiB")]
     arena: Option<Amount>,
-    /// How much host memory is for what is not on the GPU. [default: the coordinator's, else half of what is free, at most twice the arena]
+    /// Host memory for the memory that is not on the GPU. [default: the coordinator's, else half of the free memory, at most twice the
+    /// arena]
     #[arg(long, value_name = "64GiB")]
     host_pool: Option<Amount>,
-    /// How fast memory is copied to the GPU, in GB/s. [default: as the coordinator has measured, else 25, which PCIe 4 gives]
+    /// Speed of copies to the GPU, in GB/s. [default: as the coordinator has measured, else 25, as PCIe 4 gives]
     #[arg(long, value_name = "GB/S", value_parser = rate)]
     bus: Option<f64>,
     /// The driver, where there is no coordinator: `gpu` (the system's), `sim` (simulated), or a file.
@@ -53,7 +54,7 @@ pub struct FitArgs {
     place: place::Place,
 }
 
-/// A size, and how the user has written it.
+/// A size, and the user's spelling of it.
 #[derive(Clone, Debug)]
 struct Size {
     word: String,
@@ -73,18 +74,18 @@ fn rate(word: &str) -> Result<f64, String> {
     }
 }
 
-/// Says whether they fit; false if they do not.
+/// Prints whether they fit; false if they do not.
 ///
 /// # Errors
 ///
-/// When there is neither a coordinator nor a GPU to plan for, or no program of a name was seen.
+/// When there is neither a coordinator nor a GPU to plan for, or no program of a name is known.
 pub fn run(arguments: FitArgs) -> Result<bool, CliError> {
     let FitArgs { names, sizes, gpu_memory, arena, host_pool, bus, driver, json, place } = arguments;
     let seen: Option<Status> = match gpu_memory {
         Some(_) => None,
         None => match place.running() {
             Ok(socket) => Some(named::read(&client::status(&socket)?)?),
-            // There is a GPU to ask instead.
+            // Without a coordinator, the GPU is asked.
             Err(CliError::NoCoordinator(_)) => None,
             Err(error) => return Err(error),
         },
@@ -121,7 +122,7 @@ fn gpu_of(driver: &DriverChoice) -> Result<Gpu, CliError> {
     Ok(open_gpu(library.as_deref(), 0)?)
 }
 
-/// The arena, less what is kept free of it, and the host pool that `baton serve` would take.
+/// Returns the arena without its headroom, and the host pool that `baton serve` would take.
 fn planned(
     memory: Option<Amount>,
     wanted: Option<Amount>,
@@ -141,7 +142,7 @@ fn planned(
     };
     let arena = arena(wanted, memory, &name)?;
     let kept_free = headroom(usual.headroom.expect("it is usual"), arena)?;
-    // More than is free here may be free there.
+    // A planned machine may have more free memory than this one.
     let pool = host_pool(pool, arena, host_memory::free()?, true)?;
     Ok((arena - kept_free, pool))
 }
@@ -194,7 +195,7 @@ fn shown(fit: &Fit) -> String {
     text
 }
 
-/// For a command line, rounded up.
+/// A size for a command line, rounded up.
 fn gibibytes(bytes: u64) -> String {
     format!("{}GiB", bytes.div_ceil(1 << 30))
 }

@@ -1,14 +1,14 @@
-//! How much host memory is free: on this machine, and in the control groups that this process is in.
+//! Free host memory: on this machine, and in the control groups of this process.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Host memory that this process can still take, in bytes.
+/// Returns the host memory that this process can still take, in bytes.
 ///
 /// # Errors
 ///
-/// When the system does not say how much memory is free.
+/// When the system does not report its free memory.
 pub(crate) fn free() -> io::Result<u64> {
     free_below(Path::new("/"))
 }
@@ -26,7 +26,7 @@ fn free_below(root: &Path) -> io::Result<u64> {
 struct Version {
     limit: &'static str,
     used: &'static str,
-    /// In `memory.stat`: pages of files that the kernel takes back before anybody else goes without.
+    /// In `memory.stat`: file pages that the kernel reclaims before any process runs short.
     cache: &'static str,
 }
 
@@ -34,7 +34,8 @@ const FIRST: Version =
     Version { limit: "memory.limit_in_bytes", used: "memory.usage_in_bytes", cache: "total_inactive_file " };
 const SECOND: Version = Version { limit: "memory.max", used: "memory.current", cache: "inactive_file " };
 
-/// What can still be taken by a group that a line of `/proc/self/cgroup` names, and by those that it is in; none without a limit.
+/// Returns the memory that a group named by a line of `/proc/self/cgroup`, and the groups above it, can still take; none without a
+/// limit.
 fn in_group(root: &Path, line: &str) -> Option<u64> {
     let mut parts = line.splitn(3, ':');
     let (number, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
@@ -45,7 +46,7 @@ fn in_group(root: &Path, line: &str) -> Option<u64> {
     };
     let mount = root.join(mount);
     let group: PathBuf = mount.join(path.trim_start_matches('/'));
-    // In a container the path may be one that is not to be seen there: what is seen is the container's own group.
+    // In a container the path may not be visible; then the container's own group is read.
     group.ancestors().take_while(|folder| folder.starts_with(&mount)).filter_map(|folder| version.left(folder)).min()
 }
 
@@ -98,7 +99,7 @@ mod tests {
             ("sys/fs/cgroup/system.slice/memory.current", bytes(300)),
             ("sys/fs/cgroup/system.slice/baton.service/memory.max", bytes(800)),
             ("sys/fs/cgroup/system.slice/baton.service/memory.current", bytes(250)),
-            // What is only kept of files makes way.
+            // File cache makes way.
             ("sys/fs/cgroup/system.slice/baton.service/memory.stat", format!("anon 1\ninactive_file {}", bytes(200))),
         ];
         assert_eq!(system(&files), 700 * MIB);

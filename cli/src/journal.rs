@@ -1,7 +1,7 @@
-//! The coordinator's log: few lines however often something happens, in a file that stays small.
+//! The coordinator's log: few lines however often an event happens, in a file that stays small.
 //!
-//! The log shows what strangers do, and they may do it without end. So each **kind** of line, which is a place in the source, comes
-//! once a second in the long run, with the number of those that were left out. A few may come at once.
+//! The log shows events that strangers cause, and they may cause them without end. So each **kind** of line, which is a place in the
+//! source, comes once a second in the long run, with the number of lines that were left out. A few may come at once.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 use baton_coordinator::endpoint;
 use log::{Level, LevelFilter, Metadata, Record};
 
-/// So many lines of a kind may come at once.
+/// Lines of a kind that may come at once.
 const AT_ONCE: u32 = 10;
-/// How soon one more may come.
+/// Time after which one more line may come.
 const PAUSE: Duration = Duration::from_secs(1);
-/// A file that is larger is put aside, in the place of the one before. So there are two of them at most.
+/// A larger file is set aside and replaces the one before, so there are at most two.
 const LARGE: u64 = 4 << 20;
 
 /// Writes the log to standard error.
@@ -30,7 +30,7 @@ pub(super) fn start() -> std::io::Result<()> {
     log::set_logger(log).map_err(std::io::Error::other)
 }
 
-/// If standard error is the file that is for a coordinator at this socket, it stays small.
+/// Keeps the file of standard error small if it is the log of a coordinator at this socket.
 pub(super) fn keep_small(socket: &Path) {
     let _ = SOCKET.set(socket.to_path_buf());
 }
@@ -41,21 +41,21 @@ static SOCKET: OnceLock<PathBuf> = OnceLock::new();
 struct Log {
     lines: env_logger::Logger,
     kinds: Mutex<HashMap<Place, Kind>>,
-    /// Some line was left out.
+    /// Signals that a line was left out.
     left_out: Condvar,
 }
 
-/// Where in the source a line comes from.
+/// A line's place in the source.
 type Place = (&'static str, u32);
 
 /// Lines of a kind.
 struct Kind {
-    /// So many may come now.
+    /// Lines that may come now.
     may: u32,
-    /// Since when that is so.
+    /// The time of the last change of `may`.
     since: Instant,
     left_out: u64,
-    /// The last one that came.
+    /// The last line that came.
     last: (Level, String),
 }
 
@@ -64,7 +64,7 @@ impl Kind {
         Self { may: AT_ONCE, since: now, left_out: 0, last: (Level::Info, String::new()) }
     }
 
-    /// If one more may come, how many were left out before.
+    /// If one more line may come, returns the number of lines left out before.
     fn admits(&mut self, now: Instant) -> Option<u64> {
         let pauses = now.saturating_duration_since(self.since).as_secs() / PAUSE.as_secs();
         if pauses > 0 {
@@ -79,7 +79,7 @@ impl Kind {
         Some(std::mem::take(&mut self.left_out))
     }
 
-    /// The line about those that were left out, if it is time for that.
+    /// Returns the line about lines that were left out, if it is due.
     fn sum(&mut self, now: Instant) -> Option<(Level, String)> {
         let left_out = std::mem::take(&mut self.left_out);
         if left_out > 0 && self.admits(now).is_some() {
@@ -89,7 +89,7 @@ impl Kind {
         None
     }
 
-    /// The same at the end, when it is time for everything.
+    /// Returns that line at the end, when every such line is due.
     fn last_sum(&mut self) -> Option<(Level, String)> {
         self.may = 1;
         self.sum(self.since)
@@ -108,7 +108,7 @@ impl Log {
         log::Log::log(&self.lines, &Record::builder().level(level).args(format_args!("{line}")).build());
     }
 
-    /// Says how many lines were left out when none of their kind has come since.
+    /// Reports lines that were left out when no line of their kind has come since.
     fn sum_up_for_ever(&self) {
         let mut kinds = self.kinds();
         loop {
@@ -130,7 +130,7 @@ impl log::Log for Log {
     }
 
     fn log(&self, record: &Record<'_>) {
-        // A user who wants to know everything does.
+        // A user who asks for everything gets everything.
         if record.level() > Level::Info {
             return self.write((record.level(), record.args().to_string()));
         }
@@ -144,10 +144,10 @@ impl log::Log for Log {
                 let whole =
                     if left_out == 0 { line.clone() } else { format!("{line} ({left_out} more like this before)") };
                 kind.last = (record.level(), line);
-                // Under the lock, so that lines stay in order.
+                // Written under the lock, so lines stay in order.
                 self.write((record.level(), whole));
             }
-            // The first of them: the others need no word.
+            // Only the first line left out wakes the thread.
             None if kind.left_out == 1 => self.left_out.notify_one(),
             None => {}
         }
@@ -181,7 +181,7 @@ mod tests {
         kind.last = (Level::Warn, "refused".to_owned());
         assert_eq!(kind.sum(at(2100)), Some((Level::Warn, "2 more like this: refused".to_owned())));
         assert_eq!(kind.sum(at(9000)), None, "nothing was left out since");
-        // After some time of rest, some may come at once again, and no more than at first.
+        // After a rest, a few lines may come at once again, and no more than at first.
         let many = (0..100).filter(|_| kind.admits(at(100_000)).is_some()).count();
         assert_eq!(many, AT_ONCE as usize);
         let all = u64::from(100 - AT_ONCE);

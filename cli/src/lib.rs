@@ -1,4 +1,4 @@
-//! The commands of `baton`, one file each, and what they share.
+//! The commands of `baton`, one file each, and the code that they share.
 //!
 //! A command's file has the command's name; `set` also has `suspend` and `resume`, and `shell` has `completions` and `man`.
 //!
@@ -6,15 +6,15 @@
 //! |---|---|
 //! | `settings` | each setting of a coordinator, declared once |
 //! | `place` | finds the coordinator that a command is for |
-//! | `named` | commands about programs, which they name |
+//! | `named` | commands that name programs |
 //! | `program` | tells whether a program takes a preloaded library |
 //! | `service` | `baton serve` under a service manager |
 //! | `journal` | the coordinator's log |
 //! | `web` | starts metrics and the page |
 //! | `host_memory` | tells how much host memory is free |
-//! | `progress` | shows progress of what takes longer than a second |
+//! | `progress` | shows progress of operations that take longer than a second |
 //! | `units` | sizes, shares and times as users write them |
-//! | `container/` | describes what a container gets |
+//! | `container/` | describes a container's needs |
 //! | `doctor/` | the parts of `baton doctor` |
 //! | `top/` | the live picture of `baton top` |
 
@@ -59,26 +59,26 @@ use baton_coordinator::device::gpu::{Gpu, GpuError};
 use baton_coordinator::endpoint::{Folder, Unfit};
 use baton_web::NoToken;
 
-/// Why a command could not do its work, in the user's words.
+/// The reason why a command failed, in the user's words.
 #[derive(Debug, thiserror::Error)]
 pub enum CliError {
-    /// A part of Baton is not there.
+    /// A part of Baton is missing.
     #[error(transparent)]
     Missing(#[from] Missing),
-    /// No coordinator answers, or not as it should.
+    /// No coordinator answers, or its answer is malformed.
     #[error(transparent)]
     NoAnswer(#[from] client::NoAnswer),
-    /// No coordinator is there.
+    /// There is no coordinator.
     #[error("{0}")]
     NoCoordinator(String),
-    /// The GPU or its driver.
+    /// The GPU or its driver failed.
     #[error("{error}{}", hint(.error))]
     Gpu {
-        /// What it said.
+        /// Its error.
         #[from]
         error: GpuError,
     },
-    /// The server.
+    /// The server failed.
     #[error(transparent)]
     Serve(#[from] baton_coordinator::server::ServeError),
     /// A folder or file that cannot be used.
@@ -90,21 +90,21 @@ pub enum CliError {
     /// Nothing can be offered to Kubernetes.
     #[error(transparent)]
     Kubernetes(#[from] baton_kubernetes::Failed),
-    /// The program to be run cannot be.
+    /// The program cannot be run.
     #[error("{text}")]
     NoProgram {
-        /// Why.
+        /// The reason.
         text: String,
-        /// The exit code that says so.
+        /// The exit code for this.
         code: u8,
     },
-    /// The demo, or a benchmark.
+    /// The demo or a benchmark failed.
     #[error(transparent)]
     Examples(#[from] baton_harness::Error),
-    /// Anything that a sentence explains.
+    /// An error explained by a sentence.
     #[error("{0}")]
     Told(String),
-    /// The system refused something ordinary.
+    /// The system refused an ordinary operation.
     #[error("{0}")]
     Io(#[from] std::io::Error),
 }
@@ -113,23 +113,23 @@ fn hint(error: &GpuError) -> String {
     error.advice().map_or_else(String::new, |advice| format!("; {advice}"))
 }
 
-/// Which driver library to use.
+/// The driver library to use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DriverChoice {
-    /// The one that programs find by themselves.
+    /// The library that programs find by themselves.
     System,
-    /// The simulated one.
+    /// The simulated driver.
     Simulated,
     /// This file.
     File(PathBuf),
 }
 
 impl CliError {
-    /// The exit code that says so.
+    /// The exit code for this error.
     pub fn code(&self) -> u8 {
         match self {
             Self::NoProgram { code, .. } => *code,
-            // As if the signal had ended it.
+            // As if the signal had ended the command.
             Self::Examples(baton_harness::Error::Interrupted) => 128 + signal_hook::consts::SIGINT as u8,
             _ => 1,
         }
@@ -149,7 +149,7 @@ impl std::str::FromStr for DriverChoice {
 }
 
 impl DriverChoice {
-    /// The library's file; none for the one that programs find by themselves.
+    /// Returns the library's file; none for the library that programs find by themselves.
     ///
     /// # Errors
     ///
@@ -165,8 +165,7 @@ impl DriverChoice {
         }
     }
 
-    /// The environment in which this driver's GPU is the same one for all processes of this user: a simulated
-    /// GPU is a file.
+    /// Returns the environment in which all processes of this user find the same GPU of this driver: a simulated GPU is a file.
     ///
     /// # Errors
     ///
@@ -180,11 +179,11 @@ impl DriverChoice {
         Ok(vec![("SIMCUDA_GPU_FILE", folder.join("simulated-gpu").into())])
     }
 
-    /// Sets that environment for this process, in which no other thread runs yet, and says what was set.
+    /// Sets that environment for this process, in which no other thread runs yet, and returns it.
     ///
     /// # Errors
     ///
-    /// As for [`DriverChoice::settings()`].
+    /// Errors of [`DriverChoice::settings()`].
     pub fn set(&self) -> Result<Vec<(&'static str, OsString)>, CliError> {
         let settings = self.settings()?;
         for (name, value) in &settings {
@@ -195,7 +194,7 @@ impl DriverChoice {
     }
 }
 
-/// The UUIDs of all GPUs of a driver that can be seen, in order.
+/// Returns the UUIDs of all visible GPUs of a driver, in order.
 ///
 /// # Errors
 ///
@@ -214,7 +213,7 @@ pub fn open_gpu(library: Option<&Path>, number: usize) -> Result<Gpu, GpuError> 
     Gpu::open(library.unwrap_or(Path::new("libcuda.so.1")), number)
 }
 
-/// The UUID of a GPU of a driver, and how many GPUs can be seen. None is taken into use for that.
+/// Returns the UUID of a driver's GPU, and the number of visible GPUs. It takes none of them into use.
 ///
 /// # Errors
 ///
@@ -223,23 +222,22 @@ pub fn gpu_uuid(library: Option<&Path>, number: usize) -> Result<([u8; 16], usiz
     Gpu::uuid_of(library.unwrap_or(Path::new("libcuda.so.1")), number)
 }
 
-/// Where a GPU's coordinator is, if the user names no place.
+/// The socket of a GPU's coordinator, if the user names no other.
 pub fn usual_socket(uuid: [u8; 16]) -> PathBuf {
     folder().join(socket_path::socket_name(uuid))
 }
 
-/// The folder in which coordinators' sockets are, if the user names none of those: the one that their environment names, or
-/// their own.
+/// The folder of the coordinators' sockets, if the user names no socket: the folder from the environment, or the user's own.
 pub fn folder() -> PathBuf {
     set_path(variables::FOLDER).unwrap_or_else(socket_path::own_folder)
 }
 
-/// The socket that the user's environment names.
+/// The socket from the user's environment.
 pub fn named_socket() -> Option<PathBuf> {
     set_path(variables::SOCKET)
 }
 
-/// A path that is in the user's environment.
+/// A path from the user's environment.
 fn set_path(setting: &'static CStr) -> Option<PathBuf> {
     std::env::var_os(name(setting)).filter(|path| !path.is_empty()).map(PathBuf::from)
 }

@@ -1,4 +1,4 @@
-//! `baton logs`: what has happened, a line each.
+//! `baton logs`: the events, a line each.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -11,7 +11,7 @@ use clap::Args;
 use super::CliError;
 use super::records::{Source, Told};
 
-/// How often it is asked for more.
+/// Delay between two requests for more.
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// `baton logs`.
@@ -19,18 +19,18 @@ const PAUSE: Duration = Duration::from_millis(200);
 pub struct Logs {
     #[command(flatten)]
     source: Source,
-    /// Go on with what happens from now on.
+    /// Go on with new events.
     #[arg(short, long, conflicts_with = "record")]
     follow: bool,
-    /// Begin so long ago, or before a record ends. Otherwise with the first that is still known.
+    /// Begin this long ago, or before a record's end. Otherwise with the oldest known event.
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     last: Option<Duration>,
-    /// Also what only happens inside: copies, mappings, requests.
+    /// Also print internal events: copies, mappings, requests.
     #[arg(long)]
     all: bool,
 }
 
-/// Prints them.
+/// Prints the events.
 ///
 /// # Errors
 ///
@@ -51,7 +51,7 @@ pub fn run(Logs { source, follow, last, all: everything }: Logs) -> Result<(), C
     let socket = match told {
         Told::Coordinator(socket) => socket,
         Told::Record(record) => {
-            // Times are counted from its end.
+            // Times are counted back from the record's end.
             let now_ns = record.histories.last().map_or(0, |history| history.now_ns);
             record.histories.into_iter().for_each(|history| print(&History { now_ns, ..history }));
             return Ok(printed.went()?);
@@ -68,7 +68,7 @@ pub fn run(Logs { source, follow, last, all: everything }: Logs) -> Result<(), C
     }
 }
 
-/// When, who, what.
+/// Returns an event's line: time, program and words.
 fn line(started_unix_ms: u64, event: &Event) -> String {
     let at = UNIX_EPOCH + Duration::from_millis(started_unix_ms) + Duration::from_nanos(event.ns);
     let who = event.tenant.as_deref().unwrap_or("the GPU");

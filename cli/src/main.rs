@@ -31,25 +31,25 @@ enum Command {
     /// without a coordinator, and all others that the process uses, it uses as if Baton were not there. With `--gpu N`, GPU N is
     /// the one that is shared.
     Run(run::Run),
-    /// Coordinate a GPU: own its memory, and decide who runs.
+    /// Coordinate a GPU: own its memory, and decide which programs run.
     Serve(serve::Serve),
-    /// Show how a coordinator and its programs stand.
+    /// Show the state of a coordinator and its programs.
     Status(status::StatusArgs),
     /// List the programs, a line each, with the process ids that nvidia-smi shows.
     Ps(ps::Ps),
-    /// Show live who has the GPU, how programs stand, and whose memory is where. `?` lists the keys.
+    /// Show live the GPU's owner, the programs' states, and the places of their memory. `?` lists the keys.
     Top(top::Top),
-    /// Show what the last seconds came to: who had the GPU, what was copied, how long programs waited and requests took.
+    /// Show totals of the last seconds: the GPU's owners, copies, and the times of waits and requests.
     Stats(stats::Stats),
-    /// Print what has happened, a line each.
+    /// Print the events, a line each.
     Logs(logs::Logs),
-    /// Say what a program waits for, since when, and what would help.
+    /// Explain why a program waits, since when, and the change that would help.
     Why(why::Why),
-    /// Write down who had the GPU when, and why: as a trace for Perfetto, a page or a picture.
+    /// Write down the GPU's owners over time, with reasons: as a trace for Perfetto, a page or a picture.
     ///
     /// The trace is for https://ui.perfetto.dev, which reads it in your browser and sends it nowhere.
     Trace(trace::Trace),
-    /// List the records of what has happened, which coordinators leave behind: `stats`, `logs`, `trace` and `why` read them.
+    /// List the records of events that coordinators leave behind: `stats`, `logs`, `trace` and `why` read them.
     Records(records::Records),
     /// Move memory of programs to the host, as soon as their work in flight has ended.
     Evict(named::Waited),
@@ -68,15 +68,15 @@ enum Command {
     /// Shared GPUs as resources of a Kubernetes node.
     #[command(subcommand)]
     K8s(kubernetes::Kubernetes),
-    /// Say whether programs fit the GPU, before they start: what will be on it, what a switch costs, how much host memory it takes.
+    /// Tell whether programs fit the GPU, before they start: the memory on it, the cost of a switch, and the host memory needed.
     ///
     /// The exit code is 1 if they do not.
     Fit(fit::FitArgs),
     /// End the coordinator: it takes no new programs and ends after the last one.
     Stop(stop::Stop),
-    /// Say what this machine offers and what is missing.
+    /// Show the abilities of this machine, and what is missing.
     Doctor(doctor::Doctor),
-    /// Print what a shell needs to complete `baton` commands: `baton completions bash`.
+    /// Print the script with which a shell completes `baton` commands: `baton completions bash`.
     Completions(shell::Completions),
     /// The names of programs, which shells offer.
     #[command(hide = true)]
@@ -87,7 +87,7 @@ enum Command {
     /// A program that `baton doctor` runs.
     #[command(hide = true)]
     Trial(doctor::trial::Trial),
-    /// Show in twenty seconds what sharing the GPU gives, with example programs, measured here and now.
+    /// Show in twenty seconds the gain from sharing a GPU, with example programs, measured here and now.
     ///
     /// Two programs that rest now and then, and that do not fit the GPU together, run one after the other and at the same time; a
     /// server answers requests beside a training with Baton and without. Each has to compute what it computes alone.
@@ -106,7 +106,7 @@ enum Command {
 
 #[derive(Subcommand)]
 enum Bench {
-    /// How long a model server takes to answer whose memory was moved to the host, while a trainer has the GPU.
+    /// Measure the time until a model server answers whose memory was moved to the host, while a trainer has the GPU.
     Switch {
         /// Print one JSON object instead of a table.
         #[arg(long)]
@@ -114,11 +114,11 @@ enum Bench {
         /// The driver to run on: `auto` (the GPU if there is one), `gpu`, `sim` (simulated), or a file.
         #[arg(long, default_value = "auto", value_name = "auto|gpu|sim|PATH")]
         driver: Choice,
-        /// How many requests to measure for each way of bringing memory in.
+        /// Requests to measure for each way of bringing memory in.
         #[arg(long, default_value_t = 8, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=200))]
         repeat: u32,
     },
-    /// How long requests take while batch work runs on the same GPU, and how much of that gets done.
+    /// Measure the time of requests while batch work runs on the same GPU, and the progress of that work.
     ///
     /// Both run together in four ways: under Baton, with `--mode exclusive`, with `--no-preempt`, and bare, without
     /// Baton. On the simulated driver kernels take modelled time, and those of different processes turns: 2 ms each if
@@ -127,14 +127,14 @@ enum Bench {
 }
 
 fn main() -> ExitCode {
-    // As other commands do, this one ends in silence when nobody reads what it prints any more.
+    // Like other commands, this one ends in silence when its output is closed.
     // SAFETY: no other thread runs yet, and this is no handler of ours.
     unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };
     let Arguments { command } = match Arguments::try_parse() {
         Ok(arguments) => arguments,
         Err(error) => return explained(&error),
     };
-    // Those two serve: a peer that goes is nothing to end for.
+    // These two serve: a peer that leaves must not end them.
     if matches!(command, Command::Serve(_) | Command::K8s(_)) {
         // SAFETY: as above.
         unsafe { libc::signal(libc::SIGPIPE, libc::SIG_IGN) };
@@ -188,12 +188,12 @@ fn main() -> ExitCode {
     }
 }
 
-/// Prints what clap has to say: help that was asked for, or what is wrong with the command line.
+/// Prints clap's output: the help that was asked for, or the error in the command line.
 fn explained(error: &clap::Error) -> ExitCode {
     let is_wrong = error.use_stderr();
     let printed = if is_wrong { error.print() } else { print_with(|_| error.print()) };
     match (is_wrong, printed) {
-        // Other codes are for the program's own.
+        // Other codes belong to the program.
         (true, _) if std::env::args_os().nth(1).is_some_and(|word| word == "run") => ExitCode::from(run::FAILED),
         (false, Err(error)) => {
             remark(format_args!("baton: {error}"));

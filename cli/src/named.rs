@@ -1,4 +1,4 @@
-//! Commands about programs, which they name.
+//! Commands that name programs.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use super::CliError;
 use super::place::Place;
 use super::units::Period;
 
-/// Which program is meant.
+/// The program of a command.
 #[derive(Clone, Debug, Args)]
 pub struct Named {
     #[command(flatten)]
@@ -26,7 +26,7 @@ pub struct Named {
 }
 
 impl Named {
-    /// The coordinator's socket, and the program's name.
+    /// Returns the coordinator's socket, and the program's name.
     ///
     /// # Errors
     ///
@@ -38,17 +38,17 @@ impl Named {
     }
 }
 
-/// Which programs are meant.
+/// The programs of a command.
 #[derive(Clone, Debug, Args)]
 pub struct Several {
     #[command(flatten)]
     place: Place,
-    /// What the programs are called, as `baton status` shows them, or their process ids.
+    /// The names of the programs, as `baton status` shows them, or their process ids.
     #[arg(required = true, value_name = "NAME|PID")]
     names: Vec<String>,
 }
 
-/// Which programs are meant, and for how long it is waited until it is done.
+/// The programs of a command, and the time to wait for it.
 #[derive(Clone, Debug, Args)]
 pub struct Waited {
     /// The programs.
@@ -60,12 +60,12 @@ pub struct Waited {
 }
 
 impl Several {
-    /// Does something about each, by socket and name, and prints what was done. One that it cannot be done about is told and keeps
-    /// the others from nothing: then this is false.
+    /// Acts on each program, by socket and name, and prints the outcome. A failure is reported and does not stop the others; then this
+    /// returns false.
     ///
     /// # Errors
     ///
-    /// When there is no coordinator, or no room for what is printed.
+    /// When there is no coordinator, or the output cannot be written.
     pub fn each(
         self,
         verb: &str,
@@ -90,15 +90,15 @@ impl Several {
 /// For how long a command waits.
 #[derive(Clone, Copy, Debug, Args)]
 pub struct Timeout {
-    /// How long to wait, for each, until it is done. Then the command says why it is not, with exit code 1.
+    /// Time to wait for each program. After that the command says why it is not done, with exit code 1.
     #[arg(long, value_name = "TIME", default_value = "10s")]
     pub timeout: Period,
 }
 
 impl Timeout {
-    /// Until when, from now on.
+    /// Returns the end of the wait that begins now.
     pub fn end(&self) -> Instant {
-        // A time that clocks do not reach is for ever: about as long as they go.
+        // A time beyond the clock's range counts as for ever: about as long as clocks go.
         let far = || Instant::now() + Duration::from_secs(u64::from(u32::MAX));
         Instant::now().checked_add(self.timeout.0).unwrap_or_else(far)
     }
@@ -110,28 +110,28 @@ pub struct Patience {
     /// For how long.
     #[command(flatten)]
     pub time: Timeout,
-    /// Ask for it and do not wait.
+    /// Send the request and do not wait.
     #[arg(long, conflicts_with = "timeout")]
     no_wait: bool,
 }
 
 impl Patience {
-    /// Until when, from now on; none: it is not waited.
+    /// Returns the end of the wait that begins now; none if the command does not wait.
     pub fn end(&self) -> Option<Instant> {
         (!self.no_wait).then(|| self.time.end())
     }
 
-    /// How long, in words.
+    /// The timeout in words.
     pub fn words(&self) -> String {
         self.time.timeout.to_string()
     }
 }
 
-/// How a program stands. None if the coordinator does not tell this user how programs stand.
+/// Returns a program's state. None if the coordinator does not tell this user about states.
 ///
 /// # Errors
 ///
-/// When it is not there any more.
+/// When the program has left.
 pub fn state(socket: &Path, name: &str) -> Result<Option<State>, CliError> {
     let Ok(text) = client::status(socket) else { return Ok(None) };
     let status: Status = read(&text)?;
@@ -141,7 +141,7 @@ pub fn state(socket: &Path, name: &str) -> Result<Option<State>, CliError> {
     }
 }
 
-/// The name of the program that a user's word is about: its name, or its process id.
+/// Returns the program's name for a user's word: a name or a process id.
 ///
 /// # Errors
 ///
@@ -151,26 +151,26 @@ pub fn called(socket: &Path, word: String) -> Result<String, CliError> {
         return Err(CliError::Told(format!("no program has a name of more than {MAX_NAME} bytes")));
     }
     let Ok(number) = word.parse::<i32>() else { return Ok(word) };
-    // Guests are not told how others stand.
+    // Guests do not get the status of others.
     let Ok(text) = client::status(socket) else { return Ok(word) };
     let status: Status = read(&text)?;
     let is_named = status.tenants.iter().any(|tenant| tenant.name == word);
     let its = status.tenants.into_iter().find(|tenant| !is_named && tenant.pid == Some(number));
-    // Where there is none, the coordinator says so.
+    // If there is none, the coordinator's answer says so.
     Ok(its.map_or(word, |tenant| tenant.name))
 }
 
-/// A coordinator's answer, as JSON.
+/// Parses a coordinator's answer as JSON.
 ///
 /// # Errors
 ///
-/// When it is none.
+/// When it is not JSON.
 pub fn read<T: DeserializeOwned>(text: &[u8]) -> Result<T, CliError> {
     serde_json::from_slice(text)
         .map_err(|error| CliError::Told(format!("the coordinator's answer cannot be read: {error}")))
 }
 
-/// The same, of something that was to be done: what came of it, or why it was not.
+/// Parses the answer to an action: its outcome, or the reason why it failed.
 fn done(text: &[u8]) -> Result<Value, CliError> {
     let answer: Value = read(text)?;
     match answer["error"].as_str() {
@@ -179,21 +179,20 @@ fn done(text: &[u8]) -> Result<Value, CliError> {
     }
 }
 
-/// Asks for something to be done, which is done at once, and gives what came of it.
+/// Asks for an action that is done at once, and returns its outcome.
 ///
 /// # Errors
 ///
-/// When no coordinator answers, there is no such program, or it cannot be done.
+/// When no coordinator answers, there is no such program, or the action fails.
 pub fn have_done(socket: &Path, request: &Opening) -> Result<Value, CliError> {
     done(&client::ask(socket, request)?)
 }
 
-/// The same where it may take long, and something else is done again and again meanwhile; none if it is not done at `end`, and then it is
-/// given up.
+/// Asks for an action that may take long, and calls `meanwhile` again and again. None if it is not done at `end`; then it is given up.
 ///
 /// # Errors
 ///
-/// As for [`have_done`].
+/// Errors of [`have_done`].
 pub fn have_done_patiently(
     socket: &Path,
     request: &Opening,

@@ -1,4 +1,4 @@
-//! Which coordinator a command is for.
+//! The coordinator that a command is for.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use clap::Args;
 
 use super::{CliError, DriverChoice, folder, gpu_uuid, named_socket, usual_socket};
 
-/// How it is named.
+/// The options that name a coordinator.
 #[derive(Clone, Debug, Args)]
 pub struct Place {
     /// The GPU whose coordinator is meant: its number as `baton serve --gpu` counts, or its UUID or the first part of that, as
@@ -21,11 +21,11 @@ pub struct Place {
 }
 
 impl Place {
-    /// The coordinator's socket.
+    /// Returns the coordinator's socket.
     ///
     /// # Errors
     ///
-    /// When there is none, or several could be meant.
+    /// When there is none, or the options leave several.
     pub fn find(self) -> Result<PathBuf, CliError> {
         match self.gpu {
             Some(gpu) => of_gpu(&gpu),
@@ -34,22 +34,22 @@ impl Place {
     }
 }
 
-/// Which coordinator's record is meant.
+/// The coordinator's record that a command wants.
 pub enum Wanted {
-    /// That of whichever was the last.
+    /// The last coordinator's.
     Any,
-    /// That at this socket.
+    /// That of the coordinator at this socket.
     Socket(PathBuf),
-    /// That of the GPU whose UUID begins so.
+    /// That of the GPU whose UUID begins with this text.
     Gpu(String),
 }
 
 impl Place {
-    /// The socket of a coordinator that listens.
+    /// Returns the socket of a coordinator that listens.
     ///
     /// # Errors
     ///
-    /// As for [`Place::find`]; [`CliError::NoCoordinator`] if nobody listens.
+    /// Errors of [`Place::find`]; [`CliError::NoCoordinator`] if no coordinator listens.
     pub fn running(&self) -> Result<PathBuf, CliError> {
         let socket = self.clone().find()?;
         match client::open(&socket)? {
@@ -58,11 +58,11 @@ impl Place {
         }
     }
 
-    /// Which record is meant where no coordinator runs.
+    /// Returns the record that is wanted where no coordinator runs.
     ///
     /// # Errors
     ///
-    /// When there is no GPU of the number that was named.
+    /// When there is no GPU of that number.
     pub fn wanted(self) -> Result<Wanted, CliError> {
         Ok(match (self.gpu, self.socket.or_else(named_socket)) {
             (Some(gpu), _) => match gpu.parse() {
@@ -75,7 +75,7 @@ impl Place {
     }
 }
 
-/// All sockets in the user's folder.
+/// Returns all sockets in the user's folder.
 fn sockets() -> Vec<PathBuf> {
     let is_socket = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "sock");
     let mut sockets: Vec<PathBuf> = std::fs::read_dir(folder())
@@ -85,7 +85,7 @@ fn sockets() -> Vec<PathBuf> {
     sockets
 }
 
-/// A GPU's socket.
+/// Returns a GPU's socket.
 fn of_gpu(gpu: &str) -> Result<PathBuf, CliError> {
     if let Ok(number) = gpu.parse() {
         return usual_of(number).map_err(|why| CliError::Told(format!("GPU {number}: {why}")));
@@ -102,7 +102,7 @@ fn of_gpu(gpu: &str) -> Result<PathBuf, CliError> {
     }
 }
 
-/// The one coordinator's socket in the user's folder; if there are several, the first GPU's.
+/// Returns the only coordinator's socket in the user's folder; if there are several, the first GPU's.
 fn only_one() -> Result<PathBuf, CliError> {
     let mut sockets = sockets();
     match sockets.len() {
@@ -129,7 +129,7 @@ fn said_which(sockets: &[PathBuf]) -> CliError {
     CliError::Told(format!("there are several coordinators; say which one:{}", lines.concat()))
 }
 
-/// The usual socket of one of the system's GPUs.
+/// Returns the usual socket of one of the system's GPUs.
 fn usual_of(number: usize) -> Result<PathBuf, CliError> {
     let install = Install::of_this_program()?;
     let library = DriverChoice::System.library(&install)?;

@@ -1,4 +1,4 @@
-//! What kind of program a file is: whether a library can be preloaded into it.
+//! The kind of a program file: it tells whether a library can be preloaded.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -14,31 +14,31 @@ use object::read::elf::{FileHeader, ProgramHeader};
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::process::{getgid, getuid};
 
-/// A program's headers lie within so many bytes.
+/// Bytes at the start of a file that hold a program's headers.
 const HEAD: u64 = 64 << 10;
-/// A script's interpreter may be a script too, as often as this (`execve(2)`).
+/// Maximum number of scripts in a chain of interpreters (`execve(2)`).
 const MOST_SCRIPTS: usize = 5;
 
-/// How a program takes a preloaded library.
+/// The way in which a program takes a preloaded library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// As it should.
+    /// It loads the library.
     Dynamic,
-    /// Not at all: nobody loads libraries into it. It may start programs that do.
+    /// It loads no libraries at all. It may start programs that do.
     Static,
-    /// Not ours, which is for 64 bits. It may start programs that do.
+    /// It is a 32-bit program, and the library is for 64 bits. It may start programs that load it.
     Bits32,
-    /// Its C library is not glibc, and it would not start.
+    /// Its C library is not glibc: with the library it would not start.
     Musl,
-    /// Not ours: it runs with more rights than its user.
+    /// It runs with more rights than its user, and loads no preloaded library of ours.
     Privileged,
 }
 
-/// The file that is run for a program's name.
+/// Returns the file that is run for a program's name.
 ///
 /// # Errors
 ///
-/// As `access`: when there is none, or it cannot be run.
+/// Errors of `access`: there is no such file, or it cannot be run.
 pub fn find(program: &OsStr) -> std::io::Result<PathBuf> {
     let check = |path: PathBuf| rustix::fs::access(&path, rustix::fs::Access::EXEC_OK).map(|()| path);
     if program.as_encoded_bytes().contains(&b'/') {
@@ -51,33 +51,33 @@ pub fn find(program: &OsStr) -> std::io::Result<PathBuf> {
     Ok(tries.into_iter().find_map(Result::ok).ok_or(none)?)
 }
 
-/// Where a program's paths begin.
+/// The root of a program's paths.
 #[derive(Debug)]
 pub enum Root {
-    /// As this process's do.
+    /// This process's root.
     Own,
-    /// In this folder, also those of links in it: a container's.
+    /// This folder, a container's root; links in it cannot lead out.
     In(OwnedFd),
 }
 
 impl Root {
-    /// The root of a container.
+    /// Makes the root of a container.
     ///
     /// # Errors
     ///
-    /// When it is no folder.
+    /// When it is not a folder.
     pub fn at(folder: &Path) -> std::io::Result<Self> {
         let flags = OFlags::DIRECTORY | OFlags::PATH | OFlags::CLOEXEC;
         Ok(Self::In(rustix::fs::open(folder, flags, Mode::empty())?))
     }
 
-    /// Opens a plain file to be read.
+    /// Opens a regular file for reading.
     ///
     /// # Errors
     ///
-    /// When it is none, or cannot be read.
+    /// When it is not a regular file, or cannot be read.
     pub fn open(&self, path: &Path) -> std::io::Result<File> {
-        // Nobody is waited for, whatever the file turns out to be.
+        // Opening never blocks, for any kind of file.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let opened = match self {
             Self::Own => rustix::fs::open(path, flags, Mode::empty()),
@@ -88,7 +88,7 @@ impl Root {
     }
 }
 
-/// What kind of program this file is, or its interpreter.
+/// Returns the kind of this program file, or of its interpreter.
 pub fn kind(root: &Root, file: &Path) -> Kind {
     let mut path = file.to_path_buf();
     for _ in 0..MOST_SCRIPTS {
@@ -106,7 +106,7 @@ pub fn kind(root: &Root, file: &Path) -> Kind {
     Kind::Dynamic
 }
 
-/// True if a file is a program rather than a script, of whatever machine.
+/// True if a file is a program for any machine, rather than a script.
 pub fn is_binary(root: &Root, file: &Path) -> bool {
     let mut magic = [0u8; ELFMAG.len()];
     root.open(file).and_then(|mut file| file.read_exact(&mut magic)).is_ok() && magic == ELFMAG
@@ -118,14 +118,14 @@ fn head(file: &File) -> std::io::Result<Vec<u8>> {
     Ok(head)
 }
 
-/// The interpreter that a script's first line names.
+/// Returns the interpreter that a script's first line names.
 fn interpreter(line: &[u8]) -> Option<PathBuf> {
     let line = line.split(|byte| *byte == b'\n').next()?;
     let word = line.split(|byte| matches!(byte, b' ' | b'\t')).find(|word| !word.is_empty())?;
     Some(PathBuf::from(OsString::from(OsStr::from_bytes(word))))
 }
 
-/// Whether it runs with other rights than ours: then the loader preloads nothing (`ld.so(8)`, secure-execution mode).
+/// True if it runs with other rights than ours: then the loader preloads nothing (`ld.so(8)`, secure-execution mode).
 fn is_privileged(file: &File) -> bool {
     let Ok(found) = file.metadata() else { return false };
     let mode = found.mode();
@@ -140,7 +140,7 @@ fn of_elf(head: &[u8]) -> Kind {
     if FileHeader32::<Endianness>::parse(head).is_ok() {
         return Kind::Bits32;
     }
-    // What is neither is no program of this system, and `exec` says so.
+    // Any other file is no program of this system, and `exec` says so.
     let Ok(header) = FileHeader64::<Endianness>::parse(head) else { return Kind::Dynamic };
     let Ok(endian) = header.endian() else { return Kind::Dynamic };
     let Ok(segments) = header.program_headers(endian, head) else { return Kind::Dynamic };
@@ -160,7 +160,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// The start of a program of this class, with this loader if any.
+    /// Returns the start of a program of this class, with this loader if any.
     pub(crate) fn elf(bits: u8, loader: Option<&str>) -> Vec<u8> {
         let mut file = vec![0u8; 120];
         file[..7].copy_from_slice(&[0x7f, b'E', b'L', b'F', bits, 1, 1]);
@@ -198,7 +198,7 @@ pub(crate) mod tests {
         std::fs::write(&script, format!("#! {} -x\nbody", program.display())).expect("a file");
         std::fs::write(&outer, format!("#!{}\n", script.display())).expect("a file");
         assert_eq!(kind(&Root::Own, &outer), Kind::Static);
-        // One that interprets itself is refused by `exec`, not here.
+        // A script that interprets itself is refused by `exec`, not here.
         std::fs::write(&outer, format!("#!{}\n", outer.display())).expect("a file");
         assert_eq!(kind(&Root::Own, &outer), Kind::Dynamic);
     }

@@ -1,4 +1,4 @@
-//! What is shown while something takes longer than a second: a bar on a terminal, else one line.
+//! The display while an operation takes longer than a second: a bar on a terminal, else one line.
 
 use std::io::IsTerminal as _;
 use std::path::Path;
@@ -11,10 +11,10 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::named::read;
 
-/// What takes no longer is not shown.
+/// Shorter operations are not shown.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// Which way a program's memory goes.
+/// The direction in which a program's memory moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
     /// To the GPU.
@@ -23,14 +23,14 @@ pub enum Way {
     Out,
 }
 
-/// How much of a program's memory has yet to go that way.
+/// Returns the bytes of a program that have yet to move.
 fn left(socket: &Path, name: &str, way: Way) -> Option<u64> {
     let status: Status = read(&client::status(socket).ok()?).ok()?;
     let tenant = status.tenant(name)?;
     Some(if way == Way::In { tenant.evicted_bytes } else { tenant.resident_bytes })
 }
 
-/// Shows how much of a program's memory has gone, each time that it is called. `waits` is said where nothing goes yet.
+/// Shows the progress of a program's memory at each call. `waits` is the text while nothing moves yet.
 pub fn of_memory(socket: &Path, name: &str, way: Way, waits: &str) -> impl FnMut() + use<> {
     let (socket, name, waits) = (socket.to_path_buf(), name.to_owned(), waits.to_owned());
     let mut shown = Shown::new();
@@ -46,7 +46,7 @@ pub fn of_memory(socket: &Path, name: &str, way: Way, waits: &str) -> impl FnMut
     }
 }
 
-/// Shows that it is waited for something, each time that it is called.
+/// Shows the text of a wait at each call.
 pub fn of_waiting(waits: &str) -> impl FnMut() + use<> {
     let waits = waits.to_owned();
     let mut shown = Shown::new();
@@ -68,7 +68,7 @@ impl Shown {
         Self { since: Instant::now(), is_said: false, bar: None }
     }
 
-    /// Whether there is something to be shown, and a terminal to show it. Elsewhere it is said once what is waited for.
+    /// True if progress is due and there is a terminal to show it. Elsewhere the text of the wait is printed once.
     fn is_due(&mut self, waits: &str) -> bool {
         if self.since.elapsed() < SILENCE {
             return false;

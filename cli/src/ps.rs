@@ -1,4 +1,4 @@
-//! `baton ps`: a line for each program, for scripts too.
+//! `baton ps`: a line for each program, readable by scripts too.
 
 use baton_client as client;
 use baton_report::status::Status;
@@ -16,7 +16,7 @@ pub struct Ps {
     place: Place,
 }
 
-/// Shows it.
+/// Prints the list.
 ///
 /// # Errors
 ///
@@ -26,7 +26,7 @@ pub fn run(Ps { place }: Ps) -> Result<(), CliError> {
     Ok(print(&(lines(&super::named::read(&text)?) + "\n"))?)
 }
 
-/// The columns stay as they are: the name is the last, because it may have spaces.
+/// The columns never change. The name is the last, because it may have spaces.
 fn lines(status: &Status) -> String {
     let mut table = plain_table(&[">PID", "CLASS", "STATE", ">RESIDENT_MIB", ">EVICTED_MIB", ">UNMANAGED_MIB", "NAME"]);
     let pid = |pid: Option<i32>| pid.map_or("-".to_owned(), |pid| pid.to_string());

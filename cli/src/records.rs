@@ -1,4 +1,4 @@
-//! `baton records`, and what other commands read where no coordinator runs any more.
+//! `baton records`, and the records that other commands read where no coordinator runs any more.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
@@ -15,9 +15,9 @@ use clap::Args;
 use super::CliError;
 use super::place::{Place, Wanted};
 
-/// Where units have theirs (`StateDirectory=`): that of all users' programs, and those of single users.
+/// The folder of units' records (`StateDirectory=`): that of the unit for all users, and those of single users.
 const UNITS: &str = "/var/lib/baton";
-/// The unit's for all users.
+/// The folder of the unit for all users.
 const NODE: &str = "node";
 
 /// A coordinator, or the record of one that has ended.
@@ -32,16 +32,16 @@ pub struct Source {
     pub record: Option<String>,
 }
 
-/// Where what has happened is told.
+/// The source of events.
 pub enum Told {
-    /// By a coordinator, at this socket.
+    /// A coordinator, at this socket.
     Coordinator(PathBuf),
-    /// By a record.
+    /// A record.
     Record(Box<Record>),
 }
 
 impl Source {
-    /// The coordinator's socket, or the record; it is said which record that is.
+    /// Returns the coordinator's socket, or the record; it prints which record that is.
     ///
     /// # Errors
     ///
@@ -75,7 +75,7 @@ impl Source {
     }
 }
 
-/// All records that this user can read, the one that was written to last first.
+/// Returns all records that this user can read, the last written first.
 fn records() -> Vec<PathBuf> {
     let units = Path::new(UNITS);
     let user = std::env::var_os("USER").filter(|name| !name.is_empty()).map(|name| units.join(name));
@@ -91,7 +91,7 @@ fn name(folder: &Path) -> String {
     folder.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// The record that a user's word is about.
+/// Returns the record for a user's word.
 fn named(word: &str) -> Result<Record, CliError> {
     let all = records();
     let folder = match word.parse::<usize>() {
@@ -103,13 +103,13 @@ fn named(word: &str) -> Result<Record, CliError> {
     folder.and_then(|folder| read(&folder)).ok_or_else(none)
 }
 
-/// A moment by the clock on the wall.
+/// A time of day and date.
 pub fn moment(unix_ms: u64) -> String {
     let moment = UNIX_EPOCH.checked_add(Duration::from_millis(unix_ms));
     moment.map_or_else(String::new, |moment| humantime::format_rfc3339_seconds(moment).to_string())
 }
 
-/// The name of the record of a coordinator that began then, of a GPU with this UUID. Names are in the order of time.
+/// Returns the name of the record of a coordinator that began at this time, on a GPU with this UUID. Names sort by time.
 pub fn called(started_unix_ms: u64, gpu: &str) -> String {
     format!("{}-{}", moment(started_unix_ms).replace(':', ""), gpu.chars().take("GPU-".len() + 8).collect::<String>())
 }
@@ -118,11 +118,11 @@ pub fn called(started_unix_ms: u64, gpu: &str) -> String {
 #[derive(Clone, Copy, Debug, Args)]
 pub struct Records {}
 
-/// Lists them.
+/// Lists the records.
 ///
 /// # Errors
 ///
-/// When there is no room for what is printed.
+/// When the output cannot be written.
 pub fn run(_: Records) -> Result<(), CliError> {
     let mut table = plain_table(&[">no.", "record", "from", "until", ">lasted", ">programs", ">size", "GPU"]);
     let all = records();

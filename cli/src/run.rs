@@ -1,6 +1,6 @@
-//! `baton run`: a program as a tenant. Starts a coordinator if there is none, and then becomes the program, so
-//! that exit code, signals and standard streams are the program's own. A program that takes the GPU and cannot share it
-//! ends: see [`baton_contract::settings::REQUIRE`].
+//! `baton run`: runs a program as a tenant. It starts a coordinator if there is none, and then becomes the program, so exit code,
+//! signals and standard streams are the program's own. A program that takes the GPU and cannot share it ends: see
+//! [`baton_contract::settings::REQUIRE`].
 
 use std::collections::BTreeMap;
 use std::ffi::{CStr, CString, OsStr, OsString};
@@ -32,29 +32,29 @@ use super::settings::Settings;
 use super::units::Amount;
 use super::{CliError, DriverChoice, gpu_uuid, named_socket, program, usual_socket};
 
-/// The exit code that says that `baton run` itself has failed, as `env` and `timeout` have it.
+/// The exit code for a failure of `baton run` itself, as in `env` and `timeout`.
 pub const FAILED: u8 = 125;
 
-/// How long a coordinator may take to start. One that waits in vain for another to end says so in a minute.
+/// Longest time for a coordinator's start. One that waits in vain for another to end reports that within a minute.
 const STARTING: Duration = Duration::from_secs(75);
 
 /// `baton run`.
 #[derive(Clone, Debug, Args)]
 pub struct Run {
-    /// What to call the program in `baton status`.
+    /// The program's name in `baton status`.
     #[arg(long)]
     name: Option<String>,
-    /// How urgent its work is.
+    /// The urgency of its work.
     #[arg(long, value_name = "latency|normal|batch")]
     class: Option<Class>,
     /// Its share of the GPU's time among programs of its class, in proportion, for `normal` and `batch`. [default: 1]
     #[arg(long, value_name = "N")]
     weight: Option<u32>,
-    /// How long a request may take, for `latency`: the one that has to be answered first goes first.
+    /// Target time of a request, for `latency`: requests with earlier deadlines go first.
     #[arg(long, value_name = "20ms", value_parser = super::set::micros)]
     slo: Option<u64>,
-    /// Start using the GPU when so much memory is free for the program, on the GPU and on the host together: then it waits instead of
-    /// running out of memory, and has that much for certain. All processes that it starts have it together. A part is one of the GPU.
+    /// Start to use the GPU when this much memory is free for the program, on the GPU and on the host together: then it waits instead
+    /// of running out of memory, and has that much for certain. All processes that it starts share it. A percentage is one of the GPU.
     #[arg(long, value_name = "14GB|90%")]
     needs: Option<Amount>,
     /// Let the program run without Baton if it cannot share the GPU. Otherwise it ends, with exit code 125.
@@ -71,7 +71,7 @@ pub struct Run {
 ///
 /// # Errors
 ///
-/// When there is no GPU, no coordinator can be started, or the program cannot be.
+/// When there is no GPU, no coordinator can be started, or the program cannot run.
 pub fn run(run: Run) -> Result<std::convert::Infallible, CliError> {
     let (program, arguments) = run.program.split_first().expect("clap demands a program");
     let file = program::find(program).map_err(|error| no_program(program, &error))?;
@@ -79,7 +79,7 @@ pub fn run(run: Run) -> Result<std::convert::Infallible, CliError> {
     command.args(arguments);
     match prepare(&run, program, &file, &mut command) {
         Ok(connection) => {
-            // Kept open over the exec, so that the coordinator does not end before the program has come.
+            // The connection stays open over the exec, so that the coordinator does not end before the program has joined.
             rustix::io::fcntl_setfd(&connection, rustix::io::FdFlags::empty()).map_err(std::io::Error::from)?;
             let _open = connection;
             Err(no_program(program, &become_program(&mut command, &file)))
@@ -95,10 +95,10 @@ pub fn run(run: Run) -> Result<std::convert::Infallible, CliError> {
     }
 }
 
-/// Becomes the program that this file holds; why that is impossible.
+/// Becomes the program in this file; returns the reason if that is impossible.
 ///
-/// `exec` has a shell run what the kernel does not take. That is right for a script that names no interpreter, but the bytes of a
-/// program for another machine are commands by chance.
+/// `exec` hands files that the kernel refuses to a shell. That is right for a script that names no interpreter, but to a shell, the
+/// bytes of a program for another machine are random commands.
 fn become_program(command: &mut Command, file: &Path) -> std::io::Error {
     if program::is_binary(&Root::Own, file)
         && let Err(error) = never_by_a_shell(command, file)
@@ -108,7 +108,7 @@ fn become_program(command: &mut Command, file: &Path) -> std::io::Error {
     command.exec()
 }
 
-/// Has a command's `exec` take its file as it is or fail.
+/// Makes a command's `exec` run its file as it is, or fail.
 fn never_by_a_shell(command: &mut Command, file: &Path) -> std::io::Result<()> {
     let mut environment: BTreeMap<OsString, OsString> = std::env::vars_os().collect();
     for (name, value) in command.get_envs() {
@@ -135,7 +135,7 @@ fn never_by_a_shell(command: &mut Command, file: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Reaches a coordinator, and gives the command what its program needs to find it.
+/// Connects to a coordinator, and sets the variables with which the command's program finds it.
 fn prepare(run: &Run, program: &OsStr, file: &Path, command: &mut Command) -> Result<OwnedFd, CliError> {
     run.settings.check()?;
     scheduling(run)?;
@@ -168,8 +168,8 @@ fn prepare(run: &Run, program: &OsStr, file: &Path, command: &mut Command) -> Re
             None => command.env_remove(self::name(name)),
         };
     };
-    // Where the user has named one GPU, or there is only one, other GPUs are no business of ours. Otherwise the program finds the
-    // coordinator of whichever GPU it takes, and has to share this one.
+    // If the user has named one GPU, or there is only one, the program ignores Baton on other GPUs. Otherwise it finds the coordinator
+    // of any GPU that it takes, and has to share this one.
     let folder = socket.parent().filter(|_| !is_named);
     assign(settings::FOLDER, folder.map(Into::into));
     assign(settings::SOCKET, folder.is_none().then(|| socket.clone().into()));
@@ -185,12 +185,12 @@ fn prepare(run: &Run, program: &OsStr, file: &Path, command: &mut Command) -> Re
     put(settings::WEIGHT, run.weight.map(|weight| weight.to_string().into()));
     put(settings::SLO_MICROS, run.slo.map(|slo| slo.to_string().into()));
     put(settings::NEEDS, needs.map(|bytes| bytes.to_string().into()));
-    // Nothing else says of processes that they are of one run.
+    // Only this tells that processes belong to one run.
     put(settings::RUN, needs.map(|_| RandomState::new().build_hasher().finish().to_string().into()));
     Ok(connection)
 }
 
-/// What to say where the system has no driver or no GPU: also what works there.
+/// Returns the message for a system without driver or GPU; it names a command that works there.
 fn no_driver(run: &Run, error: &CliError) -> Option<String> {
     let CliError::Gpu { error } = error else { return None };
     let what = match error {
@@ -209,8 +209,8 @@ fn no_driver(run: &Run, error: &CliError) -> Option<String> {
     ))
 }
 
-/// The same `baton run` on the simulated driver, as a shell reads it. `program`: how many of the words are the program and its
-/// arguments.
+/// Returns the same `baton run` on the simulated driver, as a shell reads it. `program`: the number of words that are the program and
+/// its arguments.
 fn simulated(words: &[OsString], program: usize) -> String {
     let (before, program) = words.split_at(words.len().saturating_sub(program));
     let mut said: Vec<String> = before.iter().take(2).map(|word| quoted(word)).collect();
@@ -228,7 +228,7 @@ fn simulated(words: &[OsString], program: usize) -> String {
     said.join(" ")
 }
 
-/// The value of a setting in the environment, if it is there.
+/// Returns the value of a setting in the environment, if set.
 fn of<T: FromStr>(name: &'static CStr, what: &str) -> Result<Option<T>, CliError> {
     let name = self::name(name);
     let Some(word) = std::env::var_os(name).filter(|word| !word.is_empty()) else { return Ok(None) };
@@ -237,7 +237,7 @@ fn of<T: FromStr>(name: &'static CStr, what: &str) -> Result<Option<T>, CliError
     value.ok_or_else(wrong).map(Some)
 }
 
-/// How the program is to be scheduled, by options and by what its environment says: whatever cannot be is refused here.
+/// Checks the program's scheduling, from options and environment; impossible values are refused here.
 fn scheduling(run: &Run) -> Result<(), CliError> {
     let said = Change {
         class: run.class.or(of(settings::CLASS, "latency, normal or batch")?),
@@ -248,7 +248,7 @@ fn scheduling(run: &Run) -> Result<(), CliError> {
     Scheduling::default().changed(said).check().map_err(|error| CliError::Told(error.to_owned()))
 }
 
-/// The memory that the program needs, in bytes, if the user says so, by the option or in its environment.
+/// Returns the memory that the program needs, in bytes, if the option or the environment says so.
 fn needs(run: &Run, offer: &Offer) -> Result<Option<u64>, CliError> {
     let needs = match run.needs {
         Some(Amount::Bytes(bytes)) => Some(bytes),
@@ -266,7 +266,7 @@ fn needs(run: &Run, offer: &Offer) -> Result<Option<u64>, CliError> {
     }
 }
 
-/// Refuses a program that would not start or would go without Baton, and says what it is if it may start others that do not.
+/// Refuses a program that would not start, or would run without Baton. Prints a remark if it may start others that share the GPU.
 fn can_share(program: &OsStr, kind: Kind) -> Result<(), CliError> {
     let program = Path::new(program).display();
     let others = "the programs that it starts share the GPU, it itself does not";
@@ -289,13 +289,13 @@ fn can_share(program: &OsStr, kind: Kind) -> Result<(), CliError> {
     Ok(())
 }
 
-/// As shells have it: 127 if it is not there, 126 if it cannot be run.
+/// The error with a shell's exit code: 127 if the program is not there, 126 if it cannot be run.
 fn no_program(program: &OsStr, error: &std::io::Error) -> CliError {
     let code = if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 };
     CliError::NoProgram { text: format!("{}: {error}", Path::new(program).display()), code }
 }
 
-/// The driver file that the program has to use: the one that its coordinator uses, which each side finds by itself.
+/// Returns the driver file that the program has to use: the coordinator's. Each side finds it by itself.
 fn drivers_of(
     socket: &Path,
     offer: Offer,
@@ -322,12 +322,12 @@ fn drivers_of(
     }
 }
 
-/// What separates paths in `LD_PRELOAD`, or begins a word that the loader replaces in them (`ld.so(8)`).
+/// True for bytes that separate paths in `LD_PRELOAD`, or begin a word that the loader replaces in them (`ld.so(8)`).
 fn is_special(byte: &u8) -> bool {
     matches!(byte, b' ' | b':' | b'$')
 }
 
-/// A path of the library that can be preloaded: its own, or a link's if that has a space, say, which nothing can quote.
+/// Returns a path of the library that can be preloaded: its own, or a link's if that has a space, say, which cannot be quoted.
 fn preloadable(shim: &Path) -> Result<PathBuf, CliError> {
     let is_plain = |path: &Path| !path.as_os_str().as_encoded_bytes().iter().any(is_special);
     if is_plain(shim) {
@@ -343,8 +343,8 @@ fn preloadable(shim: &Path) -> Result<PathBuf, CliError> {
     Ok(path.join(link))
 }
 
-/// Our library behind those that are preloaded already: a sanitizer's has to be first, and so have some allocators. But it stands in
-/// front of a driver: whoever comes first has its name.
+/// Puts our library after those that are preloaded already: a sanitizer's has to be first, as do some allocators. But ours comes before
+/// a driver, because the first library with that name wins.
 fn preload(shim: &Path, others: &OsStr) -> OsString {
     let words = others.as_encoded_bytes().split(|byte| matches!(byte, b' ' | b':')).filter(|word| !word.is_empty());
     let (mut list, ours) = (Vec::new(), shim.as_os_str().as_encoded_bytes());
@@ -361,8 +361,8 @@ fn preload(shim: &Path, others: &OsStr) -> OsString {
     OsString::from_vec(list.join(&b':'))
 }
 
-/// The user's options for AddressSanitizer's runtime, and that it need not be the first library of all in programs that are linked to
-/// it: ours is before it there, as a preloaded library always is.
+/// The user's options for AddressSanitizer's runtime, with one added: in programs that are linked to it, it need not be the first
+/// library. A preloaded library, such as ours, is always before it there.
 fn sanitizers(options: Option<OsString>) -> OsString {
     let mut all = options.unwrap_or_default();
     if !all.is_empty() {
@@ -372,8 +372,8 @@ fn sanitizers(options: Option<OsString>) -> OsString {
     all
 }
 
-/// A connection to the coordinator, which is started if none answers. When several programs come at once, one
-/// starts it and the others wait. A coordinator that wants to end takes the same lock for that.
+/// Connects to the coordinator, which is started if none answers. If several programs come at once, one starts it and the others wait.
+/// A coordinator that wants to end takes the same lock for that.
 fn reach(socket: &Path, settings: &Settings, install: &Install) -> Result<(OwnedFd, Offer), CliError> {
     if let Some(reached) = client::announce(socket)? {
         let places = Settings { gpu: None, driver: None, socket: None, ..settings.clone() };
@@ -396,7 +396,7 @@ fn reach(socket: &Path, settings: &Settings, install: &Install) -> Result<(Owned
     if let Some(reached) = client::announce(socket)? {
         return Ok(reached);
     }
-    // Without a driver it would end at once, and its log says less than this.
+    // Without a driver the coordinator would end at once, and its log explains less than this error.
     gpu_uuid(settings.driver().library(install)?.as_deref(), settings.gpu.unwrap_or(0))?;
     let (mut coordinator, log) = start(socket, settings, install)?;
     if std::io::stderr().is_terminal() {
@@ -426,8 +426,8 @@ fn start(socket: &Path, settings: &Settings, install: &Install) -> Result<(Child
     command.arg("serve").arg("--until-idle").args(settings.words());
     command.env_remove("LD_PRELOAD").env_remove(name(settings::TRACE)).current_dir("/");
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(output);
-    // SAFETY: `setsid` may be called between fork and exec. A session of its own: the terminal's signals are the
-    // program's, not the coordinator's.
+    // SAFETY: `setsid` may be called between fork and exec. The coordinator gets a session of its own: the terminal's signals are for
+    // the program, not for it.
     unsafe { command.pre_exec(|| rustix::process::setsid().map(|_| ()).map_err(Into::into)) };
     Ok((command.spawn()?, log))
 }

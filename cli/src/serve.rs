@@ -19,7 +19,7 @@ use super::service::{self, Sources};
 use super::settings::{Mode, Settings, arena, headroom, host_pool};
 use super::{CliError, host_memory, journal, named_socket, open_gpu, usual_socket, web};
 
-/// What `--poison` fills memory with: what a program must not find in its own.
+/// The byte with which `--poison` fills memory: a program must not find it in its own.
 const POISON: u8 = 0xDB;
 
 /// `baton serve`.
@@ -115,7 +115,7 @@ pub fn run(serve: Serve) -> Result<(), CliError> {
     let kept = if all.no_record.expect(set) { None } else { keep(&mut server) };
     let (stop, tuner) = (server.stop(), server.tuner());
     let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP])?;
-    // A terminal that is closed ends what runs in it.
+    // The closing of a terminal ends a coordinator that runs in it.
     let reloads = !std::io::stderr().is_terminal();
     let mut holds = all;
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
@@ -141,7 +141,7 @@ pub fn run(serve: Serve) -> Result<(), CliError> {
     Ok(served?)
 }
 
-/// Has what happens recorded in the user's state folder. Whatever is in the way of that keeps nobody from anything else.
+/// Records events in the user's state folder. A failure to do so stops nothing else.
 fn keep(server: &mut Server) -> Option<Kept> {
     let head = server.head();
     let name = called(head.started_unix_ms, &head.gpu);
@@ -153,13 +153,14 @@ fn keep(server: &mut Server) -> Option<Kept> {
     kept.inspect_err(|error| log::warn!("what happens is not recorded: {error}")).ok()
 }
 
-/// With memory of other users in the host pool: no other process of this user can read it (`/proc/PID/mem`, ptrace), have the descriptors
-/// of their frames, or find it in a dump. Only root can. Where there are none, it is its user's own, who may debug it.
+/// Makes this process unreadable to others of its user, because its host pool may have other users' memory: they cannot read it
+/// (`/proc/PID/mem`, ptrace), take the descriptors of its frames, or find it in a dump. Only root can. A coordinator without other
+/// users stays debuggable by its own user.
 fn keep_to_itself() -> Result<(), CliError> {
     Ok(set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(std::io::Error::from)?)
 }
 
-/// Says if there is less memory than the arena is to have, and who has it.
+/// Warns if there is less memory than the arena is to have, and names the processes that have it.
 fn say_who_is_in_the_way(gpu: &Gpu, arena: u64) {
     let Ok(free) = gpu.free_memory() else { return };
     if free >= arena {
@@ -175,9 +176,9 @@ fn say_who_is_in_the_way(gpu: &Gpu, arena: u64) {
     );
 }
 
-/// Every frame is an open descriptor.
+/// Raises the limit of open descriptors, because every frame is one.
 fn raise_descriptor_limit() {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
-    // With fewer, large arenas of small pieces fail later, and say so.
+    // With fewer, large arenas of small pieces fail later, with a message.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });
 }

@@ -1,4 +1,4 @@
-//! `baton serve` under a service manager: it says when it is ready, and reads its settings again when it is told to (SIGHUP).
+//! `baton serve` under a service manager: it reports when it is ready, and reads its settings again on request (SIGHUP).
 
 use std::os::fd::{FromRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -11,36 +11,36 @@ use sd_notify::NotifyState;
 use super::settings::Settings;
 use super::{CliError, gpu_uuid};
 
-/// The settings of a coordinator, and where they come from.
+/// The settings of a coordinator, and their sources.
 #[derive(Debug)]
 pub struct Sources {
-    /// What the command line and variables say.
+    /// The settings on the command line and in variables.
     said: Settings,
     file: Option<PathBuf>,
     suggested: Option<usize>,
 }
 
 impl Sources {
-    /// What is said, and a file with what is not.
+    /// Makes sources of these settings, and of a file for the others.
     pub fn new(said: Settings, file: Option<PathBuf>) -> Self {
         Self { said, file, suggested: None }
     }
 
-    /// The file.
+    /// The settings file.
     pub fn file(&self) -> Option<&Path> {
         self.file.as_deref()
     }
 
-    /// Unless something is said about it, this GPU is served.
+    /// Suggests this GPU, unless the settings name one.
     pub fn suggest_gpu(&mut self, number: usize) {
         self.suggested = Some(number);
     }
 
-    /// Reads them: what is said goes before the file, and that before what is usual.
+    /// Reads the settings: the command line goes before the file, and that before the defaults.
     ///
     /// # Errors
     ///
-    /// When the file cannot be read, or says something that cannot be.
+    /// When the file cannot be read, or has an impossible setting.
     pub fn read(&self) -> Result<Settings, CliError> {
         let usual = Settings { gpu: self.suggested, ..Settings::default() }.or(Settings::usual());
         let Some(path) = &self.file else { return Ok(self.said.clone().or(usual)) };
@@ -50,11 +50,11 @@ impl Sources {
     }
 }
 
-/// The socket that a service manager has passed on, if it has started this process because somebody connected there (systemd.socket(5)).
+/// Returns the socket that a service manager has passed on, if it has started this process for a connection there (systemd.socket(5)).
 ///
 /// # Errors
 ///
-/// When there are several, or it is of another kind.
+/// When there are several, or the socket is of another kind.
 pub fn passed_socket() -> Result<Option<Passed>, CliError> {
     let mut passed = sd_notify::listen_fds()?;
     let (Some(number), more) = (passed.next(), passed.len()) else { return Ok(None) };
@@ -64,12 +64,12 @@ pub fn passed_socket() -> Result<Option<Passed>, CliError> {
             more + 1
         )));
     }
-    // SAFETY: it was passed to this process, in which nobody else knows of it.
+    // SAFETY: it was passed to this process, in which no other code uses it.
     let socket = unsafe { OwnedFd::from_raw_fd(number) };
     Ok(Some(Passed::new(socket)?))
 }
 
-/// The number of the GPU that a socket is named after, if it is named after one that there is.
+/// Returns the number of the GPU that a socket is named after, if there is such a GPU.
 pub fn gpu_of(socket: &Path, library: Option<&Path>) -> Option<usize> {
     let (_, count) = gpu_uuid(library, 0).ok()?;
     let name = socket.file_name()?;
@@ -79,24 +79,24 @@ pub fn gpu_of(socket: &Path, library: Option<&Path>) -> Option<usize> {
     (0..count).find(is_its)
 }
 
-/// Tells the service manager, if there is one. That it does not listen is no reason not to serve.
+/// Tells the service manager, if there is one. The coordinator serves even if it does not listen.
 fn tell(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
         log::warn!("the service manager cannot be told how this coordinator stands: {error}");
     }
 }
 
-/// It serves.
+/// Reports that the coordinator serves.
 pub fn ready(status: &str) {
     tell(&[NotifyState::Ready, NotifyState::Status(status)]);
 }
 
-/// It is about to end.
+/// Reports that the coordinator is about to end.
 pub fn stopping() {
     tell(&[NotifyState::Stopping]);
 }
 
-/// Reads the settings again and has those hold that can change while it serves; names the others.
+/// Reads the settings again. Applies those that can change while the coordinator serves, and names the others.
 pub fn reload(sources: &Sources, now: &mut Settings, tuner: &Tuner) {
     let since = NotifyState::monotonic_usec_now().ok();
     tell(&[NotifyState::Reloading].into_iter().chain(since).collect::<Vec<_>>());
@@ -108,7 +108,7 @@ pub fn reload(sources: &Sources, now: &mut Settings, tuner: &Tuner) {
         Ok(new) => {
             let changes = now.changes(&new);
             tuner.tune(new.tuning());
-            // What is said about this is said by the more talkative of the two.
+            // Log this at the more verbose of both levels.
             log::set_max_level(new.log_level().max(log::max_level()));
             if !changes.now.is_empty() {
                 log::info!("from now on: {}", changes.now.join(", "));

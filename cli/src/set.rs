@@ -1,4 +1,4 @@
-//! `baton set`, `baton suspend` and `baton resume`: how a program is scheduled, changed while it runs.
+//! `baton set`, `baton suspend` and `baton resume`: change a program's scheduling while it runs.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use clap::Args;
 use super::CliError;
 use super::named::{Named, Patience, Waited, have_done, state};
 
-/// How often it is asked how a program stands.
+/// Delay between two requests for a program's state.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// `baton set`.
@@ -20,12 +20,12 @@ const LOOK: Duration = Duration::from_millis(20);
 pub struct Set {
     #[command(flatten)]
     named: Named,
-    /// What is to be otherwise: `class=latency|normal|batch`, `weight=3`, `slo=20ms` (or `slo=none`).
+    /// The changes: `class=latency|normal|batch`, `weight=3`, `slo=20ms` (or `slo=none`).
     #[arg(required = true, value_name = "WHAT=VALUE", value_parser = change)]
     changes: Vec<Change>,
 }
 
-/// What `WHAT=VALUE` asks for.
+/// Parses `WHAT=VALUE`.
 fn change(word: &str) -> Result<Change, String> {
     let usual = Change::default();
     match word.split_once('=') {
@@ -42,11 +42,11 @@ fn change(word: &str) -> Result<Change, String> {
     }
 }
 
-/// A time as users write it.
+/// Parses a time as users write it, in microseconds.
 ///
 /// # Errors
 ///
-/// When it is none, or too short to mean anything.
+/// When it is not a time, or is too short to have an effect.
 pub fn micros(word: &str) -> Result<u64, String> {
     let time = humantime::parse_duration(word).map_err(|error| format!("{error}; write for example 20ms"))?;
     match u64::try_from(time.as_micros()) {
@@ -56,7 +56,7 @@ pub fn micros(word: &str) -> Result<u64, String> {
     }
 }
 
-/// Changes what the words say, from the next decision on.
+/// Applies the changes, from the next decision on.
 ///
 /// # Errors
 ///
@@ -109,8 +109,8 @@ pub fn resume(Waited { programs, patience }: Waited) -> Result<bool, CliError> {
     })
 }
 
-/// Waits until a program stands as wanted; false if that is not to be waited for, or the coordinator does not tell this user how programs
-/// stand. `still`: what to say if it never does.
+/// Waits until a program is in the wanted state. False if the command does not wait, or the coordinator does not tell this user about
+/// states. `still`: the message if it never gets there.
 fn until(
     socket: &Path,
     name: &str,

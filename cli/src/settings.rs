@@ -1,6 +1,6 @@
-//! What can be said about a coordinator: on the command line, in a file, or by a variable. Each setting is declared once, as a
-//! field of [`Settings`]; flag, key and variable, `--print-config`, and what `baton run` hands on to the coordinator that it
-//! starts all follow from that.
+//! The settings of a coordinator, from the command line, a file, or variables. Each setting is declared once, as a field of
+//! [`Settings`]; flag, key and variable, `--print-config`, and the settings that `baton run` hands on to the coordinator that it starts
+//! all follow from that.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -23,10 +23,10 @@ use serde::{Deserialize, Serialize};
 use super::units::{Amount, Listen, Percent, Period, Users};
 use super::{CliError, DriverChoice};
 
-/// As many tenants as the processes that a coordinator can keep apart: each has half a dozen descriptors.
+/// Maximum number of tenants: as many processes as a coordinator can keep apart. Each has half a dozen descriptors.
 const MOST_TENANTS: usize = 4000;
 
-/// The settings of `baton serve`, as far as somebody has set them.
+/// The settings of `baton serve` that are set.
 #[derive(Clone, Debug, Default, PartialEq, Args, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
 pub struct Settings {
@@ -36,31 +36,31 @@ pub struct Settings {
     /// The driver: `gpu` (the system's), `sim` (simulated), or a file. [default: gpu]
     #[arg(long, value_name = "gpu|sim|PATH", env = "BATON_SERVE_DRIVER")]
     pub driver: Option<String>,
-    /// How much of the GPU's memory to lend out; the rest is for contexts and code. [default: 90%]
+    /// GPU memory to lend out; the rest is for contexts and code. [default: 90%]
     #[arg(long, value_name = "90%|8GiB", env = "BATON_SERVE_ARENA")]
     pub arena: Option<Amount>,
-    /// How much host memory to keep evicted GPU memory in. [default: half of what is free, at most twice the arena]
+    /// Host memory for evicted GPU memory. [default: half of the free memory, at most twice the arena]
     #[arg(long, value_name = "32GiB|50%", env = "BATON_SERVE_HOST_POOL")]
     pub host_pool: Option<Amount>,
-    /// Keep so much of the arena free that a switch can begin at once; no program can have it. [default: 3%]
+    /// Part of the arena that is kept free so that a switch can begin at once; no program can have it. [default: 3%]
     #[arg(long, value_name = "3%|2GiB", env = "BATON_SERVE_HEADROOM")]
     pub headroom: Option<Amount>,
-    /// How long a program has the GPU before another of its class gets it. [default: 100ms]
+    /// Time for which a program has the GPU before another of its class gets it. [default: 100ms]
     #[arg(long, value_name = "100ms", env = "BATON_SERVE_QUANTUM")]
     pub quantum: Option<Period>,
-    /// How long a program waits at most while others of better classes use the GPU, before it gets a turn. [default: 10s]
+    /// Longest wait of a program while programs of better classes use the GPU, before it gets a turn. [default: 10s]
     #[arg(long, value_name = "10s", env = "BATON_SERVE_MAX_WAIT")]
     pub max_wait: Option<Period>,
-    /// Run programs at the same time that fit the GPU together: latency programs at any time, the others in the gaps. Or one
-    /// program at a time. [default: corun]
+    /// Run programs that fit the GPU together at the same time: latency programs at any time, the others in the gaps. Or one program at
+    /// a time. [default: corun]
     #[arg(long, value_name = "corun|exclusive", env = "BATON_SERVE_MODE")]
     pub mode: Option<Mode>,
-    /// How long latency programs are at work before those that co-run with them are taken off the GPU in the middle.
+    /// Time for which latency programs are at work before the programs that co-run with them are taken off the GPU in the middle.
     /// [default: 200us]
     #[arg(long, value_name = "200us", env = "BATON_SERVE_BURST")]
     pub burst: Option<Period>,
-    /// How much slower latency programs may be for those that co-run with them. If their requests are so short that this
-    /// cannot be kept, the others stay off the GPU for longer between them. [default: 5%]
+    /// Slowdown of latency programs that is allowed for the programs that co-run with them. If requests are too short to keep this
+    /// limit, the others stay off the GPU for longer between them. [default: 5%]
     #[arg(long, value_name = "5%", env = "BATON_SERVE_LATENCY_SLACK")]
     pub latency_slack: Option<Percent>,
     /// Let programs' work end instead of taking it off the GPU in the middle.
@@ -68,7 +68,7 @@ pub struct Settings {
         value_name = "true|false", env = "BATON_SERVE_NO_PREEMPT")]
     #[serde(alias = "no-pause")]
     pub no_preempt: Option<bool>,
-    /// As many programs as may share the GPU at once; those that come then wait, in order. [default: 256]
+    /// Maximum number of programs that share the GPU at once; later ones wait, in order. [default: 256]
     #[arg(long, value_name = "N", env = "BATON_SERVE_MAX_PROGRAMS")]
     pub max_programs: Option<usize>,
     /// The coordinator's socket. [default: in the user's runtime folder, named by the GPU]
@@ -78,22 +78,22 @@ pub struct Settings {
     /// folder that they can enter (`BATON_FOLDER=/run/baton`). [default: none but you and root]
     #[arg(long, value_name = "1000-1999,65534", env = "BATON_SERVE_ALLOW_UID")]
     pub allow_uid: Option<Users>,
-    /// The same for users of a group, by its name or number: the socket is the group's (mode 0660), and with `--allow-uid` both have
-    /// to hold. [default: no group]
+    /// The same for users of a group, by its name or number: the socket is the group's (mode 0660), and with `--allow-uid` both
+    /// conditions have to hold. [default: no group]
     #[arg(long, value_name = "baton", env = "BATON_SERVE_ALLOW_GROUP")]
     pub allow_group: Option<String>,
-    /// How much GPU memory a program of another user may have at most. [default: 100% of the arena]
+    /// Maximum GPU memory of a program of another user. [default: 100% of the arena]
     #[arg(long, value_name = "100%|8GiB", env = "BATON_SERVE_GUEST_ARENA")]
     pub guest_arena: Option<Amount>,
-    /// How much all programs of such a user together may have on top of that, since not all of it is on the GPU at once.
-    /// [default: 50% of the host pool]
+    /// Maximum for all programs of such a user together on top of that, since not all of it is on the GPU at once. [default: 50% of
+    /// the host pool]
     #[arg(long, value_name = "50%|16GiB", env = "BATON_SERVE_GUEST_HOST_POOL")]
     pub guest_host_pool: Option<Amount>,
-    /// How much GPU memory that does not move they may have together: arrays, managed memory, what they share with each other.
+    /// Maximum GPU memory that does not move, for all programs of such a user together: arrays, managed memory, shared memory.
     /// [default: 25% of the GPU's]
     #[arg(long, value_name = "25%|4GiB", env = "BATON_SERVE_GUEST_LEASES")]
     pub guest_leases: Option<Amount>,
-    /// As many programs of such a user as may share the GPU at once. [default: a quarter of --max-programs]
+    /// Maximum number of programs of such a user that share the GPU at once. [default: a quarter of --max-programs]
     #[arg(long, value_name = "N", env = "BATON_SERVE_GUEST_PROGRAMS")]
     pub guest_programs: Option<usize>,
     /// The best class of another user's program. [default: normal]
@@ -102,19 +102,19 @@ pub struct Settings {
     /// The largest weight of another user's program. [default: 1]
     #[arg(long, value_name = "N", env = "BATON_SERVE_GUEST_WEIGHT")]
     pub guest_weight: Option<u32>,
-    /// Take the host pool even if it is larger than the memory that is free.
+    /// Take the host pool even if it is larger than the free memory.
     #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "true|false",
         env = "BATON_SERVE_FORCE")]
     pub force: Option<bool>,
     /// Write a line of JSON for every switch to this file.
     #[arg(long, value_name = "FILE", env = "BATON_SERVE_TRACE")]
     pub trace: Option<PathBuf>,
-    /// Keep no record of what happens, which `baton stats`, `logs`, `trace` and `why` could read when the coordinator has ended, nor of how
-    /// much memory programs had, which `baton fit` remembers.
+    /// Keep no record of events, which `baton stats`, `logs`, `trace` and `why` could read when the coordinator has ended, nor of the
+    /// memory of programs, which `baton fit` remembers.
     #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "true|false",
         env = "BATON_SERVE_NO_RECORD")]
     pub no_record: Option<bool>,
-    /// Show a page about this coordinator there, to whoever knows the token that is printed. [default: no page]
+    /// Show a page about this coordinator there, to users who know the token that is printed. [default: no page]
     #[arg(long, value_name = "127.0.0.1:7878", env = "BATON_SERVE_HTTP")]
     pub http: Option<Listen>,
     /// Let the page suspend, resume and evict programs and change their class.
@@ -127,28 +127,29 @@ pub struct Settings {
     /// Show metrics there too, for Prometheus: every user of this machine can read them. [default: only on a socket of yours]
     #[arg(long, value_name = "127.0.0.1:9400", env = "BATON_SERVE_METRICS")]
     pub metrics: Option<Listen>,
-    /// Show metrics there only to whoever knows the token in this file, which only you can read.
+    /// Show metrics there only to readers who know the token in this file, which only you can read.
     #[arg(long, value_name = "FILE", env = "BATON_SERVE_METRICS_TOKEN_FILE")]
     pub metrics_token_file: Option<PathBuf>,
-    /// Between whom GPU memory never changes hands: `users` (also those that `--allow-uid` lets in), or `strict`: all programs. It is given
-    /// back to the driver instead, and made anew. With `strict`, nothing is taken from a program that does not answer. [default: users]
+    /// The parties between which GPU memory never changes hands: `users` (also those that `--allow-uid` lets in), or `strict`: all
+    /// programs. It is given back to the driver instead, and made anew. With `strict`, nothing is taken from an unresponsive program.
+    /// [default: users]
     #[arg(long, value_name = "users|strict", env = "BATON_SERVE_ISOLATION")]
     pub isolation: Option<Isolation>,
-    /// A program does not answer, and others wait for what cannot be taken from it: `wait` for it, or `kill` it.
-    /// [default: wait for your own, kill those of other users]
+    /// If a program is unresponsive and others need memory that cannot be taken from it: `wait` for it, or `kill` it. [default: wait
+    /// for your own, kill those of other users]
     #[arg(long, value_name = "wait|kill", env = "BATON_SERVE_ON_STUCK")]
     pub on_stuck: Option<OnStuck>,
-    /// How long others wait for such a program at least; 1 s at most for another user's that cannot be paused and shows no sign of life, be it
-    /// that it has the GPU. New programs of that user then wait for nine times as long as others had to. [default: 10s]
+    /// Shortest time for which others wait for such a program; at most 1 s for another user's that cannot be paused and shows no
+    /// sign of life, even if it has the GPU. New programs of that user then wait nine times as long as others had to. [default: 10s]
     #[arg(long, value_name = "TIME", env = "BATON_SERVE_STUCK_AFTER")]
     pub stuck_after: Option<Period>,
     /// kubelet's socket, so that metrics name the pods of programs: /var/lib/kubelet/pod-resources/kubelet.sock. [default: none]
     #[arg(long, value_name = "PATH", env = "BATON_SERVE_POD_RESOURCES")]
     pub pod_resources: Option<PathBuf>,
-    /// How much the coordinator's log says. [default: info]
+    /// Verbosity of the coordinator's log. [default: info]
     #[arg(long, value_name = "error|warn|info|debug", env = "BATON_SERVE_LOG_LEVEL")]
     pub log_level: Option<LogLevel>,
-    /// Run programs while their memory comes in, in pieces of this kind; or not before all is there. [default: groups]
+    /// Run programs while their memory comes in, in pieces of this kind; or only once all is there. [default: groups]
     #[arg(
         long,
         value_name = "groups|extents|one|off",
@@ -157,11 +158,11 @@ pub struct Settings {
         help_heading = "For measurements"
     )]
     pub pipeline: Option<Pipeline>,
-    /// Copy everything out that is evicted, also what has not changed.
+    /// Copy out everything that is evicted, even if it has not changed.
     #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "true|false",
         env = "BATON_SERVE_NO_HASH", hide_short_help = true, help_heading = "For measurements")]
     pub no_hash: Option<bool>,
-    /// Copy everything in that was evicted, also where nobody has needed its frames since.
+    /// Copy in everything that was evicted, even if its frames have not been reused.
     #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "true|false",
         env = "BATON_SERVE_NO_KEEP", hide_short_help = true, help_heading = "For measurements")]
     pub no_keep: Option<bool>,
@@ -171,7 +172,7 @@ pub struct Settings {
     pub gpus: BTreeMap<String, Self>,
 }
 
-/// Who runs at the same time.
+/// The programs that run at the same time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mode {
@@ -184,7 +185,7 @@ pub enum Mode {
     Exclusive,
 }
 
-/// Between whom GPU memory never changes hands.
+/// The parties between which GPU memory never changes hands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Isolation {
@@ -204,7 +205,7 @@ impl From<Isolation> for server::Isolation {
     }
 }
 
-/// What becomes of a program that does not answer.
+/// The fate of an unresponsive program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum OnStuck {
@@ -223,7 +224,7 @@ impl From<OnStuck> for server::Stuck {
     }
 }
 
-/// The best class that some may have.
+/// The best class that another user's program may have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum BestClass {
@@ -246,7 +247,7 @@ impl From<BestClass> for Class {
     }
 }
 
-/// How programs run while their memory comes in.
+/// The way in which programs run while their memory arrives.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pipeline {
@@ -272,18 +273,18 @@ impl From<Pipeline> for server::Pipeline {
     }
 }
 
-/// How much is said.
+/// The verbosity of the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LogLevel {
-    /// What keeps the coordinator from doing its work.
+    /// Failures that keep the coordinator from its work.
     Error,
-    /// And what makes programs slower, or fail.
+    /// Also problems that slow programs down or make them fail.
     Warn,
-    /// And who comes and goes.
+    /// Also programs that come and go.
     #[default]
     Info,
-    /// And what explains decisions.
+    /// Also the reasons of decisions.
     Debug,
 }
 
@@ -298,15 +299,15 @@ impl From<LogLevel> for log::LevelFilter {
     }
 }
 
-/// The settings that can change while a coordinator serves; the others it was made by.
+/// The settings that can change while a coordinator serves; the others are fixed at its start.
 const TUNABLE: [&str; 6] = ["burst", "latency-slack", "log-level", "max-programs", "max-wait", "quantum"];
 
-/// What is different in other settings, a few words each.
+/// The differences between two sets of settings, a few words each.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Changes {
-    /// What can change at once.
+    /// Changes that apply at once.
     pub now: Vec<String>,
-    /// What holds after a restart.
+    /// Changes that apply after a restart.
     pub later: Vec<String>,
 }
 
@@ -314,12 +315,12 @@ fn told(what: impl std::fmt::Display) -> CliError {
     CliError::Told(what.to_string())
 }
 
-/// The text of a file that nobody else may have written. What stands in it decides what this process opens and writes.
+/// Reads a file that no other user may have written: its text decides which files this process opens and writes.
 fn text_of_ours(path: &Path) -> Result<String, Box<dyn std::error::Error>> {
     let mut file = File::open(path)?;
     let found = file.metadata()?;
     let owner = found.uid();
-    // One that is passed on by a pipe is nobody's.
+    // Settings that come through a pipe have no owner to check.
     if found.is_file() && owner != 0 && owner != rustix::process::geteuid().as_raw() {
         return Err(format!("this file is user {owner}'s; use one of yours or root's").into());
     }
@@ -333,7 +334,7 @@ fn text_of_ours(path: &Path) -> Result<String, Box<dyn std::error::Error>> {
 }
 
 impl Settings {
-    /// What holds if nothing else is said, as far as that is the same on every machine.
+    /// The defaults, as far as they are the same on every machine.
     pub fn usual() -> Self {
         let period = |time| Some(Period(time));
         Self {
@@ -378,11 +379,11 @@ impl Settings {
         }
     }
 
-    /// The settings that a file holds.
+    /// Reads the settings in a file.
     ///
     /// # Errors
     ///
-    /// When it cannot be read, or says something that cannot be: with its name.
+    /// When it cannot be read, or has an impossible setting. The error names it.
     pub fn of_file(path: &Path) -> Result<Self, CliError> {
         let in_file = |error: &dyn std::fmt::Display| told(format_args!("{}: {error}", path.display()));
         let text = text_of_ours(path).map_err(|error| in_file(&error))?;
@@ -394,7 +395,7 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Whether these can be what a file says of one GPU.
+    /// Checks that a file can have these settings for one GPU.
     fn check_of_gpu(&self, number: &str) -> Result<(), CliError> {
         if number.parse::<usize>().is_err() {
             return Err(told(format_args!("gpus.{number}: a GPU is named by its number, as in [gpus.0]")));
@@ -405,7 +406,7 @@ impl Settings {
         self.check().map_err(|error| told(format_args!("gpus.{number}: {error}")))
     }
 
-    /// What a file says that holds for this GPU.
+    /// Returns a file's settings for this GPU.
     #[must_use]
     pub fn of_gpu(mut self, number: usize) -> Self {
         let one = self.gpus.remove(&number.to_string()).unwrap_or_default();
@@ -413,12 +414,12 @@ impl Settings {
         one.or(self)
     }
 
-    /// Each setting that was set, by its key.
+    /// Returns each setting that is set, by its key.
     fn table(&self) -> toml::Table {
         toml::Table::try_from(self).expect("settings are numbers, flags and texts")
     }
 
-    /// These, with what they leave open taken from `other`.
+    /// Takes from `other` the settings that are not set here.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
         let mut all = other.table();
@@ -426,7 +427,7 @@ impl Settings {
         all.try_into().expect("made of settings")
     }
 
-    /// Those that can change while a coordinator serves. For settings that say all of them.
+    /// Returns the settings that can change while a coordinator serves. All of them have to be set.
     pub fn tuning(&self) -> Tuning {
         let set = "a setting that is usual";
         Tuning {
@@ -438,12 +439,12 @@ impl Settings {
         }
     }
 
-    /// How much is said.
+    /// The level of the log.
     pub fn log_level(&self) -> log::LevelFilter {
         self.log_level.expect("a setting that is usual").into()
     }
 
-    /// What other settings change: what can change while a coordinator serves, and what cannot.
+    /// Returns the differences to new settings: those that can apply while a coordinator serves, and the others.
     pub fn changes(&self, new: &Self) -> Changes {
         let (old, new) = (self.table(), new.table());
         let mut changes = Changes::default();
@@ -463,7 +464,7 @@ impl Settings {
         changes
     }
 
-    /// These, with what can change while a coordinator serves as `new` has it.
+    /// Returns these settings with the values of `new` for those that can change while a coordinator serves.
     #[must_use]
     pub fn tuned(&self, new: &Self) -> Self {
         let mut all = self.table();
@@ -471,7 +472,7 @@ impl Settings {
         all.try_into().expect("made of settings")
     }
 
-    /// As words of a command line.
+    /// Returns the settings as words of a command line.
     pub fn words(&self) -> Vec<String> {
         let word = |(key, value): (&String, &toml::Value)| match value {
             toml::Value::String(text) => format!("--{key}={text}"),
@@ -480,7 +481,7 @@ impl Settings {
         self.table().iter().map(word).collect()
     }
 
-    /// As the text of a file that says the same.
+    /// Returns the text of a file with these settings.
     pub fn text(&self) -> String {
         let mut text = toml::to_string(self).expect("settings are numbers, flags and texts");
         let open = [
@@ -503,11 +504,11 @@ impl Settings {
         text
     }
 
-    /// Whether each by itself can be.
+    /// Checks each setting by itself.
     ///
     /// # Errors
     ///
-    /// With the setting's name, its value, and what it can be.
+    /// The setting's name, its value, and the values that it can have.
     pub fn check(&self) -> Result<(), CliError> {
         let period = |key: &str, value: Option<Period>, least: Duration, most: Duration| match value {
             Some(Period(time)) if time < least || time > most => Err(told(format_args!(
@@ -533,11 +534,11 @@ impl Settings {
         number("guest-weight", self.guest_weight.map(|weight| weight as usize), MAX_WEIGHT as usize)
     }
 
-    /// Refuses what would be without effect, of settings that say all of it.
+    /// Refuses settings that would have no effect without others. All of them have to be set.
     ///
     /// # Errors
     ///
-    /// With what is missing.
+    /// The missing setting.
     pub fn check_together(&self) -> Result<(), CliError> {
         let needs = [
             (self.http_control == Some(true) && self.http.is_none(), "http-control", "--http 127.0.0.1:7878"),
@@ -554,7 +555,7 @@ impl Settings {
         }
     }
 
-    /// What other users' programs may have, of this arena, host pool and GPU. For settings that say all of it.
+    /// Returns the quotas of other users' programs, for this arena, host pool and GPU. All settings have to be set.
     pub fn quotas(&self, arena: u64, host_pool: u64, gpu: u64) -> Quotas {
         let set = "a setting that is usual";
         Quotas {
@@ -567,7 +568,7 @@ impl Settings {
         }
     }
 
-    /// Whose programs may come: those of these users, and to the socket those of this group.
+    /// Returns the users whose programs may join, and the group that can reach the socket.
     ///
     /// # Errors
     ///
@@ -575,20 +576,20 @@ impl Settings {
     pub fn guests(&self) -> Result<(Vec<RangeInclusive<u32>>, Visitors), CliError> {
         let users = self.allow_uid.as_ref().map(|users| users.0.clone());
         match &self.allow_group {
-            // Only who is in the group can connect.
+            // Only the group's members can connect.
             Some(group) => Ok((users.unwrap_or_else(|| vec![0..=u32::MAX]), Visitors::Group(endpoint::group(group)?))),
             None => Ok(users.map_or((Vec::new(), Visitors::Own), |users| (users, Visitors::Guests))),
         }
     }
 
-    /// The driver that is meant.
+    /// The chosen driver.
     pub fn driver(&self) -> DriverChoice {
         self.driver.as_ref().map_or(DriverChoice::System, |word| word.parse().unwrap_or(DriverChoice::System))
     }
 }
 
 impl DriverChoice {
-    /// As the other side is told.
+    /// The kind of driver, as the other side is told.
     pub fn kind(&self) -> DriverKind {
         match self {
             Self::System => DriverKind::System,
@@ -598,7 +599,7 @@ impl DriverChoice {
     }
 }
 
-/// The headroom in bytes. In whole pieces: in a small arena a few percent are less than one, and nothing is kept free.
+/// Returns the headroom in bytes, in whole pieces: in a small arena a few percent are less than one, and nothing is kept free.
 pub(super) fn headroom(asked: Amount, arena: u64) -> Result<u64, CliError> {
     let headroom = asked.of(arena);
     if headroom > arena / 2 {
@@ -612,7 +613,7 @@ pub(super) fn headroom(asked: Amount, arena: u64) -> Result<u64, CliError> {
     Ok(headroom / piece * piece)
 }
 
-/// The arena in bytes, on a GPU of this name with so much memory.
+/// Returns the arena in bytes, on a GPU of this name with `memory` bytes.
 pub(super) fn arena(asked: Amount, memory: u64, name: &str) -> Result<u64, CliError> {
     let arena = asked.of(memory);
     if arena > memory {
@@ -628,7 +629,7 @@ pub(super) fn arena(asked: Amount, memory: u64, name: &str) -> Result<u64, CliEr
     Ok(arena)
 }
 
-/// The host pool in bytes, beside an arena of so many, where so much host memory is free.
+/// Returns the host pool in bytes, for an arena of this size and this much free host memory.
 pub(super) fn host_pool(asked: Option<Amount>, arena: u64, free: u64, force: bool) -> Result<u64, CliError> {
     let pool = asked.unwrap_or(Amount::Bytes((free / 2).min(2 * arena))).of(free);
     if pool > free && !force {

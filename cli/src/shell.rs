@@ -1,4 +1,4 @@
-//! `baton completions` and `baton man`: made of the command line as it is.
+//! `baton completions` and `baton man`, generated from the command line's definition.
 
 use std::path::PathBuf;
 
@@ -22,7 +22,7 @@ pub struct Completions {
 /// `baton man`.
 #[derive(Clone, Debug, Args)]
 pub struct Man {
-    /// Where the pages go, one for each command. Otherwise the first is printed.
+    /// The folder for the pages, one for each command. Otherwise the first is printed.
     folder: Option<PathBuf>,
 }
 
@@ -36,11 +36,11 @@ pub struct Names {
 /// The commands that take names of programs.
 const NAMING: [&str; 6] = ["why", "evict", "prefetch", "set", "suspend", "resume"];
 
-/// Prints what a shell has to read.
+/// Prints the script that a shell reads.
 ///
 /// # Errors
 ///
-/// When it cannot be written.
+/// When the output cannot be written.
 pub fn completions(mut command: Command, Completions { shell }: &Completions) -> Result<(), CliError> {
     let mut script = Vec::new();
     clap_complete::generate(*shell, &mut command, "baton", &mut script);
@@ -48,7 +48,7 @@ pub fn completions(mut command: Command, Completions { shell }: &Completions) ->
     Ok(print(&script)?)
 }
 
-/// Has a shell offer the names of programs too, if it is one of which we know how.
+/// Makes a shell offer the names of programs too, if its way to do so is known here.
 fn with_names(shell: Shell, script: String) -> String {
     let commands = NAMING.join("|");
     match shell {
@@ -72,7 +72,7 @@ complete -F _baton_with_names -o nosort -o bashdefault -o default baton
             let each = |command: &&str| format!("complete -c baton -n '__fish_seen_subcommand_from {command}' -f -a '(baton names 2> /dev/null)'\n");
             script + "\n" + &NAMING.iter().map(each).collect::<String>()
         }
-        // Zsh has the words of each argument in one place, which the help of ours names.
+        // Zsh has the words of each argument in one place, which our help names.
         Shell::Zsh => script
             .replace("process ids:_default", "process ids:_baton_names")
             .replace("process id:_default", "process id:_baton_names")
@@ -81,7 +81,7 @@ complete -F _baton_with_names -o nosort -o bashdefault -o default baton
     }
 }
 
-/// Prints the names of the programs that are there, a line each.
+/// Prints the names of the present programs, a line each.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! `baton stats`: what the last seconds came to.
+//! `baton stats`: totals of the last seconds.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use super::records::{Source, Told};
 use baton_workbench::output::print;
 use baton_workbench::table::{plain_table, trimmed};
 
-/// Of a coordinator that runs, so much is summed up.
+/// The time that is summed up for a running coordinator.
 const USUAL: Duration = Duration::from_secs(30);
 
 /// `baton stats`.
@@ -22,12 +22,12 @@ const USUAL: Duration = Duration::from_secs(30);
 pub struct Stats {
     #[command(flatten)]
     source: Source,
-    /// Over how long, until now, or until a record ends. [default: 30s, or all of a record]
+    /// Length of the time, until now, or until a record's end. [default: 30s, or all of a record]
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     last: Option<Duration>,
 }
 
-/// Shows it.
+/// Prints the totals.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! `baton status`: how a coordinator and its tenants stand.
+//! `baton status`: the state of a coordinator and its tenants.
 
 use std::fmt::Write as _;
 
@@ -25,7 +25,7 @@ pub struct StatusArgs {
     json: bool,
 }
 
-/// Shows it.
+/// Prints the status.
 ///
 /// # Errors
 ///
@@ -38,7 +38,7 @@ pub fn run(arguments: StatusArgs) -> Result<(), CliError> {
     Ok(print(&table(&read(&text)?))?)
 }
 
-/// A line for each reason why memory of programs stays on the GPU, with whose it is.
+/// Returns a line for each reason why memory of programs stays on the GPU, with the programs' names.
 fn unmoved(tenants: &[Tenant]) -> String {
     let of = |why: &str, bytes: &dyn Fn(&Tenant) -> u64| {
         let whose = named(tenants, bytes);
@@ -49,13 +49,13 @@ fn unmoved(tenants: &[Tenant]) -> String {
     Unmanaged::ALL.into_iter().map(of_kind).chain([immovable]).collect()
 }
 
-/// Those who have any of something, with how much.
+/// Names the tenants that have any of these bytes, with the amount.
 fn named(tenants: &[Tenant], bytes: &dyn Fn(&Tenant) -> u64) -> String {
     let has_any = tenants.iter().filter(|tenant| bytes(tenant) > 0);
     has_any.map(|tenant| format!("{} {}", tenant.name, size(bytes(tenant)))).collect::<Vec<_>>().join(", ")
 }
 
-/// Lines about processes on the GPU that are no tenants.
+/// Returns lines about processes on the GPU that are no tenants.
 pub(crate) fn outsiders(status: &Status) -> String {
     let Some(all) = &status.outsiders else {
         let why = status.outsiders_unknown.as_deref().unwrap_or("the coordinator does not say");
@@ -85,7 +85,7 @@ pub(crate) fn outsiders(status: &Status) -> String {
     out
 }
 
-/// The GPU, its memory and the host pool, and what has moved.
+/// Returns the lines about the GPU, its memory, the host pool, and copies.
 fn head(status: &Status) -> String {
     let mut out = String::new();
     let Status { gpu, arena, host_pool: pool, times, .. } = status;

@@ -18,17 +18,17 @@ use super::progress::of_waiting;
 pub struct Stop {
     #[command(flatten)]
     place: Place,
-    /// End at once. It is said first which programs fail by that: those with memory on the host.
+    /// End at once. The command first names the programs that fail by that: those with memory on the host.
     #[arg(long, conflicts_with = "no_wait")]
     now: bool,
-    /// Let programs join again, whoever has asked for the end.
+    /// Let programs join again, even if another user asked for the end.
     #[arg(long, conflicts_with_all = ["now", "no_wait", "timeout"])]
     cancel: bool,
     #[command(flatten)]
     patience: Patience,
 }
 
-/// Waits until the coordinator has ended. What was asked for holds also if that takes longer.
+/// Waits until the coordinator has ended. The request holds even if that takes longer.
 ///
 /// # Errors
 ///
@@ -65,7 +65,7 @@ pub fn run(Stop { place, now, cancel, patience }: Stop) -> Result<(), CliError> 
     Ok(printed.went()?)
 }
 
-/// The sentence for a coordinator that has not ended in time. It still ends, also when nobody waits for it any more.
+/// Returns the sentence for a coordinator that has not ended in time. It still ends, even if no command waits for it.
 fn late(socket: &Path, now: bool, patience: &Patience) -> Result<String, CliError> {
     let after = patience.words();
     if now {
@@ -83,13 +83,13 @@ fn names(answer: &Value, lists: &[&str]) -> String {
     all.filter_map(Value::as_str).collect::<Vec<_>>().join(", ")
 }
 
-/// Whom the end is waited for.
+/// Names the programs after which the coordinator ends.
 fn said(answer: &Value) -> Option<String> {
     let all = names(answer, &["fails", "goes_on"]);
     (!all.is_empty()).then(|| format!("no new programs share the GPU; the coordinator ends after {all}"))
 }
 
-/// Whom it fails.
+/// Names the programs that fail.
 fn said_now(answer: &Value) -> Option<String> {
     let (fails, goes_on) = (names(answer, &["fails"]), names(answer, &["goes_on"]));
     let fails = (!fails.is_empty()).then(|| format!("these fail, because memory of theirs is on the host: {fails}"));

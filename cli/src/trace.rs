@@ -1,4 +1,4 @@
-//! `baton trace`: who had the GPU when, and why, as a file.
+//! `baton trace`: the GPU's owners and the reasons for each change, as a file.
 
 use std::io::Write;
 use std::ops::Range;
@@ -22,10 +22,10 @@ use super::named::read;
 use super::records::{Source, Told, moment};
 use super::units::Period;
 
-/// How often it is asked what has happened, while that is recorded.
+/// Delay between two requests for events while recording.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Of a coordinator that runs, so much is looked back.
+/// The time that is looked back for a running coordinator.
 const USUAL: Duration = Duration::from_secs(30);
 
 /// `baton trace`.
@@ -33,10 +33,10 @@ const USUAL: Duration = Duration::from_secs(30);
 pub struct Trace {
     #[command(flatten)]
     source: Source,
-    /// Of what has happened, the last so much: as far as the coordinator still knows it. [default: 30s, or all of a record]
+    /// The last part of the events, as far as the coordinator still knows them. [default: 30s, or all of a record]
     #[arg(long, value_name = "TIME", conflicts_with = "for")]
     last: Option<Period>,
-    /// Record from now on, for so long. Ctrl-C ends it sooner.
+    /// Record from now on, for this long. Ctrl-C ends it sooner.
     #[arg(long, value_name = "TIME", conflicts_with = "record")]
     r#for: Option<Period>,
     /// Write a page for a browser instead: a picture and a table. It loads nothing.
@@ -50,7 +50,7 @@ pub struct Trace {
     output: Option<PathBuf>,
 }
 
-/// What has happened in a stretch of time.
+/// The events of a stretch of time.
 struct Recording {
     timeline: Timeline,
     time: Range<u64>,
@@ -58,7 +58,7 @@ struct Recording {
     started_unix_ms: u64,
 }
 
-/// Writes it.
+/// Writes the file.
 ///
 /// # Errors
 ///
@@ -86,7 +86,7 @@ pub fn run(arguments: Trace) -> Result<(), CliError> {
     Ok(())
 }
 
-/// Hears all that has happened since it was last heard. Gives the GPU, and when its coordinator began, in milliseconds since 1970.
+/// Reads all events since the last call. Returns the GPU, and the start of its coordinator in milliseconds since 1970.
 fn hear(path: &Path, timeline: &mut Timeline) -> Result<(String, u64), client::NoAnswer> {
     loop {
         let history = client::events(path, timeline.next())?;
@@ -144,13 +144,13 @@ fn record(path: &Path, period: Duration) -> Result<Recording, CliError> {
     Ok(Recording { timeline, time: start..end, gpu, started_unix_ms })
 }
 
-/// A moment, by the clock on the wall.
+/// A moment as date and time of day.
 fn wall_clock(started_unix_ms: u64, ns: u64) -> String {
     moment(started_unix_ms.saturating_add(ns / 1_000_000))
 }
 
 impl Recording {
-    /// The last so much of a record.
+    /// Takes the last part of a record.
     fn of(record: &Record, last: Duration) -> Self {
         let mut timeline = Timeline::of(record);
         let time = timeline.now.saturating_sub(nanos(last)).max(timeline.since)..timeline.now;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bytesize::ByteSize;
 use serde::{Deserialize, Serialize};
 
-/// An amount of memory: so many bytes, or a share of what there is.
+/// An amount of memory: bytes, or a share of a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Amount {
@@ -19,13 +19,13 @@ pub enum Amount {
     Percent(f64),
 }
 
-/// What was written is no amount.
+/// A text that is not an amount.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is no amount of memory; write for example 8GiB, 512MiB or 90%")]
 pub struct NoAmount(String);
 
 impl Amount {
-    /// In bytes, of so many, cut to whole 2 MiB.
+    /// Returns the amount in bytes, for this whole, rounded down to 2 MiB.
     pub fn of(self, all: u64) -> u64 {
         let bytes = match self {
             Self::Bytes(bytes) => bytes,
@@ -59,7 +59,7 @@ impl fmt::Display for Amount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const UNITS: [(u64, &str); 4] = [(1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")];
         match self {
-            // To be read again, so not rounded.
+            // This text is read again, so it is not rounded.
             Self::Bytes(bytes) => match UNITS.into_iter().find(|(unit, _)| *bytes > 0 && bytes.is_multiple_of(*unit)) {
                 Some((unit, name)) => write!(f, "{}{name}", bytes / unit),
                 None => write!(f, "{bytes}B"),
@@ -148,7 +148,7 @@ impl From<Period> for String {
     }
 }
 
-/// Where others connect: `127.0.0.1:7878`, or `7878` on this machine alone.
+/// An address for connections: `127.0.0.1:7878`, or `7878` on this machine alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Listen(pub SocketAddr);

@@ -1,4 +1,4 @@
-//! What `baton serve` shows over HTTP: metrics, and a page if it is asked for.
+//! Serves metrics over HTTP for `baton serve`, and a page if a setting asks for it.
 
 use std::io::IsTerminal as _;
 use std::net::{SocketAddr, TcpListener};
@@ -12,13 +12,13 @@ use super::CliError;
 use super::settings::Settings;
 use super::units::Listen;
 
-/// What is open, and not served yet.
+/// Listeners that are open, and not served yet.
 pub(super) struct Web {
     doors: Doors,
 }
 
 impl Web {
-    /// Opens what the settings say.
+    /// Opens the listeners that the settings name.
     ///
     /// # Errors
     ///
@@ -41,13 +41,13 @@ impl Web {
         }
         match endpoint.listen_beside() {
             Ok(own) => doors.own = Some(own),
-            // Nobody may be looking for them.
+            // No program may need the metrics.
             Err(error) => log::warn!("there are no metrics: {error}"),
         }
         Ok(Self { doors })
     }
 
-    /// Serves it, beside the coordinator at this socket.
+    /// Serves them, beside the coordinator at this socket.
     pub(super) fn start(self, coordinator: PathBuf) -> Result<(), CliError> {
         Ok(baton_web::start(coordinator, self.doors)?)
     }
@@ -55,7 +55,7 @@ impl Web {
 
 fn page(address: SocketAddr, settings: &Settings, endpoint: &Endpoint) -> Result<Shown, CliError> {
     let listener = bound(address, "--http")?;
-    // The port that it has got, if any would do.
+    // The actual port, if any port would do.
     let address = listener.local_addr()?;
     let token = match &settings.http_token_file {
         Some(file) => {
@@ -65,7 +65,7 @@ fn page(address: SocketAddr, settings: &Settings, endpoint: &Endpoint) -> Result
         None => {
             let token = Token::drawn()?;
             let file = endpoint.keep_token(token.text())?;
-            // What follows a # is sent to nobody. A log is read by others, and kept.
+            // A browser never sends the part after the `#`. A log is kept and read by others, so it does not get the token.
             let secret =
                 if std::io::stderr().is_terminal() { format!("#token={}", token.text()) } else { String::new() };
             remark(format_args!("baton serve: the page is at http://{address}/{secret}"));

@@ -1,4 +1,4 @@
-//! `baton why`: what a program waits for, since when, and what would help; or what it waited for.
+//! `baton why`: the reason why a program waits or waited, since when, and the change that would help.
 
 use baton_client as client;
 use baton_report::status::Status;
@@ -20,7 +20,7 @@ pub struct Why {
     name: String,
 }
 
-/// Says it.
+/// Prints it.
 ///
 /// # Errors
 ///

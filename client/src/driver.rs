@@ -1,4 +1,4 @@
-//! Which CUDA driver programs run on: the GPU's, or the simulated one.
+//! The CUDA driver that programs run on: the GPU's, or the simulated one.
 
 use std::convert::Infallible;
 use std::ffi::{OsString, c_char, c_int, c_uint};
@@ -12,7 +12,7 @@ use libloading::Library;
 
 use crate::install::{Install, Missing};
 
-/// What the user asked for.
+/// The user's choice of a driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Choice {
     /// The GPU if there is one, otherwise the simulated driver.
@@ -43,14 +43,14 @@ impl FromStr for Choice {
 pub struct Driver {
     /// Its library, or `None` for the one that programs find by themselves.
     library: Option<PathBuf>,
-    /// What it calls its first device.
+    /// The name of its first device, as the driver gives it.
     pub device: String,
 }
 
-/// Why there is no driver to run on.
+/// The reason why there is no driver to run on.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A part of Baton is not there.
+    /// A part of Baton is missing.
     #[error(transparent)]
     Missing(#[from] Missing),
     /// The file does not open as a driver, or has no device.
@@ -58,16 +58,16 @@ pub enum Error {
     Unusable {
         /// The file that the user named, or a part of Baton.
         file: PathBuf,
-        /// What went wrong, in a driver's or the loader's words.
+        /// The error, in the driver's or the loader's words.
         why: String,
     },
-    /// The system refused something ordinary.
+    /// The system refused an ordinary operation.
     #[error("{0}")]
     Io(#[from] std::io::Error),
 }
 
 impl Driver {
-    /// Finds the driver that the user asked for and tries it.
+    /// Finds the driver of the user's choice and tries it.
     ///
     /// # Errors
     ///
@@ -87,8 +87,8 @@ impl Driver {
         Ok(Self { library: Some(library), device })
     }
 
-    /// A command that reaches this driver as any program does: by the name `libcuda.so.1`, for which
-    /// `links` is a folder that may be used.
+    /// Returns a command that reaches this driver as any program does: by the name `libcuda.so.1`, for which `links` is a folder that
+    /// may be used.
     ///
     /// # Errors
     ///
@@ -102,12 +102,12 @@ impl Driver {
         Ok(command)
     }
 
-    /// Whether this is that library.
+    /// True if this driver is that library.
     pub fn is(&self, library: &Option<PathBuf>) -> bool {
         self.library.is_some() && self.library == *library
     }
 
-    /// A command of Baton's own, without settings that are meant for others.
+    /// Returns a command of Baton's own, without settings for other programs.
     pub fn quiet(&self, program: &Path) -> Command {
         quiet(program)
     }
@@ -118,7 +118,7 @@ impl Driver {
     }
 }
 
-/// Gives a driver in a folder the names by which programs look for it. Several may do so at once, so a name that is there is
+/// Gives a driver in a folder the names by which programs search for it. Several callers may do so at once, so an existing name is
 /// replaced in one step.
 ///
 /// # Errors
@@ -144,7 +144,7 @@ pub fn name(setting: &'static std::ffi::CStr) -> &'static str {
     setting.to_str().unwrap_or_default()
 }
 
-/// A command whose surroundings carry no settings of Baton's.
+/// Returns a command whose environment has no settings of Baton's.
 fn quiet(program: &Path) -> Command {
     let mut command = Command::new(program);
     let ours = [
@@ -176,7 +176,7 @@ fn unusable(file: &Path, why: impl ToString) -> Error {
     Error::Unusable { file: file.to_path_buf(), why }
 }
 
-/// Opens a driver and asks for the name of its first device; the reason if it has none.
+/// Opens a driver and returns the name of its first device, or the reason why it has none.
 fn first_device(library: &Path) -> Result<String, String> {
     type Init = unsafe extern "C" fn(c_uint) -> c_uint;
     type Name = unsafe extern "C" fn(*mut c_char, c_int, c_int) -> c_uint;
@@ -185,7 +185,7 @@ fn first_device(library: &Path) -> Result<String, String> {
         Some(loader) => loader.to_string(),
         None => error.to_string(),
     })?;
-    // Programs never close a driver that they have started, so neither do we.
+    // Programs never close a driver that they have opened, and neither does this.
     let driver = std::mem::ManuallyDrop::new(driver);
     // SAFETY: the signatures that cuda.h gives these names.
     let (init, device_name) = unsafe {

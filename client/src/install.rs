@@ -1,8 +1,8 @@
-//! Where Baton's own files lie: beside the `baton` program, as `cargo build` leaves them, or where packages put them.
+//! The places of Baton's own files: beside the `baton` program, as `cargo build` leaves them, or in a package's folders.
 
 use std::path::{Path, PathBuf};
 
-/// A file of Baton's that is not where it should be.
+/// A file of Baton's that is missing from its place.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{} is missing; install Baton's package again, or build everything with `cargo build --release` and run \
@@ -21,18 +21,19 @@ pub struct Install {
 }
 
 impl Install {
-    /// The installation that the running program belongs to.
+    /// Finds the installation of the running program.
     ///
     /// # Errors
     ///
-    /// When the system does not say which file is running.
+    /// When the system does not tell the running program's file.
     pub fn of_this_program() -> std::io::Result<Self> {
         let program = std::env::current_exe()?.canonicalize()?;
         Ok(Self::of(program.parent().unwrap_or(Path::new("/"))))
     }
 
-    /// Of a program in this folder: everything lies there, or, if it is `PREFIX/bin`, in `PREFIX/lib/baton`. That is a folder
-    /// of its own because what lies where `ldconfig` looks would become everybody's `libcuda.so.1`.
+    /// Finds the installation of a program in this folder: all files lie there, or, if the folder is `PREFIX/bin`, in
+    /// `PREFIX/lib/baton`. That is a folder of its own, because a file in a folder that `ldconfig` reads would become every program's
+    /// `libcuda.so.1`.
     fn of(programs: &Path) -> Self {
         let prefix = programs.parent().filter(|_| programs.ends_with("bin"));
         let packaged = prefix.map(|prefix| prefix.join("lib/baton")).filter(|folder| folder.is_dir());

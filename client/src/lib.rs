@@ -1,6 +1,6 @@
-//! Commands find a coordinator here and talk to it; they find the driver and Baton's own files.
+//! Finds a coordinator and talks to it, for commands; it also finds the driver and Baton's own files.
 //!
-//! - [`install`]: where Baton's own files lie. [`driver`]: which CUDA driver programs run on.
+//! - [`install`]: the places of Baton's own files. [`driver`]: the CUDA driver that programs run on.
 //!
 //! The functions here talk to a coordinator as a tool.
 
@@ -20,31 +20,31 @@ use baton_contract::{link, socket_path};
 use baton_report::event::History;
 use baton_views::timeline::Timeline;
 
-/// A coordinator that says nothing for so long hangs.
+/// Time after which a silent coordinator counts as unresponsive.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
-/// After this time it is said what is waited for.
+/// Time after which the reason of a wait is printed.
 const SILENCE: Duration = Duration::from_secs(1);
-/// How often whoever waits for long looks what else there is to do.
+/// Period in which a long wait does its other work.
 const LOOK: Duration = Duration::from_millis(200);
-/// How soon whoever was told to come again does so.
+/// Delay before the next attempt if the coordinator asks to come again.
 const COME_AGAIN: Duration = Duration::from_millis(100);
 
-/// Why a coordinator gives no answer, in the user's words.
+/// The reason why a coordinator gives no answer, in the user's words.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct NoAnswer(String);
 
-/// That an answer was not as it should be.
+/// Makes the error for a malformed answer.
 pub fn no_answer(path: &Path, what: impl Display) -> NoAnswer {
     NoAnswer(format!("{}: {what}", path.display()))
 }
 
-/// Connects; none if nobody listens there.
+/// Connects; none if no coordinator listens there.
 ///
 /// # Errors
 ///
-/// When the path can be no socket's, or whoever listens is not to be trusted.
+/// When the path cannot be a socket's, or the listener is not to be trusted.
 pub fn open(path: &Path) -> Result<Option<OwnedFd>, NoAnswer> {
     match link::connect(path, Chosen::of(path, &socket_path::own_folder()), PATIENCE) {
         Ok(socket) => Ok(Some(socket)),
@@ -53,32 +53,32 @@ pub fn open(path: &Path) -> Result<Option<OwnedFd>, NoAnswer> {
     }
 }
 
-/// What a coordinator has for a program.
+/// A coordinator's offer to a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Offer {
     /// The GPU's UUID.
     pub gpu: [u8; 16],
-    /// Which driver the coordinator uses.
+    /// The driver that the coordinator uses.
     pub driver: DriverKind,
     /// The size of "the GPU" that programs see, in bytes.
     pub bytes: u64,
-    /// What all programs together can have, in bytes.
+    /// Memory that all programs together can have, in bytes.
     pub all: u64,
 }
 
-/// Announces a program, whose coming the coordinator waits for while the connection is open; none if there is no coordinator, or
-/// it is just ending.
+/// Announces a program. The coordinator waits for it while the connection is open. None if there is no coordinator, or it is just
+/// ending.
 ///
 /// # Errors
 ///
-/// When whoever listens is not to be trusted, or does not answer as a coordinator does.
+/// When the listener is not to be trusted, or does not answer as a coordinator does.
 pub fn announce(path: &Path) -> Result<Option<(OwnedFd, Offer)>, NoAnswer> {
     let told = |what: &dyn Display| no_answer(path, what);
     let start = Instant::now();
     let mut is_said = false;
     loop {
         let Some(socket) = open(path)? else { return Ok(None) };
-        // Whoever does not hear us may have said why.
+        // If this fails, the coordinator may still have sent the reason.
         let _ = link::send(socket.as_fd(), &Opening::Expect.encode(GpuNumber::ANY), &[], false);
         let received = match link::receive(socket.as_fd(), false) {
             Ok(Some(received)) => received,
@@ -94,7 +94,7 @@ pub fn announce(path: &Path) -> Result<Option<(OwnedFd, Offer)>, NoAnswer> {
             }
             Ok((_, FromCoordinator::Admission(Admission::Refused { reason: Refusal::Busy, text }))) => {
                 if start.elapsed() > SILENCE && !std::mem::replace(&mut is_said, true) {
-                    // Where that has no room, there is nowhere to say it.
+                    // If standard error cannot take it, the remark is lost.
                     let _ = writeln!(io::stderr(), "baton run: waiting: {text}");
                 }
                 std::thread::sleep(COME_AGAIN);
@@ -108,16 +108,16 @@ pub fn announce(path: &Path) -> Result<Option<(OwnedFd, Offer)>, NoAnswer> {
     }
 }
 
-/// Asks how things stand, as the JSON text that comes.
+/// Returns the status as JSON text.
 ///
 /// # Errors
 ///
-/// When nobody answers, or not as a coordinator does.
+/// When no coordinator answers, or its answer is malformed.
 pub fn status(path: &Path) -> Result<Vec<u8>, NoAnswer> {
     ask(path, &Opening::Status)
 }
 
-/// Asks what has happened from the event of this number on.
+/// Returns events from this number on.
 ///
 /// # Errors
 ///
@@ -127,7 +127,7 @@ pub fn events(path: &Path, next: u64) -> Result<History, NoAnswer> {
     serde_json::from_slice(&text).map_err(|error| no_answer(path, format!("the answer cannot be read: {error}")))
 }
 
-/// Hears all that has happened from the event of this number on. Says what to ask for next.
+/// Reads all events from this number on. Returns the number of the next event.
 ///
 /// # Errors
 ///
@@ -143,7 +143,7 @@ pub fn history(path: &Path, mut next: u64, mut hear: impl FnMut(&History)) -> Re
     }
 }
 
-/// Has a timeline see all that has happened since it was last told.
+/// Adds all later events to a timeline.
 ///
 /// # Errors
 ///
@@ -152,7 +152,7 @@ pub fn see(path: &Path, timeline: &mut Timeline) -> Result<(), NoAnswer> {
     history(path, timeline.next(), |history| timeline.see(history)).map(drop)
 }
 
-/// Asks something that is answered at once, and hears the text that is the answer.
+/// Asks a question that is answered at once, and returns the answer's text.
 ///
 /// # Errors
 ///
@@ -163,8 +163,8 @@ pub fn ask(path: &Path, question: &Opening) -> Result<Vec<u8>, NoAnswer> {
     text_until(path, &socket, Some(Instant::now()), &mut || ())?.ok_or_else(hangs)
 }
 
-/// The same where it may take long: meanwhile something else is done again and again. None if there is no answer until `end`; then the
-/// coordinator learns that nobody waits any more.
+/// Asks a question whose answer may take long, and calls `meanwhile` again and again. None if there is no answer until `end`; then the
+/// coordinator learns that this process no longer waits.
 ///
 /// # Errors
 ///
@@ -179,19 +179,19 @@ pub fn ask_patiently(
     text_until(path, &socket, end, meanwhile)
 }
 
-/// What came of waiting for a coordinator's end.
+/// The outcome of the wait for a coordinator's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Awaited {
-    /// It has ended, in whatever way.
+    /// It has ended, in any way.
     Ended,
-    /// It does not end: somebody has taken that back.
+    /// It does not end: a user has cancelled the end.
     Cancelled,
     /// It has yet to end.
     Late,
 }
 
-/// Has a coordinator end: now, or when its last program has left. It first says who is there, as the JSON text that `told` gets;
-/// then it is waited for its end, until `end`.
+/// Ends a coordinator, at once or after its last program. It first names its programs, in a JSON text for `told`; then this waits for
+/// its end, until `end`.
 ///
 /// # Errors
 ///
@@ -226,21 +226,21 @@ fn is_over(end: Option<Instant>) -> bool {
     end.is_some_and(|end| Instant::now() >= end)
 }
 
-/// That nobody listens there, and what to do.
+/// Returns the message that no coordinator listens there, with advice.
 pub fn nobody(path: &Path) -> String {
     format!("no coordinator answers at {}; `baton serve` starts one, and `baton run` if there is none", path.display())
 }
 
-/// Connects and says what is asked; who waits for the answer looks up after so long.
+/// Connects and sends a question. A read from the socket returns after `patience` at the latest.
 fn asked(path: &Path, question: &Opening, patience: Duration) -> Result<OwnedFd, NoAnswer> {
     let socket = open(path)?.ok_or_else(|| NoAnswer(nobody(path)))?;
     link::set_patience(&socket, Some(patience)).map_err(|error| no_answer(path, error))?;
-    // Whoever does not hear us may have said why.
+    // If this fails, the coordinator may still have sent the reason.
     let _ = link::send(socket.as_fd(), &question.encode(GpuNumber::ANY), &[], false);
     Ok(socket)
 }
 
-/// Hears the text that is an answer, in whatever pieces; none if it is not there at `end`, nor after the socket's patience.
+/// Reads an answer's text, in any number of pieces. None if it is incomplete at `end` and after the socket's patience.
 fn text_until(
     path: &Path,
     socket: &OwnedFd,

@@ -1,14 +1,14 @@
-//! Where a coordinator is found: folders that nobody else can meddle with, two locks, and the socket.
+//! The place of a coordinator: folders that no other user can change, two locks, and the socket.
 //!
 //! | file | held by | so that |
 //! |---|---|---|
-//! | `GPU-UUID.lock`, in a folder that depends on the user alone | a coordinator, for its whole life | a GPU has one coordinator of this user, whatever their sockets |
-//! | `SOCKET.metrics`, beside the socket | a coordinator | whoever has its metrics watched finds them: a socket too |
-//! | `SOCKET.token`, beside the socket | nobody | its user finds the page's token |
-//! | `SOCKET.start`, beside the socket | `baton run` while it looks for a coordinator or starts one; a coordinator while it decides to end | nobody is sent to a coordinator that is just ending |
+//! | `GPU-UUID.lock`, in a folder that depends on the user alone | a coordinator, for its whole life | a GPU has one coordinator of this user, with any socket |
+//! | `SOCKET.metrics`, beside the socket | a coordinator | a user's monitoring finds its metrics: a socket too |
+//! | `SOCKET.token`, beside the socket | no process | its user finds the page's token |
+//! | `SOCKET.start`, beside the socket | `baton run` while it searches for a coordinator or starts one; a coordinator while it decides to end | no program is sent to a coordinator that is just ending |
 //!
-//! Everything here may lie in a folder like `/tmp`, where others can put things before us. So nothing is opened through a
-//! symbolic link, and whatever is not ours is refused, with a sentence.
+//! The files may lie in a folder like `/tmp`, where other users can put files first. So no file is opened through a symbolic link, and
+//! a foreign file is refused, with a sentence.
 
 use std::ffi::{CString, OsStr};
 use std::fs::File;
@@ -33,31 +33,32 @@ use rustix::net::{
 };
 use rustix::process::{Gid, geteuid};
 
-/// How many may be on their way in before `connect` makes them wait. Whoever comes stands behind so many, and as many as wait there.
+/// Maximum number of pending connections before `connect` waits. A newcomer is behind this many, and behind those that wait in
+/// `connect`.
 const BACKLOG: i32 = 256;
-/// How long a coordinator that is ending may take for it.
+/// Longest time to wait for a coordinator that is ending.
 const ENDING: Duration = Duration::from_secs(60);
-/// After this time it is said what is waited for.
+/// Time after which the reason of a wait is logged.
 const SILENCE: Duration = Duration::from_secs(1);
-/// How soon it is looked whether the socket is still there, when something was removed; and when it could not be put there again.
+/// Delay before the check for the socket after a file was removed; and after a failure to put the socket there again.
 const GRACE: Duration = Duration::from_millis(100);
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
-/// How often it is looked again.
+/// Delay between two attempts.
 const PAUSE: Duration = Duration::from_millis(10);
-/// How long a coordinator may take to say that it is there.
+/// Longest time for a coordinator's answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Why a place is not used, in the user's words.
+/// The reason why a place is not used, in the user's words.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Unfit(String);
 
-/// A place does not serve, for this reason.
+/// Makes the reason why a place is not used.
 pub(crate) fn unfit(path: &Path, what: impl std::fmt::Display) -> Unfit {
     Unfit(format!("{}: {what}", path.display()))
 }
 
-/// A folder, open, so that it cannot be exchanged for another one.
+/// A folder, held open, so that it cannot be exchanged for another one.
 #[derive(Debug)]
 pub struct Folder {
     handle: OwnedFd,
@@ -65,11 +66,11 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// A folder that only this user can enter, made if it is not there.
+    /// Opens a folder that only this user can enter, and makes it if it is not there.
     ///
     /// # Errors
     ///
-    /// When it cannot be made, is a link, is somebody else's, or can be entered by others.
+    /// When it cannot be made, is a link, belongs to another user, or can be entered by others.
     pub fn private(path: &Path) -> Result<Self, Unfit> {
         Self::make(path, 0o700)?;
         let folder = Self::open(path, OFlags::NOFOLLOW)?;
@@ -85,11 +86,11 @@ impl Folder {
         Ok(folder)
     }
 
-    /// The folder of a socket that the user has named. Others may have files in it, but not exchange ours.
+    /// Opens the folder of a socket that the user has named. Others may have files in it, but cannot exchange this user's.
     ///
     /// # Errors
     ///
-    /// When it cannot be made, or others can remove what is in it.
+    /// When it cannot be made, or others can remove its files.
     pub fn of_socket(socket: &Path) -> Result<Self, Unfit> {
         let path = folder_of(socket);
         if !path.exists() || path == own_folder() {
@@ -112,7 +113,7 @@ impl Folder {
         Ok(folder)
     }
 
-    /// The folder of a socket at which other users' programs come too: made if it is not there.
+    /// Opens the folder of a socket for other users' programs too, and makes it if it is not there.
     ///
     /// # Errors
     ///
@@ -132,7 +133,7 @@ impl Folder {
         Ok(folder)
     }
 
-    /// Makes it, if it is not there.
+    /// Makes the folder, if it is not there.
     fn make(path: &Path, mode: u32) -> Result<(), Unfit> {
         match std::fs::DirBuilder::new().recursive(true).mode(mode).create(path) {
             Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => Err(unfit(path, error)),
@@ -155,11 +156,11 @@ impl Folder {
         File::from(handle).metadata().map_err(|error| unfit(&self.path, error))
     }
 
-    /// A file of ours in it, made if it is not there, to be read and written.
+    /// Opens a file of this user in the folder for reading and writing, and makes it if it is not there.
     ///
     /// # Errors
     ///
-    /// When it is a link, no plain file, or somebody else's.
+    /// When it is a link, not a regular file, or belongs to another user.
     pub fn file(&self, name: &Path) -> Result<File, Unfit> {
         let path = self.path.join(name);
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
@@ -175,7 +176,7 @@ impl Folder {
         Ok(file)
     }
 
-    /// A symbolic link in it, in place of whatever has its name.
+    /// Makes a symbolic link in the folder, in place of any file of that name.
     ///
     /// # Errors
     ///
@@ -193,24 +194,24 @@ impl Folder {
         rustix::fs::renameat(&self.handle, &fresh, &self.handle, name).map_err(told)
     }
 
-    /// Tells when something in it, or it itself, is removed.
+    /// Returns a descriptor that reports removals of the folder and of files in it.
     fn watch(&self) -> Result<OwnedFd, Unfit> {
         let told = |error| unfit(&self.path, error);
         let watch = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).map_err(told)?;
-        // This folder, whatever has its name by now.
+        // This opens the folder itself, even if its path names another one by now.
         let path = format!("/proc/self/fd/{}/.", self.handle.as_raw_fd());
         let what = WatchFlags::DELETE | WatchFlags::MOVED_FROM | WatchFlags::DELETE_SELF | WatchFlags::MOVE_SELF;
         inotify::add_watch(&watch, path, what | WatchFlags::ONLYDIR).map_err(told)?;
         Ok(watch)
     }
 
-    /// Which file has this name in it.
+    /// Returns the identity of the file of this name in the folder.
     fn find(&self, name: &Path) -> Option<FileId> {
         let found = rustix::fs::statat(&self.handle, name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW);
         found.ok().map(|found| file_id(&found))
     }
 
-    /// Removes a file in it. Whether it was there is no matter.
+    /// Removes a file in the folder, if it is there.
     fn remove(&self, name: &Path) {
         let _ = rustix::fs::unlinkat(&self.handle, name, rustix::fs::AtFlags::empty());
     }
@@ -220,46 +221,46 @@ fn file_id(found: &rustix::fs::Stat) -> FileId {
     (found.st_dev, found.st_ino)
 }
 
-/// The folder of a socket.
+/// Returns the folder of a socket.
 fn folder_of(socket: &Path) -> &Path {
     socket.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// The name of a path's file.
+/// Returns the name of a path's file.
 fn name(path: &Path) -> &Path {
     path.file_name().map_or(path, Path::new)
 }
 
-/// Where the metrics of the coordinator at a socket are.
+/// Returns the path of the metrics of a socket's coordinator.
 pub fn metrics_socket(socket: &Path) -> PathBuf {
     socket.with_extension("metrics")
 }
 
-/// The lock under which it is decided whether there is a coordinator at a socket.
+/// Opens the lock for deciding whether there is a coordinator at a socket.
 ///
 /// # Errors
 ///
-/// When there can be no such file.
+/// When the file cannot be made.
 pub fn start_lock(socket: &Path) -> Result<File, Unfit> {
     Folder::of_socket(socket)?.file(name(&socket.with_extension("start")))
 }
 
-/// The file for what a coordinator that nobody watches has to say.
+/// Opens the log file of a coordinator without a terminal.
 ///
 /// # Errors
 ///
-/// When there can be no such file.
+/// When the file cannot be made.
 pub fn log_file(socket: &Path) -> Result<(File, PathBuf), Unfit> {
     let path = socket.with_extension("log");
     let mut file = Folder::of_socket(socket)?.file(name(&path))?;
     file.seek(std::io::SeekFrom::End(0)).map_err(|error| unfit(&path, error))?;
-    // Whoever inherits it appends, also beside others.
+    // A process that inherits it appends, even beside others.
     rustix::fs::fcntl_setfl(&file, OFlags::APPEND).map_err(|error| unfit(&path, error))?;
     Ok((file, path))
 }
 
-/// Puts the file aside that standard error is, if it is what a coordinator at this socket has to say, and large. Standard error is a new one
-/// from then on. Where that is not possible, the file begins anew.
+/// Sets the file of standard error aside, if it is the log of a coordinator at this socket, and large. Standard error is a new file
+/// from then on. If that is not possible, the file is emptied.
 pub fn put_large_log_aside(socket: &Path, large: u64) {
     let path = socket.with_extension("log");
     let error = std::io::stderr();
@@ -285,18 +286,18 @@ pub fn put_large_log_aside(socket: &Path, large: u64) {
     }
 }
 
-/// The lock that makes a coordinator the only one of its GPU and user. Released, and its file removed, when dropped.
+/// The lock that makes a coordinator the only one of its GPU and user. Dropping it releases the lock and removes its file.
 #[derive(Debug)]
 struct GpuLock {
     folder: Folder,
     name: PathBuf,
     file: File,
-    /// What stands in the file: whose it is, and where that listens.
+    /// The file's text: the owner's process, and its socket.
     text: String,
 }
 
-/// The folders in which such locks may lie: by the user alone, so that whoever sets `XDG_RUNTIME_DIR` and whoever does not
-/// meet. In the first that can be used.
+/// Returns the folders in which such locks may lie. They depend on the user alone, so that programs with and without `XDG_RUNTIME_DIR`
+/// meet. The first usable one is taken.
 fn lock_folders() -> impl Iterator<Item = PathBuf> {
     let user = geteuid().as_raw();
     let fallback = socket_path::fallback(user);
@@ -304,7 +305,7 @@ fn lock_folders() -> impl Iterator<Item = PathBuf> {
 }
 
 impl GpuLock {
-    /// Takes a GPU's lock for whoever will serve at this socket, waiting for one that is ending.
+    /// Takes a GPU's lock for a server at this socket, and waits for one that is ending.
     fn take(uuid: [u8; 16], socket: &Path) -> Result<Self, Unfit> {
         let mut problem = None;
         for path in lock_folders() {
@@ -335,14 +336,14 @@ impl GpuLock {
                             .map_err(|error| unfit(&path, error))?;
                         return Ok(Self { folder, name, file, text });
                     }
-                    // The one before has removed it after we opened it.
+                    // The owner before removed it after it was opened here.
                 }
                 Err(_) => {
                     let mut text = String::new();
                     file.rewind().and_then(|()| file.read_to_string(&mut text)).map_err(|error| unfit(&path, error))?;
                     let mut lines = text.lines();
                     let (process, its) = (lines.next().unwrap_or("?"), lines.next().unwrap_or_default());
-                    // One that is ending, or beginning, does not listen.
+                    // A coordinator that is ending, or beginning, does not listen.
                     if link::connect(Path::new(its), Chosen::Usual, PATIENCE).is_ok() {
                         return Err(Unfit(format!(
                             "a coordinator (process {process}) serves {gpu} already, at {its}; `baton status --socket {its}` shows it"
@@ -364,7 +365,7 @@ impl GpuLock {
 }
 
 impl GpuLock {
-    /// If somebody has removed the file, another is put there, unless its place was taken.
+    /// Puts the file there again if it was removed, unless its place was taken.
     fn restore(&mut self) {
         if self.folder.path.join(&self.name).symlink_metadata().is_ok() {
             return;
@@ -385,7 +386,7 @@ impl GpuLock {
 
 impl Drop for GpuLock {
     fn drop(&mut self) {
-        // Before the lock goes: whoever waits for it looks whether it is still there.
+        // Before the lock goes: a waiting process checks whether the file is still there.
         self.folder.remove(&self.name);
         let _ = self.file.unlock();
     }
@@ -398,21 +399,21 @@ pub struct Endpoint {
     path: PathBuf,
     folder: Folder,
     visitors: Visitors,
-    /// Tells when a file of the folder is removed.
+    /// Reports removals of files in the folder.
     watch: OwnedFd,
-    /// Which file the socket is.
+    /// The identity of the socket's file.
     file: Option<FileId>,
-    /// When it is to be looked whether the socket is still there.
+    /// The time of the next check for the socket.
     look: Option<Instant>,
-    /// A service manager keeps the socket, and starts another coordinator for whoever connects when this one has ended.
+    /// True if a service manager keeps the socket: after this coordinator's end it starts another one at the next connection.
     is_passed: bool,
     gpu: GpuLock,
 }
 
-/// A file as the system knows it: its device and number there.
+/// A file's identity in the system: its device and its number there.
 type FileId = (u64, u64);
 
-/// A socket that listens already, which a service manager has passed on.
+/// A listening socket that a service manager has passed on.
 #[derive(Debug)]
 pub struct Passed {
     listener: OwnedFd,
@@ -420,11 +421,11 @@ pub struct Passed {
 }
 
 impl Passed {
-    /// Looks at a socket that was passed on.
+    /// Checks a socket that was passed on.
     ///
     /// # Errors
     ///
-    /// When it is none at which a coordinator can listen.
+    /// When a coordinator cannot listen on it.
     pub fn new(listener: OwnedFd) -> Result<Self, Unfit> {
         let is_fit = sockopt::socket_type(&listener).is_ok_and(|kind| kind == SocketType::SEQPACKET)
             && sockopt::socket_acceptconn(&listener).unwrap_or(false);
@@ -442,25 +443,25 @@ impl Passed {
         Ok(Self { listener, path })
     }
 
-    /// Where it listens.
+    /// Returns its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 }
 
-/// Whose programs come to a socket.
+/// The users whose programs may connect to a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Visitors {
-    /// This user's, and root's.
+    /// This user, and root.
     Own,
-    /// Also other users', of whom the server takes in those that it is told to.
+    /// Other users too; the server admits those that its settings name.
     Guests,
-    /// The same, of this group.
+    /// The members of this group, with the same condition.
     Group(u32),
 }
 
 impl Visitors {
-    /// What is taken from a new socket's permissions. A socket can be connected to by who may write it (`unix(7)`).
+    /// Returns the permissions that a new socket lacks. A user who may write a socket can connect to it (`unix(7)`).
     fn umask(self) -> u32 {
         match self {
             Self::Own => 0o077,
@@ -470,11 +471,11 @@ impl Visitors {
     }
 }
 
-/// A group's number, which is called so or has it.
+/// Returns the number of a group with this name or number.
 ///
 /// # Errors
 ///
-/// When there is none.
+/// When there is no such group.
 pub fn group(name: &str) -> Result<u32, Unfit> {
     if let Ok(number) = name.parse() {
         return Ok(number);
@@ -494,11 +495,11 @@ pub fn group(name: &str) -> Result<u32, Unfit> {
         .ok_or_else(|| Unfit(format!("there is no group called {name} (--allow-group); `groupadd --system` makes one")))
 }
 
-/// What came of the wish to end.
+/// The outcome of an attempt to close.
 pub enum Closing {
-    /// Nobody comes any more.
+    /// No one can connect any more.
     Closed,
-    /// Somebody is on the way: it is to be asked again later.
+    /// A program is about to connect: the caller tries again later.
     Wanted,
 }
 
@@ -507,7 +508,7 @@ impl Endpoint {
     ///
     /// # Errors
     ///
-    /// When somebody else has either, or the place is unfit.
+    /// When another process has either, or the place is unfit.
     pub fn claim(path: &Path, uuid: [u8; 16], visitors: Visitors) -> Result<Self, Unfit> {
         let folder = match visitors {
             Visitors::Own => Folder::of_socket(path)?,
@@ -530,7 +531,7 @@ impl Endpoint {
                         "a coordinator of another GPU serves here already; name another place with --socket",
                     ));
                 }
-                // Left behind by a coordinator that was killed.
+                // A coordinator that was killed has left it behind.
                 folder.remove(name(path));
             }
         }
@@ -544,20 +545,20 @@ impl Endpoint {
     ///
     /// # Errors
     ///
-    /// When somebody else has the GPU, or others could exchange the socket.
+    /// When another process has the GPU, or others could exchange the socket.
     pub fn claim_passed(Passed { listener, path }: Passed, uuid: [u8; 16]) -> Result<Self, Unfit> {
         let folder = Folder::of_socket(&path)?;
         let gpu = GpuLock::take(uuid, &path)?;
-        // Its unit says who can connect (`SocketMode=`).
+        // Its unit tells the users who can connect (`SocketMode=`).
         let (watch, file) = (folder.watch()?, folder.find(name(&path)));
         Ok(Self { listener, path, folder, visitors: Visitors::Own, watch, file, look: None, is_passed: true, gpu })
     }
 
-    /// A socket for metrics beside this one, which only this user can reach. One that a dead coordinator has left is replaced.
+    /// Opens a socket for metrics beside this one, which only this user can reach. It replaces one that a dead coordinator has left.
     ///
     /// # Errors
     ///
-    /// When something else has its name, or it cannot be made.
+    /// When another file has its name, or it cannot be made.
     pub fn listen_beside(&self) -> Result<UnixListener, Unfit> {
         let path = metrics_socket(&self.path);
         if let Ok(found) = std::fs::symlink_metadata(&path) {
@@ -569,11 +570,11 @@ impl Endpoint {
         Self::listen(&path, SocketType::STREAM, Visitors::Own).map(UnixListener::from)
     }
 
-    /// Keeps the page's token where only this user can read it, as long as this coordinator is here.
+    /// Keeps the page's token in a file that only this user can read, for the life of this coordinator.
     ///
     /// # Errors
     ///
-    /// When something else has the file's name, or it cannot be written.
+    /// When another file has its name, or it cannot be written.
     pub fn keep_token(&self, token: &str) -> Result<PathBuf, Unfit> {
         let path = self.path.with_extension("token");
         let told = |error| unfit(&path, error);
@@ -595,7 +596,7 @@ impl Endpoint {
             error => told(error),
         })?;
         if let Visitors::Group(group) = visitors {
-            // Nobody can connect yet.
+            // No one can connect yet.
             let owned = rustix::fs::chownat(
                 rustix::fs::CWD,
                 path,
@@ -617,43 +618,43 @@ impl Endpoint {
         Ok(listener)
     }
 
-    /// Where it is.
+    /// Returns the socket's path.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// The next one who comes; `AGAIN` if there is nobody.
+    /// Accepts the next connection; `AGAIN` if there is none.
     ///
     /// # Errors
     ///
-    /// As `accept`.
+    /// Errors of `accept`.
     pub fn accept(&self) -> Result<OwnedFd, Errno> {
         accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
     }
 
-    /// Closes the door, unless somebody is on the way or `baton run` is just looking for a coordinator.
+    /// Closes the socket, unless a program is about to connect or `baton run` is just searching for a coordinator.
     ///
     /// # Errors
     ///
-    /// When the socket cannot be made anew for those who were on the way.
+    /// When the socket cannot be made anew for the programs that were about to connect.
     pub fn close_if_unwanted(&mut self, mut take_in: impl FnMut(OwnedFd)) -> Result<Closing, Unfit> {
         let start = self.folder.file(name(&self.path.with_extension("start")))?;
         if start.try_lock().is_err() {
             return Ok(Closing::Wanted);
         }
         if !self.is_passed {
-            // From here on nobody else can connect; who did before is still there to be accepted.
+            // From here on no one can connect; earlier connections can still be accepted.
             let _ = shutdown(&self.listener, Shutdown::Both);
         }
         let mut closing = Closing::Closed;
-        // No more than there were: at a socket that was passed on, others may come for ever.
+        // At most a full backlog: at a socket that was passed on, connections may come for ever.
         for _ in 0..BACKLOG {
             let Ok(socket) = self.accept() else { break };
             take_in(socket);
             closing = Closing::Wanted;
         }
         if self.is_passed {
-            // Who connects from here on waits for the next coordinator.
+            // A program that connects from here on waits for the next coordinator.
             return Ok(closing);
         }
         self.folder.remove(name(&self.path));
@@ -669,30 +670,30 @@ impl Endpoint {
         Ok(())
     }
 
-    /// By which it shows that something may have been removed.
+    /// The descriptor that shows removals.
     pub fn watch(&self) -> BorrowedFd<'_> {
         self.watch.as_fd()
     }
 
-    /// Something was removed.
+    /// Notes that a file was removed.
     pub fn heed_watch(&mut self) {
         let mut told = [0; 4096];
         while rustix::io::read(&self.watch, &mut told).is_ok_and(|count| count > 0) {}
-        // Whoever removes the folder too has the time for it.
+        // The delay gives the remover time to remove the folder too.
         self.look.get_or_insert_with(|| Instant::now() + GRACE);
     }
 
-    /// When it is to be looked whether the socket is still there.
+    /// The time of the next check for the socket.
     pub fn next_look(&self) -> Option<Instant> {
         self.look
     }
 
-    /// If somebody has removed the socket, it is put there again, with its folder and the GPU's lock. Those who were on the way are taken in.
-    /// Says whether that was so.
+    /// Puts the socket there again if it was removed, with its folder and the GPU's lock. Pending connections are taken in. True if it
+    /// had been removed.
     ///
     /// # Errors
     ///
-    /// When it is gone, and cannot be put there. That is tried again.
+    /// When it is gone, and cannot be put there. The next check tries again.
     pub fn look(&mut self, mut take_in: impl FnMut(OwnedFd)) -> Result<bool, Unfit> {
         if self.look.take_if(|at| *at <= Instant::now()).is_none() || self.is_passed {
             return Ok(false);
@@ -702,7 +703,7 @@ impl Endpoint {
         if found.is_some() && found == self.file {
             return Ok(false);
         }
-        // Also where it fails for now.
+        // Set first, so that it holds after a failure too.
         self.look = Some(Instant::now() + LOOK_AGAIN);
         if found.is_some() {
             return Err(unfit(&self.path, "this was put in the place of the coordinator's socket; remove it"));
@@ -720,7 +721,7 @@ impl Endpoint {
         Ok(true)
     }
 
-    /// Leaves the place, whoever may come.
+    /// Leaves the place, even if programs are about to connect.
     pub fn leave(&self) {
         if !self.is_passed {
             let _ = shutdown(&self.listener, Shutdown::Both);
@@ -764,7 +765,7 @@ mod tests {
         says(Endpoint::claim(&there, gpu, Visitors::Own), &[&format!("process {}", std::process::id()), "a.sock"]);
         says(Endpoint::claim(&here, uuid(), Visitors::Own), &["another GPU"]);
         let another = Endpoint::claim(&there, uuid(), Visitors::Own).expect("another GPU, another place");
-        // The socket stays as after a kill.
+        // The socket stays, as after a kill.
         drop((first, another));
         Endpoint::claim(&here, gpu, Visitors::Own).expect("left behind");
     }
@@ -790,7 +791,7 @@ mod tests {
         assert!(matches!(link::connect(&path, Chosen::ByUser, PATIENCE), Err(link::Unconnected::NobodyListens)));
     }
 
-    /// Standard error is a process's: the other half of this test is a process that has its log there.
+    /// Standard error belongs to a process: the other half of this test is a process that has its log there.
     #[test]
     fn a_log_that_is_large_is_put_aside_and_what_is_said_from_then_on_is_in_a_new_one() {
         const LARGE: u64 = 10_000;
@@ -886,7 +887,7 @@ mod tests {
         says(Folder::private(&link), &["link"]);
         std::fs::set_permissions(&open, PermissionsExt::from_mode(0o777)).expect("ours");
         says(Folder::of_socket(&open.join("s.sock")), &["777"]);
-        // As /tmp is.
+        // The permissions of `/tmp`.
         std::fs::set_permissions(&open, PermissionsExt::from_mode(0o1777)).expect("ours");
         Folder::of_socket(&open.join("s.sock")).expect("sticky");
     }

@@ -1,8 +1,8 @@
-//! The coordinator of a GPU: owns its memory, and decides who runs.
+//! The coordinator of a GPU: it owns the memory, and decides which programs run.
 //!
 //! - [`device`]: the driver, and the threads that wait for it.
-//! - [`server`]: the loop that owns all state, and what it is made of.
-//! - [`endpoint`]: where it is found. [`records`]: what it leaves behind.
+//! - [`server`]: the loop that owns all state, and its parts.
+//! - [`endpoint`]: the coordinator's place. [`records`]: the files that it leaves behind.
 
 pub mod device;
 pub mod endpoint;

@@ -1,13 +1,13 @@
-//! Records: what has happened, as files in the user's state folder, which are there when the coordinator has ended.
+//! Records: the events, as files in the user's state folder. They remain when the coordinator has ended.
 //!
-//! | file | what it is |
+//! | file | content |
 //! |---|---|
 //! | `records/NAME/events.jsonl`, `before.jsonl` | a record: the last text and the one before, each no larger than [`TEXT`] |
-//! | `programs.json` | how much memory programs were seen to use |
+//! | `programs.json` | the most memory that each program was seen to use |
 //!
 //! Only their user can read them. A coordinator holds a lock on the folder of its record (`flock`) while it lives. A full disk, or one
-//! that hangs, costs lines of the record and nothing else: they are written by a thread of its own ([`crate::server::Server::keep`]),
-//! which takes what it finds and is waited for by nobody.
+//! that hangs, costs lines of the record and nothing else: a thread of its own writes them ([`crate::server::Server::keep`]), and
+//! nothing waits for it.
 
 use std::fs::{DirBuilder, File, OpenOptions, remove_dir, remove_file, rename};
 use std::io::{self, Write as _};
@@ -22,14 +22,14 @@ use rustix::fs::{FlockOperation, flock};
 
 use crate::endpoint::{Folder, Unfit, unfit};
 
-/// How large a text may be.
+/// Maximum size of a text, in bytes.
 pub const TEXT: u64 = 4 << 20;
-/// How many records are kept, with the one that is being written.
+/// Maximum number of records that are kept, including the one that is being written.
 pub const RECORDS: usize = 24;
-/// How large all of them may be together.
+/// Maximum size of all records together, in bytes.
 pub const ALL: u64 = 64 << 20;
 
-/// So often it is tried to lock a new one, which nobody else has reason to, and how soon again.
+/// Attempts to lock a new record, which hardly any other process locks, and the delay between them.
 const TRIES: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(5);
 
@@ -37,7 +37,7 @@ const LAST: &str = "events.jsonl";
 const BEFORE: &str = "before.jsonl";
 const PROGRAMS: &str = "programs.json";
 
-/// The folder in which this user's programs keep what they want to find again: a unit's own (`StateDirectory=`), or the user's.
+/// Returns the folder for lasting data of this user's programs: a unit's own (`StateDirectory=`), or the user's.
 pub fn state_folder() -> Option<PathBuf> {
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let unit = set("STATE_DIRECTORY").filter(|path| path.is_absolute());
@@ -45,7 +45,7 @@ pub fn state_folder() -> Option<PathBuf> {
     unit.or_else(own).or_else(|| set("HOME").map(|home| home.join(".local/state/baton")))
 }
 
-/// The folders of all records in a state folder, the oldest first.
+/// Returns the folders of all records in a state folder, oldest first.
 pub fn list(state: &Path) -> Vec<PathBuf> {
     let found = std::fs::read_dir(state.join("records")).map(|all| all.filter_map(Result::ok).map(|one| one.path()));
     let mut all: Vec<PathBuf> = found.map(Iterator::collect).unwrap_or_default();
@@ -53,28 +53,28 @@ pub fn list(state: &Path) -> Vec<PathBuf> {
     all
 }
 
-/// Reads one; none if it is none.
+/// Reads a record; none if the folder has none.
 pub fn read(folder: &Path) -> Option<Record> {
     let texts = [BEFORE, LAST].map(|name| std::fs::read(folder.join(name)).unwrap_or_default());
     Record::of(&texts.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
 }
 
-/// How large it is.
+/// Returns a record's size.
 pub fn size(folder: &Path) -> u64 {
     [BEFORE, LAST].iter().filter_map(|name| folder.join(name).metadata().ok()).map(|found| found.len()).sum()
 }
 
-/// When something was written to it last.
+/// Returns the time of the last write to a record.
 pub fn written(folder: &Path) -> Option<SystemTime> {
     folder.join(LAST).metadata().and_then(|found| found.modified()).ok()
 }
 
-/// Whether its coordinator still writes it.
+/// True if the record's coordinator still writes it.
 pub fn is_written(folder: &Path) -> bool {
     File::open(folder).is_ok_and(|file| flock(&file, FlockOperation::NonBlockingLockShared).is_err())
 }
 
-/// What programs were seen to use; nothing if that cannot be read.
+/// Returns the memory that programs were seen to use; nothing if it cannot be read.
 pub fn seen(state: &Path) -> Seen {
     let text = std::fs::read(state.join(PROGRAMS)).unwrap_or_default();
     serde_json::from_slice(&text).unwrap_or_default()
@@ -85,24 +85,24 @@ pub fn seen(state: &Path) -> Seen {
 pub struct Book {
     state: PathBuf,
     folder: PathBuf,
-    /// Locked while this is there.
+    /// Held for the lock.
     _lock: File,
     file: File,
     bytes: u64,
     head: Head,
-    /// That it cannot be written was said.
+    /// True if a failure to write was logged.
     is_missed: bool,
 }
 
 impl Book {
-    /// Begins one of this name in a state folder, which is made if it is not there. Old ones make room for it.
+    /// Begins a record of this name in a state folder, which is made if it is not there. Old records make room for it.
     ///
     /// # Errors
     ///
     /// When the folder cannot be made, or others could enter it.
     pub fn begin(state: &Path, name: &str, head: Head) -> Result<Self, Unfit> {
         if let Some(parent) = state.parent() {
-            // If it cannot be made, the next line says so.
+            // If this fails, the next line reports it.
             let _ = DirBuilder::new().recursive(true).mode(0o700).create(parent);
         }
         Folder::private(state)?;
@@ -111,7 +111,7 @@ impl Book {
         let begun = || {
             let folder = new_folder(&state.join("records"), name)?;
             let lock = File::open(&folder)?;
-            // Who asks whether it is written has the lock for a moment.
+            // A process that asks whether the record is written has the lock for a moment.
             let is_locked = |_: &u32| flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err();
             (0..TRIES).take_while(is_locked).for_each(|_| sleep(PAUSE));
             let file = new_file(&folder.join(LAST))?;
@@ -124,7 +124,7 @@ impl Book {
         Ok(book)
     }
 
-    /// Where it is.
+    /// Returns the record's folder.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
@@ -135,7 +135,7 @@ impl Book {
         line
     }
 
-    /// Writes what has happened.
+    /// Writes events.
     pub fn write(&mut self, events: impl Iterator<Item = Event>) {
         let (mut text, mut left) = (Vec::new(), Vec::new());
         for event in events {
@@ -153,10 +153,10 @@ impl Book {
         }
     }
 
-    /// Puts the text aside, in the place of the one before, and begins another. Says whether that could be done.
+    /// Moves the text to the place of the one before, and begins another. True on success.
     fn turn_over(&mut self) -> bool {
         let turned = || match rename(self.folder.join(LAST), self.folder.join(BEFORE)) {
-            // It was put aside, and there was no room for another.
+            // The text was moved before, but then there was no room for another.
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             _ => new_file(&self.folder.join(LAST)),
         };
@@ -182,7 +182,7 @@ impl Book {
                 self.is_missed = false;
             }
             Err(error) => {
-                // A line that was cut would spoil the one after it.
+                // A cut line would spoil the next one.
                 let _ = self.file.set_len(self.bytes);
                 self.miss(&error);
             }
@@ -195,10 +195,10 @@ impl Book {
         }
     }
 
-    /// Writes down how much memory programs had that have left.
+    /// Writes down the memory that departed programs had.
     fn remember(&mut self, left: &[(String, u64, u64)]) {
         let remembered = || {
-            // Coordinators of other GPUs do so too.
+            // Coordinators of other GPUs write it too.
             let lock = File::open(&self.state)?;
             flock(&lock, FlockOperation::LockExclusive)?;
             let mut seen = seen(&self.state);
@@ -216,7 +216,7 @@ impl Book {
     }
 }
 
-/// Removes the oldest records, until there is room for one more. Those that are being written stay.
+/// Removes the oldest records until there is room for one more. Records that are being written stay.
 fn prune(state: &Path) {
     let mut all = list(state);
     let mut bytes: u64 = all.iter().map(|folder| size(folder)).sum();
@@ -228,13 +228,13 @@ fn prune(state: &Path) {
         }
         bytes = bytes.saturating_sub(size(&folder));
         [BEFORE, LAST].iter().for_each(|name| drop(remove_file(folder.join(name))));
-        // Whatever else somebody has put there stays.
+        // Files that another program has put there stay.
         let _ = remove_dir(&folder);
         count -= 1;
     }
 }
 
-/// A new folder of that name, or of one like it.
+/// Makes a new folder of that name, or of a similar one.
 fn new_folder(records: &Path, name: &str) -> io::Result<PathBuf> {
     let mut tried = 1;
     loop {
@@ -247,7 +247,7 @@ fn new_folder(records: &Path, name: &str) -> io::Result<PathBuf> {
     }
 }
 
-/// A file that was not there, which only this user can read.
+/// Makes a new file that only this user can read.
 fn new_file(path: &Path) -> io::Result<File> {
     OpenOptions::new().append(true).create_new(true).mode(0o600).open(path)
 }

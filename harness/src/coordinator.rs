@@ -1,4 +1,4 @@
-//! A coordinator of our own, which ends with this value.
+//! A coordinator that ends when its value is dropped.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -15,53 +15,53 @@ use crate::stop::Stop;
 use crate::{Error, LIMIT};
 use baton_client::{self as client, NoAnswer};
 
-/// How long it may take to notice that a program has ended.
+/// Longest time until it notices a program's end.
 const SOON: Duration = Duration::from_secs(10);
-/// How long it may take to end by itself: its memory and files go in order.
+/// Longest time until it ends by itself: it gives up memory and files in order.
 const ENDING: Duration = Duration::from_secs(60);
-/// How often it is looked whether something has happened.
+/// Delay between two checks for an event.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// Where a coordinator can be reached, and what it writes.
+/// A coordinator's socket and log.
 #[derive(Clone, Debug)]
 pub struct Address {
-    /// Where programs find it.
+    /// The socket where programs find it.
     pub socket: PathBuf,
-    /// What it says goes to this file.
+    /// The file of its log.
     pub log: PathBuf,
 }
 
 impl Address {
-    /// In a folder of its own.
+    /// Makes an address in a folder.
     pub fn in_folder(folder: &Path) -> Self {
         Self { socket: folder.join("baton.sock"), log: folder.join("serve.log") }
     }
 
-    /// All it has said so far.
+    /// Returns the whole log so far.
     pub fn said(&self) -> String {
         let bytes = std::fs::read(&self.log).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// How things stand.
+    /// Returns its status.
     ///
     /// # Errors
     ///
-    /// When no coordinator answers, or not as it should.
+    /// When no coordinator answers, or its answer is malformed.
     pub fn status<T: DeserializeOwned>(&self) -> Result<T, NoAnswer> {
         let text = client::status(&self.socket)?;
         serde_json::from_slice(&text).map_err(|error| client::no_answer(&self.socket, error))
     }
 }
 
-/// A coordinator that runs.
+/// A running coordinator.
 pub struct Coordinator {
     process: Child,
-    /// Where it is.
+    /// Its address.
     pub address: Address,
-    /// With `--until-idle` it ends when nobody is connected any more: so also when this process is killed.
+    /// Its connection: with `--until-idle` it ends when the last connection does, so also when this process is killed.
     connection: Option<OwnedFd>,
-    /// Whether the process is that of another command, which runs it and takes no signals for it.
+    /// True if the process is another command, which runs the coordinator and passes no signals on.
     is_wrapped: bool,
 }
 
@@ -71,7 +71,7 @@ impl Drop for Coordinator {
         if !self.is_wrapped && matches!(self.process.try_wait(), Ok(None)) {
             let _ = self.end(Signal::TERM, ENDING);
         }
-        // Of one that has ended already both know that it has.
+        // These fail without harm if it has ended.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
@@ -82,7 +82,7 @@ impl Coordinator {
     ///
     /// # Errors
     ///
-    /// When it ends instead: with its own words.
+    /// When it ends instead; the error has its own words.
     pub fn start(command: &mut Command, address: Address, stop: &Stop) -> Result<Self, Error> {
         let log = File::create(&address.log)?;
         let process = command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).spawn()?;
@@ -90,7 +90,7 @@ impl Coordinator {
         let end = Instant::now() + LIMIT;
         loop {
             stop.check()?;
-            // In this order: another one may answer there when ours has ended.
+            // In this order: another coordinator may answer there once this one has ended.
             let ended = started.process.try_wait()?;
             if ended.is_some() {
                 let said = started.address.said();
@@ -107,18 +107,18 @@ impl Coordinator {
         }
     }
 
-    /// The same, by another command that runs this one, and ends it when it is killed itself.
+    /// Starts it through another command, which runs it, and ends it when that command is killed.
     ///
     /// # Errors
     ///
-    /// As for [`Coordinator::start`].
+    /// Errors of [`Coordinator::start`].
     pub fn start_wrapped(command: &mut Command, address: Address, stop: &Stop) -> Result<Self, Error> {
         let mut started = Self::start(command, address, stop)?;
         started.is_wrapped = true;
         Ok(started)
     }
 
-    /// From now on it ends with this process, if it was started with `--until-idle`.
+    /// Binds its life to this process, if it was started with `--until-idle`.
     ///
     /// # Errors
     ///
@@ -129,16 +129,16 @@ impl Coordinator {
         Ok(())
     }
 
-    /// Its process.
+    /// The number of its process.
     pub fn pid(&self) -> u32 {
         self.process.id()
     }
 
-    /// How things stand.
+    /// Returns its status.
     ///
     /// # Errors
     ///
-    /// When it does not answer, or not as it should.
+    /// When it does not answer, or its answer is malformed.
     pub fn status(&self) -> Result<Status, Error> {
         Ok(self.address.status()?)
     }
@@ -147,7 +147,7 @@ impl Coordinator {
     ///
     /// # Errors
     ///
-    /// When that takes for ever.
+    /// When the pool is not ready in time.
     pub fn until_ready(&self, stop: &Stop) -> Result<(), Error> {
         let end = Instant::now() + LIMIT;
         loop {
@@ -163,11 +163,11 @@ impl Coordinator {
         }
     }
 
-    /// How things stand when it has noticed that all these have ended.
+    /// Returns its status once it has noticed the end of all these programs.
     ///
     /// # Errors
     ///
-    /// When it does not notice.
+    /// When it does not notice in time.
     pub fn settled(&self, names: &[&str], stop: &Stop) -> Result<Status, Error> {
         let end = Instant::now() + SOON;
         loop {
@@ -186,13 +186,13 @@ impl Coordinator {
         }
     }
 
-    /// Ends it with a signal; how it ended, if it did so in this time.
+    /// Ends it with a signal. Returns its exit status, if it ends in this time.
     ///
     /// # Errors
     ///
-    /// When the system does not say.
+    /// When the system does not tell.
     pub fn end(&mut self, signal: Signal, limit: Duration) -> std::io::Result<Option<ExitStatus>> {
-        // Our own child, whose number is nobody else's before its end was heard.
+        // The number of a child is not reused before its end has been read.
         if let Some(status) = self.process.try_wait()? {
             return Ok(Some(status));
         }

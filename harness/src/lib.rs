@@ -1,10 +1,9 @@
-//! A coordinator of our own and programs under it, which are gone when the values are: for the demo, the benchmarks, the tests and
-//! `baton doctor`.
+//! A coordinator and programs that end when their values are dropped: for the demo, the benchmarks, the tests and `baton doctor`.
 //!
 //! - [`coordinator`]: a coordinator.
-//! - [`program`]: a program. [`output`]: what it says.
+//! - [`program`]: a program. [`output`]: its output.
 //! - [`place`]: the surroundings of both for the demo, the benchmarks and `baton doctor`.
-//! - [`stop`]: the user may end all of it.
+//! - [`stop`]: the user's request to end.
 
 pub mod coordinator;
 pub mod output;
@@ -17,32 +16,32 @@ use std::time::Duration;
 use baton_client::install::Missing;
 use baton_client::{NoAnswer, driver};
 
-/// How long anything may take: what takes longer hangs, also on a machine with much else to do.
+/// Longest time for any step, even on a machine with other work: a step that takes longer hangs.
 pub const LIMIT: Duration = Duration::from_secs(300);
 
-/// Why something could not be shown or measured.
+/// The reason why a demonstration or a measurement failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// There is no driver to run on.
     #[error(transparent)]
     Driver(#[from] driver::Error),
-    /// A part of Baton is not there.
+    /// A part of Baton is missing.
     #[error(transparent)]
     Missing(#[from] Missing),
     /// A program failed.
     #[error("{program} failed ({status}):\n{output}")]
     Failed {
-        /// The program's name, and how it ran.
+        /// The program's name, and the way in which it ran.
         program: String,
         /// Its exit status.
         status: String,
-        /// All it printed.
+        /// Its whole output.
         output: String,
     },
-    /// The coordinator does not answer, or not as it should.
+    /// The coordinator does not answer, or its answer is malformed.
     #[error("the coordinator: {0}")]
     NoAnswer(#[from] NoAnswer),
-    /// The coordinator does not do what it should.
+    /// The coordinator misbehaves.
     #[error("the coordinator: {0}")]
     Coordinator(String),
     /// The programs ran, but did not have to share.
@@ -51,7 +50,7 @@ pub enum Error {
     /// The user ended it.
     #[error("interrupted")]
     Interrupted,
-    /// The system refused something ordinary.
+    /// The system refused an ordinary operation.
     #[error("{0}")]
     Io(#[from] std::io::Error),
 }

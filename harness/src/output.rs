@@ -1,8 +1,7 @@
-//! What a program writes to its standard output, as it comes.
+//! A program's standard output, as it comes.
 //!
-//! A thread takes it, so that lines have the time at which they came and the program never waits for a reader. Whoever wants
-//! to know what a program that has ended has said takes the rest itself. The end of the pipe would be no sign: a child that
-//! lives on keeps it open.
+//! A thread reads it, so that each line has the time of its arrival and the program never waits for a reader. To get the output of a
+//! program that has ended, the caller reads the rest itself. The end of the pipe would be no sign: a surviving child keeps it open.
 
 use std::process::ChildStdout;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -11,25 +10,25 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{Errno, ioctl_fionbio, read};
 
-/// A line, and when its end came.
+/// A line, and the time of its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// When its end came.
+    /// The time when its line break came.
     pub when: Instant,
-    /// Without that end.
+    /// The text without the line break.
     pub text: String,
 }
 
 #[derive(Default)]
 struct Taken {
     bytes: Vec<u8>,
-    /// Where whole lines end, and when that came.
+    /// The ends of whole lines, with their times.
     ends: Vec<(Instant, usize)>,
     is_over: bool,
 }
 
 pub(crate) struct Output {
-    /// Does not block.
+    /// The pipe, set to not block.
     pipe: ChildStdout,
     taken: Mutex<Taken>,
     more: Condvar,
@@ -44,17 +43,17 @@ impl Output {
         Ok(output)
     }
 
-    /// Takes what comes, until nobody can write any more.
+    /// Reads until the last writer has closed the pipe.
     fn follow(&self) {
         while !self.take().is_over {
-            // Interrupted, it is looked at once more.
+            // After an interruption, the loop reads once more.
             let _ = poll(&mut [PollFd::new(&self.pipe, PollFlags::IN)], None);
         }
     }
 
-    /// Takes what is there. The pipe is only read with the lock, so what has left it is in here.
+    /// Reads all pending output. The pipe is only read under the lock, so every byte taken from it is in here.
     fn take(&self) -> MutexGuard<'_, Taken> {
-        // Nothing is half done where a thread could panic.
+        // No change is left half done where a thread could panic.
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         let mut buffer = [0; 4096];
         while !taken.is_over {
@@ -70,12 +69,12 @@ impl Output {
         taken
     }
 
-    /// All that has come so far.
+    /// Returns all output so far.
     pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.take().bytes).into_owned()
     }
 
-    /// The whole line with this number, if it has come.
+    /// Returns the whole line with this number, if it has come.
     pub(crate) fn line(&self, number: usize) -> Option<Line> {
         let taken = self.take();
         let (when, end) = *taken.ends.get(number)?;
@@ -83,10 +82,10 @@ impl Output {
         Some(Line { when, text: String::from_utf8_lossy(&taken.bytes[start..end]).into_owned() })
     }
 
-    /// Waits until the line with this number has come, but not for longer than this.
+    /// Waits until the line with this number has come, for at most `limit`.
     pub(crate) fn wait(&self, number: usize, limit: Duration) {
         let is_missing = |taken: &mut Taken| taken.ends.len() <= number;
-        // If a thread has panicked, there is nothing to wait for.
+        // If a thread has panicked, the wait ends.
         let _ = self.more.wait_timeout_while(self.take(), limit, is_missing);
     }
 }

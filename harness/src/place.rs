@@ -1,4 +1,4 @@
-//! Where something is shown or measured: a coordinator and programs, in surroundings of their own.
+//! The surroundings of a demonstration or a measurement: a coordinator and programs in a folder of their own.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -17,22 +17,22 @@ use baton_client::install::Install;
 /// A setting of the simulated driver.
 pub type Setting = (&'static str, &'static str);
 
-/// What all places share.
+/// The parts that all places share.
 pub struct Ground<'a> {
     install: Install,
-    /// What programs run on.
+    /// The driver that programs run on.
     pub driver: Driver,
-    /// Whether that is the simulated one.
+    /// True if that is the simulated driver.
     pub simulated: bool,
-    /// How the simulated driver is set where the user has not.
+    /// Settings of the simulated driver where the user has set none.
     model: &'a [Setting],
     scratch: TempDir,
-    /// The user may end all of it.
+    /// The user's request to end.
     pub stop: &'a Stop,
 }
 
 impl<'a> Ground<'a> {
-    /// Looks for what is needed.
+    /// Finds the driver and Baton's files.
     ///
     /// # Errors
     ///
@@ -45,11 +45,11 @@ impl<'a> Ground<'a> {
         Ok(Self { install, driver, simulated, model, scratch: tempfile::tempdir()?, stop })
     }
 
-    /// A new place. Its files are gone when all is.
+    /// Makes a new place. Its files are deleted with the ground.
     ///
     /// # Errors
     ///
-    /// When there can be no new folder.
+    /// When no folder can be made.
     pub fn place(&self) -> Result<Place<'_>, Error> {
         Ok(Place { ground: self, folder: tempfile::tempdir_in(&self.scratch)?.keep() })
     }
@@ -63,21 +63,21 @@ impl<'a> Ground<'a> {
         Ok(self.install.example(program)?)
     }
 
-    /// How the simulated driver is set.
+    /// Returns the settings of the simulated driver in use.
     pub fn model(&self) -> BTreeMap<String, String> {
         let set = |(name, ours): &Setting| ((*name).to_owned(), std::env::var(name).unwrap_or((*ours).to_owned()));
         self.model.iter().map(set).collect()
     }
 }
 
-/// One of them, with a GPU of its own if that is simulated.
+/// One of the places, with a GPU of its own if that is simulated.
 pub struct Place<'a> {
     ground: &'a Ground<'a>,
     folder: PathBuf,
 }
 
 impl Place<'_> {
-    /// A coordinator with an arena and a host pool of these sizes, when it and its pool are ready.
+    /// Starts a coordinator with an arena and a host pool of these sizes, and waits until it and its pool are ready.
     ///
     /// # Errors
     ///
@@ -94,7 +94,7 @@ impl Place<'_> {
         Ok(coordinator)
     }
 
-    /// An example program under a coordinator.
+    /// Returns the command for an example program under a coordinator.
     ///
     /// # Errors
     ///
@@ -119,7 +119,7 @@ impl Place<'_> {
         Ok(command)
     }
 
-    /// An example program without Baton.
+    /// Returns the command for an example program without Baton.
     ///
     /// # Errors
     ///
@@ -131,7 +131,7 @@ impl Place<'_> {
         Ok(command)
     }
 
-    /// A command of `baton`.
+    /// Returns a command of `baton`.
     pub fn ours(&self, word: &str) -> Command {
         let mut command = self.ground.driver.quiet(&self.ground.install.command());
         command.arg(word).env_remove(name(settings::DISABLE));
@@ -140,7 +140,7 @@ impl Place<'_> {
     }
 
     fn surround(&self, command: &mut Command) {
-        // If its driver is the simulated one: not on the GPU of whoever started this.
+        // With the simulated driver, the place's own GPU is used, not the user's.
         command.env("XDG_STATE_HOME", self.folder.join("state"));
         command.env("SIMCUDA_GPU_FILE", self.folder.join("gpu")).env("SIMCUDA_MEMORY", "512MiB");
         let unset = self.ground.model.iter().filter(|(setting, _)| std::env::var_os(setting).is_none());

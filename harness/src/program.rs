@@ -1,4 +1,4 @@
-//! A program while it runs: what it says, what it is told, and how it ends. Its end comes with this value.
+//! A running program: its output, its input, and its end. Dropping the value ends the program.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -11,28 +11,28 @@ use crate::output::{Line, Output};
 use crate::stop::Stop;
 use crate::{Error, LIMIT};
 
-/// How often it is looked whether a program has ended, and whether the user wants all to end.
+/// Delay between two checks for the program's end and the user's request to end.
 const LOOK: Duration = Duration::from_millis(2);
-/// How many of its last lines are shown if it fails.
+/// Last lines that are shown of a failed program.
 const KEPT: usize = 20;
 
-/// A program that ended well.
+/// A program that ended successfully.
 #[derive(Clone, Debug)]
 pub struct Done {
     /// Its last line.
     pub result: String,
-    /// How long it ran.
+    /// Its run time.
     pub seconds: f64,
 }
 
-/// What came first.
+/// The first event of a program.
 #[derive(Clone, Debug)]
 pub enum Heard {
     /// A line.
     Line(Line),
     /// The program's end, without a further line.
     End(ExitStatus),
-    /// The end of our patience.
+    /// Neither within the time limit.
     Nothing,
 }
 
@@ -42,9 +42,9 @@ pub struct Program {
     process: Child,
     input: Option<ChildStdin>,
     output: Arc<Output>,
-    /// What it writes to standard error, in a file without a name.
+    /// Its standard error, in a file without a name.
     errors: File,
-    /// How many lines have been heard.
+    /// The number of lines read.
     heard: usize,
     start: Instant,
     done: Option<Done>,
@@ -52,14 +52,14 @@ pub struct Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // Of one that has ended already both know that it has.
+        // These fail without harm if it has ended.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
 impl Program {
-    /// Starts it. `what`: its name for the user, and how it runs.
+    /// Starts it. `what`: its name for the user, and the way in which it runs.
     ///
     /// # Errors
     ///
@@ -76,66 +76,66 @@ impl Program {
         Ok(Self { what: what.into(), process, input, output, errors, heard: 0, start: Instant::now(), done: None })
     }
 
-    /// Starts one that is told lines.
+    /// Starts a program that reads lines.
     ///
     /// # Errors
     ///
-    /// As for [`Program::start`].
+    /// Errors of [`Program::start`].
     pub fn start_told(what: impl Into<String>, command: &mut Command) -> Result<Self, Error> {
         Self::start(what, command.stdin(Stdio::piped()))
     }
 
-    /// Its process.
+    /// The number of its process.
     pub fn pid(&self) -> u32 {
         self.process.id()
     }
 
-    /// What it has written to standard output.
+    /// Returns its standard output so far.
     pub fn output(&self) -> String {
         self.output.text()
     }
 
-    /// What it has written to standard error.
+    /// Returns its standard error so far.
     ///
     /// # Errors
     ///
     /// When the file cannot be read.
     pub fn errors(&self) -> std::io::Result<String> {
-        // The offset is shared with the program, and stays where that writes.
+        // The file's offset is shared with the program, and stays where the program writes.
         let mut bytes = vec![0; usize::try_from(self.errors.metadata()?.len()).unwrap_or(usize::MAX)];
         self.errors.read_exact_at(&mut bytes, 0)?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// Says a line to it.
+    /// Sends it a line.
     ///
     /// # Errors
     ///
-    /// When it does not listen: mostly it has ended, and what it said last tells more.
+    /// When it does not read: mostly it has ended, and its last words explain more.
     pub fn say(&mut self, line: &str) -> std::io::Result<()> {
         self.input.as_mut().map_or(Ok(()), |input| writeln!(input, "{line}"))
     }
 
-    /// Ends its input.
+    /// Closes its input.
     pub fn say_no_more(&mut self) {
         drop(self.input.take());
     }
 
-    /// Whether there is a line that nobody has heard yet.
+    /// True if it has written a line that was not read yet.
     pub fn has_line(&self) -> bool {
         self.output.line(self.heard).is_some()
     }
 
-    /// Its next line; or its end, or neither in this time.
+    /// Waits for its next line, or its end, for at most this time.
     ///
     /// # Errors
     ///
-    /// When the user ends it all.
+    /// When the user asks to end.
     pub fn hear(&mut self, limit: Duration, stop: &Stop) -> Result<Heard, Error> {
         let end = Instant::now() + limit;
         loop {
             stop.check()?;
-            // In this order: what it has said last is there when it has ended.
+            // In this order: the last line is there once the program has ended.
             let ended = self.process.try_wait()?;
             if let Some(line) = self.output.line(self.heard) {
                 self.heard += 1;
@@ -149,11 +149,11 @@ impl Program {
         }
     }
 
-    /// Its next line, which has to come.
+    /// Waits for its next line, which has to come.
     ///
     /// # Errors
     ///
-    /// When it ends before, or says nothing for so long.
+    /// When it ends before, or writes nothing for so long.
     pub fn line(&mut self, limit: Duration, stop: &Stop) -> Result<Line, Error> {
         match self.hear(limit, stop)? {
             Heard::Line(line) => Ok(line),
@@ -162,20 +162,20 @@ impl Program {
         }
     }
 
-    /// How it ended, if it has.
+    /// Returns its exit status, if it has ended.
     ///
     /// # Errors
     ///
-    /// When the system does not say.
+    /// When the system does not tell.
     pub fn ended(&mut self) -> std::io::Result<Option<ExitStatus>> {
         self.process.try_wait()
     }
 
-    /// Waits for its end, but not for longer than this.
+    /// Waits for its end, for at most this time.
     ///
     /// # Errors
     ///
-    /// When the user ends it all.
+    /// When the user asks to end.
     pub fn wait(&mut self, limit: Duration, stop: &Stop) -> Result<Option<ExitStatus>, Error> {
         let end = Instant::now() + limit;
         loop {
@@ -188,11 +188,11 @@ impl Program {
         }
     }
 
-    /// Its result, if it has ended.
+    /// Returns its result, if it has ended.
     ///
     /// # Errors
     ///
-    /// When it failed, or runs for ever.
+    /// When it failed, or runs for too long.
     pub fn poll(&mut self) -> Result<Option<&Done>, Error> {
         if self.done.is_none() {
             match self.process.try_wait()? {
@@ -209,11 +209,11 @@ impl Program {
         Ok(self.done.as_ref())
     }
 
-    /// Waits for its end, which must be a good one.
+    /// Waits for its successful end.
     ///
     /// # Errors
     ///
-    /// As for [`Program::poll`].
+    /// Errors of [`Program::poll`].
     pub fn finish(mut self, stop: &Stop) -> Result<Done, Error> {
         loop {
             if let Some(done) = self.poll()? {
@@ -224,7 +224,7 @@ impl Program {
         }
     }
 
-    /// An error that tells what it said last.
+    /// Makes an error with its last output.
     pub fn failed(&self, status: &str) -> Error {
         let output = self.output();
         let lines: Vec<&str> = output.lines().collect();

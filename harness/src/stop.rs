@@ -1,4 +1,4 @@
-//! Ctrl-C meanwhile: programs and coordinator are to be gone afterwards, and their folder too.
+//! The user's request to end (Ctrl-C): programs and coordinator end, and their folder is deleted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,21 +7,21 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::Error;
 
-/// Whether the user wants all of it to end.
+/// A flag: true once the user wants everything to end.
 #[derive(Clone, Debug)]
 pub struct Stop(Arc<AtomicBool>);
 
 impl Stop {
-    /// For whoever leaves signals alone.
+    /// Makes one that no signal raises.
     pub fn never() -> Self {
         Self(Arc::default())
     }
 
-    /// Takes SIGINT and SIGTERM over from here on.
+    /// Takes over SIGINT and SIGTERM from here on.
     ///
     /// # Errors
     ///
-    /// When the system does not let us.
+    /// When the system refuses.
     pub fn on_signals() -> std::io::Result<Self> {
         let stop = Self::never();
         for signal in [SIGINT, SIGTERM] {
@@ -30,16 +30,16 @@ impl Stop {
         Ok(stop)
     }
 
-    /// Whether it is to end.
+    /// True once the user wants everything to end.
     pub fn is_raised(&self) -> bool {
         self.0.load(Ordering::SeqCst)
     }
 
-    /// Asked all the while by whoever waits for something.
+    /// Fails once the user wants everything to end. Every wait calls it.
     ///
     /// # Errors
     ///
-    /// When it is to end.
+    /// When everything is to end.
     pub fn check(&self) -> Result<(), Error> {
         if self.is_raised() { Err(Error::Interrupted) } else { Ok(()) }
     }
@@ -47,7 +47,7 @@ impl Stop {
 
 #[cfg(test)]
 impl Stop {
-    /// As a signal does.
+    /// Raises it as a signal does.
     pub(crate) fn raise(&self) {
         self.0.store(true, Ordering::SeqCst);
     }

@@ -1,17 +1,17 @@
-//! How urgent a tenant's work is.
+//! The urgency of a tenant's work.
 
 use core::fmt;
 use core::str::FromStr;
 
-/// A tenant's class. Ordered by urgency: what is served first is least.
+/// A tenant's class. Ordered by urgency: the most urgent class compares as the smallest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Class {
-    /// Somebody waits for each answer: served before all others.
+    /// A user waits for each answer: served before all others.
     Latency,
-    /// What a program is that says nothing.
+    /// The class of a program that names none.
     #[default]
     Normal,
-    /// Runs when nobody else wants to.
+    /// Runs when no other class has work.
     Batch,
 }
 
@@ -35,7 +35,7 @@ impl fmt::Display for Class {
     }
 }
 
-/// The word is none of the classes.
+/// A word that names no class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownClass;
 

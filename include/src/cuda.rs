@@ -1,4 +1,4 @@
-//! The CUDA driver API's types, as far as Baton looks at them (source: `cuda.h`, CUDA 13.0).
+//! The types of the CUDA driver API that Baton reads (source: `cuda.h`, CUDA 13.0).
 //!
 //! Enumerations of the header are plain integers here: a driver may answer with a value that is newer
 //! than this file, and a Rust enum with an unknown value would be undefined behaviour.
@@ -41,15 +41,15 @@ pub struct CUmemLocation {
     pub id: c_int,
 }
 
-/// What memory to make (`CUmemAllocationProp`).
+/// Properties of memory to be made (`CUmemAllocationProp`).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct CUmemAllocationProp {
     /// `CUmemAllocationType`.
     pub kind: c_int,
-    /// How it can be handed to other processes: `CUmemAllocationHandleType`s.
+    /// The ways to hand it to other processes: `CUmemAllocationHandleType`s.
     pub handle_types: c_int,
-    /// Where.
+    /// The place of the memory.
     pub location: CUmemLocation,
     /// For Windows.
     pub windows: *mut c_void,
@@ -57,11 +57,11 @@ pub struct CUmemAllocationProp {
     pub flags: [u8; 8],
 }
 
-/// Whose memory may be accessed from where, and how (`CUmemAccessDesc`).
+/// Access rights to memory from a place (`CUmemAccessDesc`).
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct CUmemAccessDesc {
-    /// From where.
+    /// The place that gets access.
     pub location: CUmemLocation,
     /// `CUmemAccess_flags`.
     pub flags: c_int,
@@ -84,7 +84,7 @@ pub const CUDA_ERROR_INVALID_VALUE: CUresult = 1;
 pub const CUDA_ERROR_NOT_INITIALIZED: CUresult = 3;
 /// The device has not enough memory left.
 pub const CUDA_ERROR_OUT_OF_MEMORY: CUresult = 2;
-/// The device cannot be used now: what calls answer when the coordinator is gone and took memory with it.
+/// The device cannot be used now: the answer to calls once the coordinator is gone and took memory with it.
 pub const CUDA_ERROR_DEVICE_UNAVAILABLE: CUresult = 46;
 /// The driver has shut down: the program is exiting.
 pub const CUDA_ERROR_DEINITIALIZED: CUresult = 4;
@@ -94,9 +94,9 @@ pub const CUDA_ERROR_INVALID_CONTEXT: CUresult = 201;
 pub const CUDA_ERROR_CONTEXT_IS_DESTROYED: CUresult = 709;
 /// There is no CUDA device on this machine.
 pub const CUDA_ERROR_NO_DEVICE: CUresult = 100;
-/// Work that was asked about has not ended yet: an answer, not a failure.
+/// The work has not ended yet: an answer, not a failure.
 pub const CUDA_ERROR_NOT_READY: CUresult = 600;
-/// What was asked for is not there on this device, or not for this memory.
+/// This device does not support the request, or this memory does not.
 pub const CUDA_ERROR_NOT_SUPPORTED: CUresult = 801;
 /// `CUDA_ERROR_SYSTEM_NOT_READY`
 pub const CUDA_ERROR_SYSTEM_NOT_READY: CUresult = 802;
@@ -104,7 +104,7 @@ pub const CUDA_ERROR_SYSTEM_NOT_READY: CUresult = 802;
 pub const CUDA_ERROR_SYSTEM_DRIVER_MISMATCH: CUresult = 803;
 /// `CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE`
 pub const CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE: CUresult = 804;
-/// A name was looked up that does not exist.
+/// The name does not exist.
 pub const CUDA_ERROR_NOT_FOUND: CUresult = 500;
 
 #[cfg(test)]

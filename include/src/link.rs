@@ -18,8 +18,8 @@ use crate::wire::{MAX_DESCRIPTORS, MAX_MESSAGE};
 #[repr(C, align(8))]
 struct Control([u8; CONTROL_BYTES]);
 
-/// As many as the system lets any process send at once (`SCM_MAX_FD`): so what does not come had no place in the table of this
-/// process's descriptors.
+/// The most descriptors that the system lets a process send at once (`SCM_MAX_FD`). With room for that many, a descriptor is lost only
+/// if this process's table has no place for it.
 const MOST_SENT: usize = 253;
 
 const CONTROL_BYTES: usize = {
@@ -27,15 +27,14 @@ const CONTROL_BYTES: usize = {
     unsafe { libc::CMSG_SPACE((MOST_SENT * size_of::<RawFd>()) as u32) as usize }
 };
 
-/// Why there is no connection to a coordinator.
+/// The reason why there is no connection to a coordinator.
 #[derive(Debug)]
 pub enum Unconnected {
-    /// There is no socket, or nobody listens at it any more.
+    /// There is no socket, or its listener has gone.
     NobodyListens,
-    /// Whoever listens is neither this user nor root, and this process could have put the socket there: so it is not to be
-    /// believed.
+    /// The listener is neither this user nor root, and this process could have put the socket there: so it is not trusted.
     OtherUser(u32),
-    /// The path can be no socket's, or the system refuses.
+    /// The path cannot be a socket's, or the system refuses.
     System(io::Error),
 }
 
@@ -56,28 +55,28 @@ impl fmt::Display for Unconnected {
 
 impl core::error::Error for Unconnected {}
 
-/// Who chose the place of a socket, which decides whom to believe there: both sides do what a coordinator says.
+/// The party that chose a socket's place. It decides the trust in the listener there: both sides obey a coordinator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Chosen {
-    /// Nobody: it is the usual place, in a folder that anybody may have made. Whoever listens has to be this user or root.
+    /// The usual place, chosen by no one: any user may have made its folder. The listener has to be this user or root.
     Usual,
-    /// The user. Whoever listens may also show as somebody else, where a user namespace gives them another number, if this
+    /// The user's choice. The listener may also appear as another user, because a user namespace can give it another number, if this
     /// process could not have put a socket there itself.
     ByUser,
 }
 
 impl Chosen {
-    /// For a path, where this is the folder of this user's sockets if they name no other.
+    /// Returns the chooser of a path. `usual`: the folder of this user's sockets if they name no other.
     pub fn of(path: &Path, usual: &Path) -> Self {
         if path.parent() == Some(usual) { Self::Usual } else { Self::ByUser }
     }
 }
 
-/// Connects to the coordinator at a path, if it is to be believed. Messages are waited for no longer than `patience`.
+/// Connects to the coordinator at a path, if it is to be trusted. Receiving waits for at most `patience`.
 ///
 /// # Errors
 ///
-/// [`Unconnected`] says why not.
+/// [`Unconnected`] gives the reason.
 pub fn connect(path: &Path, chosen: Chosen, patience: Duration) -> Result<OwnedFd, Unconnected> {
     let refused = || Unconnected::System(io::Error::last_os_error());
     // SAFETY: plain integers; the answer is checked before it is used.
@@ -85,7 +84,7 @@ pub fn connect(path: &Path, chosen: Chosen, patience: Duration) -> Result<OwnedF
     if socket < 0 {
         return Err(refused());
     }
-    // SAFETY: new, and ours.
+    // SAFETY: the descriptor is new, and owned here.
     let socket = unsafe { OwnedFd::from_raw_fd(socket) };
     // SAFETY: zeros are a valid address of no family.
     let mut address: libc::sockaddr_un = unsafe { MaybeUninit::zeroed().assume_init() };
@@ -99,7 +98,7 @@ pub fn connect(path: &Path, chosen: Chosen, patience: Duration) -> Result<OwnedF
     }
     set_patience(&socket, Some(patience)).map_err(Unconnected::System)?;
     loop {
-        // SAFETY: a structure of the size that is said; it lives over the call.
+        // SAFETY: a structure with its own size; it lives over the call.
         let connected = unsafe {
             libc::connect(socket.as_raw_fd(), ptr::from_ref(&address).cast(), size_of_val(&address) as libc::socklen_t)
         };
@@ -119,7 +118,7 @@ pub fn connect(path: &Path, chosen: Chosen, patience: Duration) -> Result<OwnedF
     }
 }
 
-/// Whether this process cannot put another socket at a path: its folder is somebody else's, or mounted read-only.
+/// True if this process cannot put another socket at a path: its folder belongs to another user, or is mounted read-only.
 fn is_out_of_reach(path: &Path) -> bool {
     let Some(folder) = path.parent() else { return false };
     let Ok(folder) = CString::new(folder.as_os_str().as_bytes()) else { return false };
@@ -128,11 +127,11 @@ fn is_out_of_reach(path: &Path) -> bool {
     !may && matches!(io::Error::last_os_error().raw_os_error(), Some(libc::EACCES | libc::EROFS | libc::EPERM))
 }
 
-/// How long a message is waited for at most; for ever if none is given.
+/// Sets the longest wait for a message; for ever if none is given.
 ///
 /// # Errors
 ///
-/// As `setsockopt`.
+/// Errors of `setsockopt`.
 pub fn set_patience(socket: &OwnedFd, patience: Option<Duration>) -> io::Result<()> {
     let patience = patience.unwrap_or_default();
     let limit = libc::timeval {
@@ -152,24 +151,24 @@ pub fn set_patience(socket: &OwnedFd, patience: Option<Duration>) -> io::Result<
     if set == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Who is at the other end of a connection, as the system has it (`SO_PEERCRED`).
+/// The process at the other end of a connection, as the system knows it (`SO_PEERCRED`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerCredentials {
-    /// The user.
+    /// Its user.
     pub user: u32,
-    /// The process; none if it is of a PID namespace that cannot be seen from here.
+    /// Its number; none if its PID namespace cannot be seen from here.
     pub process: Option<i32>,
 }
 
 impl PeerCredentials {
-    /// Whether it is this process's user or root.
+    /// True if its user is this process's user or root.
     pub fn is_trusted(self) -> bool {
         // SAFETY: takes nothing and cannot fail.
         self.user == 0 || self.user == unsafe { libc::geteuid() }
     }
 }
 
-/// Who is at the other end of a connection, if the system knows.
+/// Returns the process at the other end of a connection, if the system knows it.
 pub fn peer(socket: BorrowedFd<'_>) -> Option<PeerCredentials> {
     let mut who = libc::ucred { pid: 0, uid: u32::MAX, gid: u32::MAX };
     let mut size = size_of_val(&who) as libc::socklen_t;
@@ -183,7 +182,7 @@ pub fn peer(socket: BorrowedFd<'_>) -> Option<PeerCredentials> {
 ///
 /// # Errors
 ///
-/// As `sendmsg`; with `nowait`, `WouldBlock` when the peer does not read.
+/// Errors of `sendmsg`; with `nowait`, `WouldBlock` when the peer does not read.
 pub fn send(socket: BorrowedFd<'_>, message: &[u8], descriptors: &[BorrowedFd<'_>], nowait: bool) -> io::Result<()> {
     assert!(descriptors.len() <= MAX_DESCRIPTORS, "messages are built within their limits");
     let mut part = libc::iovec { iov_base: message.as_ptr().cast_mut().cast(), iov_len: message.len() };
@@ -221,14 +220,14 @@ pub fn send(socket: BorrowedFd<'_>, message: &[u8], descriptors: &[BorrowedFd<'_
     }
 }
 
-/// A message as it came.
+/// A received message.
 #[derive(Debug)]
 pub struct Received {
-    /// Its bytes; one more than [`MAX_MESSAGE`] if it was longer than any message is.
+    /// Its bytes; one more than [`MAX_MESSAGE`] if it was longer than any message may be.
     pub message: Vec<u8>,
     /// Its descriptors, closed on exec.
     pub descriptors: Vec<OwnedFd>,
-    /// It came with more than this process can open (`RLIMIT_NOFILE`). The others are lost, and these are none.
+    /// It came with more descriptors than this process can open (`RLIMIT_NOFILE`). All of them are lost.
     pub truncated: bool,
 }
 
@@ -236,7 +235,7 @@ pub struct Received {
 ///
 /// # Errors
 ///
-/// As `recvmsg`; with `nowait`, `WouldBlock` when there is none yet.
+/// Errors of `recvmsg`; with `nowait`, `WouldBlock` when no message has come yet.
 pub fn receive(socket: BorrowedFd<'_>, nowait: bool) -> io::Result<Option<Received>> {
     let mut message: Vec<u8> = Vec::with_capacity(MAX_MESSAGE + 1);
     let mut part = libc::iovec { iov_base: message.as_mut_ptr().cast(), iov_len: MAX_MESSAGE + 1 };
@@ -258,16 +257,16 @@ pub fn receive(socket: BorrowedFd<'_>, nowait: bool) -> io::Result<Option<Receiv
         let error = io::Error::last_os_error();
         match error.kind() {
             io::ErrorKind::Interrupted => {}
-            // The peer has gone without reading all that we said. What it said before is still there.
+            // The peer has gone without reading everything. Its own earlier messages can still be read.
             io::ErrorKind::ConnectionReset if !is_reset => is_reset = true,
             io::ErrorKind::ConnectionReset => return Ok(None),
             _ => return Err(error),
         }
     };
-    // SAFETY: the system has written so many bytes, no more than there is room for.
+    // SAFETY: the system has written this many bytes, no more than there is room for.
     unsafe { message.set_len(length) };
     let mut descriptors = Vec::new();
-    // SAFETY: walks the control messages that the system has written; every descriptor in them is new and ours.
+    // SAFETY: walks the control messages that the system has written; every descriptor in them is new and owned here.
     unsafe {
         let mut at = libc::CMSG_FIRSTHDR(&header);
         while !at.is_null() {
@@ -279,25 +278,25 @@ pub fn receive(socket: BorrowedFd<'_>, nowait: bool) -> io::Result<Option<Receiv
             at = libc::CMSG_NXTHDR(&header, at);
         }
     }
-    // An empty message is how the end of the stream looks; no message of ours is empty.
+    // The end of the stream looks like an empty message; no real message is empty.
     if length == 0 && descriptors.is_empty() {
         return Ok(None);
     }
     let truncated = header.msg_flags & libc::MSG_CTRUNC != 0;
     if truncated {
-        // Which of them came is not told.
+        // The system does not tell which of them came.
         descriptors.clear();
     }
     Ok(Some(Received { message, descriptors, truncated }))
 }
 
-/// Whether the other side has read all that was sent.
+/// True if the other side has read everything that was sent.
 pub fn is_all_read(socket: BorrowedFd<'_>) -> bool {
-    // What is sent is charged to the sender until it is read (`SIOCOUTQ`, which is this number too).
+    // A message is charged to its sender until it is read (`SIOCOUTQ`, which has this number too).
     count(socket, libc::TIOCOUTQ) == Some(0)
 }
 
-/// How many bytes the other side has sent that were not received yet.
+/// Returns the number of bytes that the other side has sent and this one has not received.
 pub fn unheard(socket: BorrowedFd<'_>) -> usize {
     count(socket, libc::FIONREAD).unwrap_or(0)
 }
@@ -309,13 +308,13 @@ fn count(socket: BorrowedFd<'_>, what: libc::Ioctl) -> Option<usize> {
     usize::try_from(count).ok().filter(|_| known == 0)
 }
 
-/// Stays awake until there is something to receive, or for so long. To be put to sleep and woken takes longer than most answers.
+/// Stays awake until a message can be received, or for at most `most`. Sleeping and waking takes longer than most answers.
 pub fn stay_awake(socket: BorrowedFd<'_>, most: Duration) {
     let end = Instant::now() + most;
     let mut one = libc::pollfd { fd: socket.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     // SAFETY: one structure, which lives over the call.
     while unsafe { libc::poll(&mut one, 1, 0) } == 0 && Instant::now() < end {
-        // Whoever is to answer may have no other processor.
+        // The process that is to answer may have no other processor.
         std::thread::yield_now();
     }
 }
@@ -326,22 +325,22 @@ mod tests {
     use std::fs::File;
     use std::process::Command;
 
-    /// Two ends of a connection.
+    /// Makes the two ends of a connection.
     fn pair() -> [OwnedFd; 2] {
         let mut ends = [-1; 2];
         // SAFETY: room for two numbers.
         let made = unsafe { libc::socketpair(libc::AF_UNIX, libc::SOCK_SEQPACKET, 0, ends.as_mut_ptr()) };
         assert_eq!(made, 0, "{}", io::Error::last_os_error());
-        // SAFETY: new, and ours.
+        // SAFETY: the descriptors are new, and owned here.
         ends.map(|end| unsafe { OwnedFd::from_raw_fd(end) })
     }
 
-    /// How many descriptors this process has open.
+    /// Returns the number of open descriptors of this process.
     fn open() -> usize {
         std::fs::read_dir("/proc/self/fd").expect("there").count()
     }
 
-    /// Opens files until the system lets us open no more.
+    /// Opens files until the system refuses.
     fn use_up() -> Vec<File> {
         std::iter::from_fn(|| File::open("/dev/null").ok()).collect()
     }
@@ -380,7 +379,7 @@ mod tests {
         assert_eq!((is_all_read(ours.as_fd()), unheard(theirs.as_fd())), (true, 0));
         send(ours.as_fd(), b"lost", &[], false).expect("a message");
         drop(theirs);
-        // Nobody will. A child that another test starts has it too, until it executes its program.
+        // It will never be read. A child that another test starts has it too, until it executes its program.
         while !is_all_read(ours.as_fd()) {
             std::thread::yield_now();
         }
@@ -408,7 +407,7 @@ mod tests {
             assert_eq!(received.descriptors.len(), if received.truncated { 0 } else { MAX_DESCRIPTORS });
             drop(received);
             assert_eq!(use_up().len(), free, "none is left open");
-            // What comes after it comes whole.
+            // The next message comes whole.
             let next = receive(theirs.as_fd(), false).expect("a message").expect("a message");
             assert_eq!((next.message, next.truncated), (b"next".to_vec(), false));
         }
@@ -425,7 +424,7 @@ mod tests {
         let mut part = libc::iovec { iov_base: b"x".as_ptr().cast_mut().cast(), iov_len: 1 };
         let numbers = [null.as_raw_fd(); MOST_SENT];
         let mut control = Control([0; CONTROL_BYTES]);
-        // SAFETY: a header of zeros names nothing; then it names memory that lives over the call, and has room for all.
+        // SAFETY: a header of zeros names no memory; then it names memory that lives over the call, and has room for all.
         unsafe {
             let mut header: libc::msghdr = MaybeUninit::zeroed().assume_init();
             (header.msg_iov, header.msg_iovlen) = (&mut part, 1);

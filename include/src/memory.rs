@@ -1,4 +1,4 @@
-//! The sizes in which GPU memory is lent, the kinds of memory that are not, and how sizes are written.
+//! The sizes in which GPU memory is lent, the kinds of memory that are not lent, and the spelling of sizes.
 
 use alloc::format;
 use alloc::string::String;
@@ -6,40 +6,38 @@ use alloc::string::String;
 /// The unit of all GPU memory that is lent: the granularity of the driver's handles.
 pub const GRANULE: u64 = 2 << 20;
 
-/// An extent's size. A handle of the driver is mapped whole, and mapping costs per handle: so a few
-/// sizes, each about four times the one before, with which any multiple of 2 MiB is made of few pieces. One
-/// of them is what PyTorch asks for most.
+/// An extent's size. A handle of the driver is mapped whole, and mapping costs per handle. So there are a few sizes, each about four
+/// times the one before, which make up any multiple of 2 MiB in few pieces. One of them is the size that PyTorch asks for most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SizeClass(u8);
 
 impl SizeClass {
-    /// All, smallest first: 2, 8, 20, 32, 128 and 512 MiB.
+    /// All classes, smallest first: 2, 8, 20, 32, 128 and 512 MiB.
     pub const ALL: [Self; 6] = [Self(0), Self(1), Self(2), Self(3), Self(4), Self(5)];
     /// Their sizes in units of 2 MiB.
     const GRANULES: [u64; 6] = [1, 4, 10, 16, 64, 256];
 
-    /// Its size in bytes.
+    /// Returns the size in bytes.
     pub const fn bytes(self) -> u64 {
         GRANULE * Self::GRANULES[self.0 as usize]
     }
 
-    /// Its place in [`SizeClass::ALL`].
+    /// Returns the index in [`SizeClass::ALL`].
     pub const fn index(self) -> usize {
         self.0 as usize
     }
 
-    /// The class at a place in [`SizeClass::ALL`].
+    /// Returns the class at an index in [`SizeClass::ALL`].
     pub fn of_index(index: usize) -> Option<Self> {
         Self::ALL.get(index).copied()
     }
 
-    /// The largest of them that is no larger than `bytes`; the smallest if none is.
+    /// Returns the largest class that is no larger than `bytes`; the smallest class if all are larger.
     pub fn within(bytes: u64) -> Self {
         *Self::ALL.iter().rev().find(|class| class.bytes() <= bytes).unwrap_or(&Self::ALL[0])
     }
 
-    /// The pieces that make up `bytes` (a multiple of 2 MiB; a rest is cut off), none larger than `largest`,
-    /// largest first.
+    /// Returns the pieces that make up `bytes` (a multiple of 2 MiB; a rest is cut off), none larger than `largest`, largest first.
     pub fn cut(bytes: u64, largest: Self) -> impl Iterator<Item = Self> {
         let mut left = bytes;
         let mut at = largest;
@@ -53,23 +51,23 @@ impl SizeClass {
     }
 }
 
-/// Why device memory of a program stays where it is.
+/// The reason why device memory of a program stays in its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub enum Unmanaged {
     /// Arrays and mipmapped arrays: they have no addresses.
     Array,
-    /// Managed memory: the driver itself moves it.
+    /// Managed memory: the driver moves it.
     Managed,
-    /// Handles that were exported in one piece: others have them mapped.
+    /// Handles that were exported in one piece: other processes have them mapped.
     Exported,
-    /// What was imported from another interface or process: it is theirs.
+    /// Memory imported from another interface or process, which owns it.
     External,
-    /// What graphs allocate: the driver gives it out when they run.
+    /// Allocations of graphs: the driver makes them when graphs run.
     Graph,
-    /// What pools of the driver's own hold.
+    /// Memory held by pools of the driver's own.
     Pool,
-    /// Handles that could not be made of the arena.
+    /// Handles that could not be made from the arena.
     Other,
 }
 
@@ -78,12 +76,12 @@ impl Unmanaged {
     pub const ALL: [Self; 7] =
         [Self::Array, Self::Managed, Self::Exported, Self::External, Self::Graph, Self::Pool, Self::Other];
 
-    /// Its place in [`Unmanaged::ALL`].
+    /// Returns the index in [`Unmanaged::ALL`].
     pub const fn index(self) -> usize {
         self as usize
     }
 
-    /// The word that users read.
+    /// Returns the word for users.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Array => "array",
@@ -96,7 +94,7 @@ impl Unmanaged {
         }
     }
 
-    /// Why Baton does not move it, for users.
+    /// Returns the reason why Baton does not move it, for users.
     pub const fn reason(self) -> &'static str {
         match self {
             Self::Array => "arrays have no addresses",
@@ -113,7 +111,7 @@ impl Unmanaged {
 /// A number of bytes for each kind, in the order of [`Unmanaged::ALL`].
 pub type PerKind = [u64; Unmanaged::ALL.len()];
 
-/// A size for the eye: `1.5 GiB`.
+/// Returns a size for people to read: `1.5 GiB`.
 pub fn size(bytes: u64) -> String {
     const UNITS: [(u32, &str); 6] = [(60, "EiB"), (50, "PiB"), (40, "TiB"), (30, "GiB"), (20, "MiB"), (10, "KiB")];
     match UNITS.iter().find(|(shift, _)| bytes >> shift != 0) {

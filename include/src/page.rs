@@ -1,13 +1,13 @@
 //! The two pages that a tenant and the coordinator share, one for each direction, and the activity pages, which many share.
 //!
-//! Each of the two is written by one side only, and says nothing that the other side must believe: the coordinator
-//! shows what a tenant's page says, and decides by its own tables. A page is 4096 bytes of memory that both
-//! sides have mapped, so it holds fixed-width integers only, each read and written as a whole.
+//! Each of the two is written by one side only, and the other side never has to trust it: the coordinator shows a tenant's page, and
+//! decides by its own tables. A page is 4096 bytes of memory that both sides have mapped, so it holds fixed-width integers only, each
+//! read and written as a whole.
 
 mod activity;
 mod summary;
 
-/// What the summary is made of; of loom's atomics in the model that checks it.
+/// The atomics of the summary; loom's in the model that checks it.
 mod sync {
     pub(super) use core::sync::atomic::{AtomicU64, Ordering};
 }
@@ -27,18 +27,18 @@ pub const PAGE_BYTES: usize = 4096;
 pub struct CoordinatorPage {
     /// [`crate::wire::VERSION`].
     pub version: AtomicU32,
-    /// What the tenant could have with everybody else evicted, in bytes: the size of "its GPU".
+    /// Memory that the tenant could have with all others evicted, in bytes: the size of "its GPU".
     pub arena_bytes: AtomicU64,
-    /// What it could have in arena and host pool beside what others have there, in bytes, or a little more or less than this: what it has
-    /// and what would be granted. Its own allocations change nothing about it.
+    /// Memory that it could have in arena and host pool beside the others' memory there, in bytes, approximately: the memory that it
+    /// has and the memory that would be granted. Its own allocations do not change it.
     pub could_have_bytes: AtomicU64,
-    /// What is done to a tenant that does not answer: 0, [`PAUSED`] or [`TAKEN`].
+    /// Measure against an unresponsive tenant: 0, [`PAUSED`] or [`TAKEN`].
     pub taken: AtomicU32,
 }
 
-/// Its work is paused, and it has not closed its gate: what it makes that can be paused is paused from the beginning.
+/// Its work is paused, and it has not closed its gate: new objects of it that can be paused are paused from the beginning.
 pub const PAUSED: u32 = 1;
-/// Others may have memory that it has mapped: it must not go on by itself, whatever becomes of the coordinator.
+/// Other tenants may have memory that it has mapped: it must not go on by itself, even if the coordinator ends.
 pub const TAKEN: u32 = 2;
 
 /// Written by the tenant.
@@ -47,54 +47,54 @@ pub const TAKEN: u32 = 2;
 pub struct TenantPage {
     /// Device memory that Baton does not move, in bytes, by kind, in the order of [`Unmanaged::ALL`].
     pub unmanaged_bytes: [AtomicU64; Unmanaged::ALL.len()],
-    /// Where the addresses that it gives to allocations begin: a word between here and the end may be a pointer.
+    /// Start of the addresses of its allocations: a word between here and the end may be a pointer.
     pub window_start: AtomicU64,
-    /// Where they end.
+    /// End of these addresses.
     pub window_end: AtomicU64,
-    /// Where the host memory begins that its kernels can reach, as far as a word in its memory may tell of it.
+    /// Start of the host memory that its kernels can reach, as far as a word in its memory may point there.
     pub host_start: AtomicU64,
-    /// Where that ends.
+    /// End of this host memory.
     pub host_end: AtomicU64,
-    /// While it is inside of the call that [`Probe`](crate::messages::PreemptionCommand::Probe) asks for:
-    /// 1 and the milliseconds in which it was seen to be there. Otherwise 0.
+    /// Set while it is inside of the call that [`Probe`](crate::messages::PreemptionCommand::Probe) asks for: 1 and the milliseconds in
+    /// which it was seen to be there. Otherwise 0.
     pub probing: AtomicU32,
-    /// Changes again and again while it is at work beside others: it was not stopped.
-    /// Also while its gate is closed and it waits for a call that is inside.
+    /// Changes again and again while it is at work beside others: it was not stopped. Also while its gate is closed and it waits for a
+    /// call that is inside.
     pub heartbeat: AtomicU32,
-    /// How often it was about to make something that can be paused: ahead of what it has said last
-    /// ([`Channels`](crate::messages::PreemptionReport::Channels)), and there may be something that nobody else knows.
+    /// Number of times that it was about to make something that can be paused. If this is ahead of its last report
+    /// ([`Channels`](crate::messages::PreemptionReport::Channels)), there may be channels that only it knows.
     pub channels_begun: AtomicU32,
-    /// Odd while it has its turn and rests: nothing of it runs, and no call has passed its gate since this number was written. The
+    /// Odd while it has its turn and rests: none of its work runs, and no call has passed its gate since this number was written. The
     /// first call changes it before it passes.
     pub rests: AtomicU32,
-    /// When its requests began and ended, if its class is latency.
+    /// Times at which its requests began and ended, if its class is latency.
     pub requests: RequestRing,
 }
 
 impl TenantPage {
-    /// The bytes of each kind of memory that Baton does not move, as the tenant says.
+    /// Returns the bytes of each kind of memory that Baton does not move, as the tenant reports them.
     pub fn unmanaged(&self) -> PerKind {
         self.unmanaged_bytes.each_ref().map(|bytes| bytes.load(Ordering::Relaxed))
     }
 }
 
-/// How many stamps the ring has. All but one of them can be read: the oldest may be just being overwritten.
+/// The number of stamps in the ring. All but one of them can be read: the oldest may be just being overwritten.
 pub const REQUEST_STAMPS: usize = 128;
 
-/// When a tenant's latest requests began and ended. A *request* goes from the first call after rest until its work is found to
-/// have ended, whatever preempts it meanwhile.
+/// Times at which a tenant's latest requests began and ended. A *request* goes from the first call after rest until its work is found
+/// to have ended, with any preemption in between.
 ///
-/// The tenant writes: any of its threads says that a request begins, and one thread says that it has ended. The coordinator reads at
-/// any time, and nobody waits. Times are nanoseconds of the tenant's `CLOCK_MONOTONIC`, never 0. In another time namespace than the
-/// reader's that clock has an offset: then only the difference of two times means anything.
+/// The tenant writes: any of its threads records that a request begins, and one thread records that it has ended. The coordinator reads
+/// at any time, and neither waits. Times are nanoseconds of the tenant's `CLOCK_MONOTONIC`, never 0. If the reader is in another time
+/// namespace, that clock has an offset: then only differences of times have a meaning.
 ///
 /// Request number `n`, counted from 0, has the stamp `n % REQUEST_STAMPS`. The count goes up when a stamp is complete.
 #[repr(C)]
 #[derive(Debug)]
 pub struct RequestRing {
-    /// When the present one began; 0 if there is none.
+    /// Start of the present request; 0 if there is none.
     begun: AtomicU64,
-    /// How many have ended.
+    /// Number of requests that have ended.
     count: AtomicU64,
     stamps: [RequestStamp; REQUEST_STAMPS],
 }
@@ -107,17 +107,17 @@ struct RequestStamp {
     ended: AtomicU64,
 }
 
-/// When a request began and ended, in nanoseconds of the tenant's `CLOCK_MONOTONIC`.
+/// Times at which a request began and ended, in nanoseconds of the tenant's `CLOCK_MONOTONIC`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestTimes {
-    /// When its first call came.
+    /// Time of its first call.
     pub began: u64,
-    /// When its work was found to have ended: never before it began.
+    /// Time at which its work was found to have ended: never before it began.
     pub ended: u64,
 }
 
 impl RequestTimes {
-    /// How long it took, in nanoseconds. A tenant that lies can have it be anything.
+    /// Returns its duration, in nanoseconds. A tenant that lies can make it anything.
     pub const fn nanos(self) -> u64 {
         self.ended.saturating_sub(self.began)
     }
@@ -131,12 +131,13 @@ impl Default for RequestRing {
 }
 
 impl RequestRing {
-    /// The tenant: a request begins. Nothing changes if there is one already. Several threads may say so at once.
+    /// The tenant's side: begins a request. Changes nothing if there is one already. Several threads may call it at once.
     pub fn begin(&self, now: u64) {
         let _ = self.begun.compare_exchange(0, now.max(1), Ordering::AcqRel, Ordering::Relaxed);
     }
 
-    /// The tenant: the work of the present request has ended. Nothing changes if there is none. One thread at a time says so.
+    /// The tenant's side: ends the present request, whose work has ended. Changes nothing if there is none. One thread at a time calls
+    /// it.
     pub fn end(&self, now: u64) {
         let began = self.begun.swap(0, Ordering::AcqRel);
         if began == 0 {
@@ -144,23 +145,23 @@ impl RequestRing {
         }
         let number = self.count.load(Ordering::Relaxed);
         let stamp = self.stamp(number);
-        // Release, each: whoever reads one of them also finds the count that the request before has left.
+        // Release, each: a reader of either also finds the count that the request before has left.
         stamp.began.store(began, Ordering::Release);
         stamp.ended.store(now, Ordering::Release);
         self.count.store(number.wrapping_add(1), Ordering::Release);
     }
 
-    /// When the present request began; none if there is no request.
+    /// Returns the start of the present request; none if there is no request.
     pub fn present(&self) -> Option<u64> {
         Some(self.begun.load(Ordering::Relaxed)).filter(|began| *began != 0)
     }
 
-    /// The coordinator: gives `each` the requests that have ended since `seen` of them had, the oldest first, and says how many
-    /// have by now: `seen` for the next time, and 0 for the first. Those of which the stamp was overwritten, or may be just
-    /// now, are left out.
+    /// The coordinator's side: calls `each` for the requests that have ended since `seen` of them had, oldest first, and returns their
+    /// number by now. That is `seen` for the next time; it is 0 for the first. Requests with a stamp that was overwritten, or may be
+    /// just now, are left out.
     ///
-    /// Looks at fewer than [`REQUEST_STAMPS`] stamps, whatever the tenant writes. One that writes nonsense gets a request left
-    /// out or shown again: those that end before they begin are left out, and so is everything if the count has gone back.
+    /// Reads fewer than [`REQUEST_STAMPS`] stamps for any values that the tenant writes. For a tenant that writes nonsense, a request
+    /// may be left out or shown again: requests that end before they begin are left out, and so are all if the count has gone back.
     pub fn read(&self, seen: u64, mut each: impl FnMut(RequestTimes)) -> u64 {
         let count = self.count.load(Ordering::Acquire);
         let since = count.wrapping_sub(seen);
@@ -171,7 +172,7 @@ impl RequestRing {
             let number = count.wrapping_sub(before);
             let stamp = self.stamp(number);
             let (began, ended) = (stamp.began.load(Ordering::Acquire), stamp.ended.load(Ordering::Acquire));
-            // The next to use this stamp writes it while the count is so far on.
+            // The next request to use this stamp writes it once the count is this far on.
             let is_overwritten = self.count.load(Ordering::Relaxed).wrapping_sub(number) >= REQUEST_STAMPS as u64;
             if !is_overwritten && began != 0 && ended >= began {
                 each(RequestTimes { began, ended });

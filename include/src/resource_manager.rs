@@ -1,11 +1,10 @@
-//! The driver's resource manager, as far as it takes a process's channels off the GPU and puts them back.
+//! The driver's resource manager: the part that takes a process's channels off the GPU and puts them back.
 //!
-//! NVIDIA's driver keeps what a process has on its GPUs as **objects** of the resource manager: a client owns devices,
-//! a device has a subdevice and **channel groups**, a group has **channels**, through which all work goes to an engine.
-//! They are made, changed and freed by `ioctl` on `/dev/nvidiactl`, and whoever has that descriptor open may do so,
-//! unprivileged, also another process that was given it. All structures, numbers and names are those of the headers of
-//! NVIDIA's open kernel modules (`src/common/sdk/nvidia/inc/`, MIT), where each is named below; what the calls do was
-//! measured (driver 580, H200).
+//! NVIDIA's driver keeps a process's parts of its GPUs as **objects** of the resource manager: a client owns devices, a device has a
+//! subdevice and **channel groups**, a group has **channels**, through which all work goes to an engine. They are made, changed and
+//! freed by `ioctl` on `/dev/nvidiactl`. Any process that has that descriptor open may do so, unprivileged, even if another process
+//! gave it the descriptor. All structures, numbers and names are those of the headers of NVIDIA's open kernel modules
+//! (`src/common/sdk/nvidia/inc/`, MIT), where each is named below; the effects of the calls were measured (driver 580, H200).
 
 mod lists;
 
@@ -25,9 +24,9 @@ pub const ALLOC: u8 = 0x2b;
 /// The type of all requests (`nv-ioctl-numbers.h`).
 pub const MAGIC: u8 = b'F';
 
-/// What whoever opens the device for unified memory asks first: the whole request (`UVM_INITIALIZE`, `uvm_linux_ioctl.h`),
+/// The first request of a process that opens the device for unified memory: the whole request (`UVM_INITIALIZE`, `uvm_linux_ioctl.h`).
 pub const UVM_INITIALIZE: u32 = 0x3000_0001;
-/// and of that a second time (`UVM_MM_INITIALIZE`, `uvm_ioctl.h`).
+/// The second request of such a process (`UVM_MM_INITIALIZE`, `uvm_ioctl.h`).
 pub const UVM_MM_INITIALIZE: u32 = 75;
 
 /// Classes of objects: a device (`cl0080.h`).
@@ -51,34 +50,34 @@ const INVALID_CHANNEL: u32 = 0x21;
 /// `NV_ERR_OBJECT_NOT_FOUND` (`nvstatuscodes.h`).
 const OBJECT_NOT_FOUND: u32 = 0x57;
 
-/// Whether a class is a channel: `KEPLER_CHANNEL_GPFIFO_A` is 0xa06f, and since Volta each generation has its own, 0xc36f
-/// and up, which all end in 6f (`clc36f.h`, `clc86f.h`, …).
+/// True if a class is a channel: `KEPLER_CHANNEL_GPFIFO_A` is 0xa06f, and since Volta each generation has its own, 0xc36f and up, which
+/// all end in 6f (`clc36f.h`, `clc86f.h`, …).
 pub fn is_channel(class: u32) -> bool {
     class & 0xff == 0x6f && class >= 0xc36f
 }
 
-/// A new object, as asked for and answered: `NVOS64_PARAMETERS`, or the older `NVOS21_PARAMETERS`, which lacks the rights and
-/// the flags (`nvos.h`).
+/// A request for a new object, and its answer: `NVOS64_PARAMETERS`, or the older `NVOS21_PARAMETERS`, which lacks the rights and the
+/// flags (`nvos.h`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Allocation {
-    /// Whose it is; zero for a new client.
+    /// The client that owns it; zero for a new client.
     pub client: u32,
-    /// What it belongs to.
+    /// The object that it belongs to.
     pub parent: u32,
     /// Its own handle.
     pub object: u32,
-    /// What it is.
+    /// Its class.
     pub class: u32,
-    /// What is particular to its class; null or readable as the class says.
+    /// Parameters of its class; null or readable as the class says.
     pub parameters: *const c_void,
 }
 
-/// An object that goes, with all that belongs to it: `NVOS00_PARAMETERS` (`nvos.h`).
+/// A freed object, with all that belongs to it: `NVOS00_PARAMETERS` (`nvos.h`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Freed {
-    /// Whose it is.
+    /// The client that owns it.
     pub client: u32,
-    /// Which.
+    /// Its handle.
     pub object: u32,
 }
 
@@ -150,10 +149,10 @@ const _: () = {
     assert!(size_of::<GidInfo>() == 268);
 };
 
-/// The time slice that the driver gives everybody, in microseconds (measured).
+/// The time slice that the driver gives each process, in microseconds (measured).
 pub const USUAL_TIMESLICE: u64 = 2_000;
 
-/// Which of a process's objects can be taken off one GPU.
+/// The objects of a process that can be taken off one GPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Objects {
     /// The client.
@@ -162,13 +161,13 @@ pub struct Objects {
     pub subdevice: u32,
     /// Its channels, of all engines.
     pub channels: Vec<u32>,
-    /// Those of them that compute.
+    /// Those channels that compute.
     pub compute: Vec<u32>,
     /// Its channel groups of graphics and compute.
     pub groups: Vec<u32>,
 }
 
-/// What becomes of channels.
+/// The new state of channels.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Disable {
     /// They are enabled.
@@ -179,7 +178,7 @@ enum Disable {
     OnlyScheduling,
 }
 
-/// Why a call did not do what it should.
+/// The reason why a call failed.
 #[derive(Debug)]
 pub enum Error {
     /// The system refused the call.
@@ -200,8 +199,8 @@ impl core::fmt::Display for Error {
 impl core::error::Error for Error {}
 
 impl Objects {
-    /// Takes all channels off the GPU, in the middle of whatever they do. When it returns, nothing of them runs
-    /// (measured: 0.5 to 1.5 ms). The driver counts: whoever is paused twice has to be resumed twice (measured).
+    /// Takes all channels off the GPU, in the middle of their work. When it returns, none of them runs (measured: 0.5 to 1.5 ms). The
+    /// driver counts: a process that is paused twice has to be resumed twice (measured).
     ///
     /// # Errors
     ///
@@ -210,9 +209,9 @@ impl Objects {
         self.disable_all(control, &self.channels, Disable::Preempt)
     }
 
-    /// Gives the compute work no more time on the GPU (measured: 0.3 ms). What runs just now goes on until somebody else
-    /// has work, or its time slice ends. Others' work that is running does not notice, whereas [`Objects::pause`] makes
-    /// it stop for a moment (measured: 0.15 ms).
+    /// Gives the compute work no more time on the GPU (measured: 0.3 ms). Running work goes on until another process has work, or its
+    /// time slice ends. Other processes' running work does not notice, whereas [`Objects::pause`] makes it stop for a moment (measured:
+    /// 0.15 ms).
     ///
     /// # Errors
     ///
@@ -221,8 +220,8 @@ impl Objects {
         self.disable_all(control, &self.compute, Disable::OnlyScheduling)
     }
 
-    /// The end of [`Objects::deschedule`] (measured: 0.3 ms). The GPU only looks at who may run when work of somebody comes or
-    /// ends: without any work of another process after this, what was descheduled never goes on (measured).
+    /// Ends [`Objects::deschedule`] (measured: 0.3 ms). The GPU chooses anew only when work of some process comes or ends: without any
+    /// work of another process after this, the descheduled work never goes on (measured).
     ///
     /// # Errors
     ///
@@ -231,7 +230,7 @@ impl Objects {
         self.enable_all(control, &self.compute)
     }
 
-    /// Lets all channels go on (measured: 0.3 to 0.5 ms). Those that are not paused are none the worse for it.
+    /// Lets all channels go on (measured: 0.3 to 0.5 ms). Channels that are not paused are unaffected.
     ///
     /// # Errors
     ///
@@ -240,14 +239,14 @@ impl Objects {
         self.enable_all(control, &self.channels)
     }
 
-    /// Lets all channels go on, whether they were paused before, or descheduled, or nothing of that.
+    /// Lets all channels go on, if they were paused, descheduled, or neither.
     ///
     /// # Errors
     ///
     /// As [`Objects::resume`].
     pub fn restore(&self, control: BorrowedFd<'_>) -> Result<(), Error> {
-        // What was paused goes on by itself when it is resumed, what was descheduled does not. If it is refused, there is the
-        // more reason to resume.
+        // Paused work goes on by itself when it is resumed; descheduled work does not. If the pause is refused, there is all the more
+        // reason to resume.
         let _ = self.pause(control);
         self.resume(control)?;
         self.resume(control)
@@ -275,8 +274,8 @@ impl Objects {
         self.call(control, self.subdevice, DISABLE_CHANNELS, &mut parameters)
     }
 
-    /// How long the compute work runs in a row while other processes have work too, in microseconds. Every process's is
-    /// about 2,000 at first. A group that has gone needs none.
+    /// Sets the time for which the compute work runs in a row while other processes have work too, in microseconds. It is about 2,000
+    /// for each process at first. A group that has gone needs none.
     ///
     /// # Errors
     ///
@@ -288,7 +287,7 @@ impl Objects {
         })
     }
 
-    /// The UUID of the subdevice's GPU.
+    /// Returns the UUID of the subdevice's GPU.
     ///
     /// # Errors
     ///
@@ -313,8 +312,8 @@ impl Objects {
         };
         let number = request(CONTROL, size_of::<Nvos54>());
         loop {
-            // SAFETY: the kernel reads and writes the two structures within their sizes. Straight to the system: nobody
-            // who stands in for `ioctl` is to see it.
+            // SAFETY: the kernel reads and writes the two structures within their sizes. The call goes straight to the system:
+            // libraries that replace `ioctl` must not see it.
             let answer = unsafe { libc::syscall(libc::SYS_ioctl, control.as_raw_fd(), number, &raw mut call) };
             if answer == 0 {
                 break;
@@ -328,13 +327,13 @@ impl Objects {
     }
 }
 
-/// A request's number: both directions, the size, the type and the call (`asm-generic/ioctl.h`).
+/// Makes a request's number: both directions, the size, the type and the call (`asm-generic/ioctl.h`).
 const fn request(call: u8, size: usize) -> c_ulong {
     3 << 30 | (size as c_ulong) << 16 | (MAGIC as c_ulong) << 8 | call as c_ulong
 }
 
-/// Whether a descriptor is the driver's control device (`NV_MAJOR_DEVICE_NUMBER` and
-/// `NV_MINOR_DEVICE_NUMBER_CONTROL_DEVICE` in `nv-chardev-numbers.h`).
+/// True if a descriptor is the driver's control device (`NV_MAJOR_DEVICE_NUMBER` and `NV_MINOR_DEVICE_NUMBER_CONTROL_DEVICE` in
+/// `nv-chardev-numbers.h`).
 pub fn is_control_device(descriptor: c_int) -> bool {
     // SAFETY: zeros are a valid structure, and the system fills it in.
     let (answer, stat) = unsafe {
@@ -346,7 +345,7 @@ pub fn is_control_device(descriptor: c_int) -> bool {
         && (libc::major(stat.st_rdev), libc::minor(stat.st_rdev)) == (195, 255)
 }
 
-/// Reads what a successful call for a new object has made; none if it was no such call, or made nothing.
+/// Reads the object that a successful call has made; none if it was another call, or made nothing.
 ///
 /// # Safety
 ///
@@ -357,12 +356,11 @@ pub unsafe fn made(number: c_ulong, argument: *const c_void) -> Option<Allocatio
     (status == 0).then_some(allocation)
 }
 
-/// Reads what a call for a new object asks for, and its status, which means something when it has been answered; none if it is no such
-/// call.
+/// Reads the object that a call asks for, and the call's status, which is valid once it has been answered; none if it is another call.
 ///
 /// # Safety
 ///
-/// `request` and `argument` are those of an `ioctl` on the control device, whose caller may be believed.
+/// `request` and `argument` are those of an `ioctl` on the control device, whose caller can be trusted.
 pub unsafe fn asked_for(number: c_ulong, argument: *const c_void) -> Option<(Allocation, u32)> {
     let allocation = |root, parent, object, class, parameters, status| {
         Some((Allocation { client: root, parent, object, class, parameters }, status))
@@ -380,7 +378,7 @@ pub unsafe fn asked_for(number: c_ulong, argument: *const c_void) -> Option<(All
     }
 }
 
-/// Reads what a successful call has freed; none if it was no such call, or freed nothing.
+/// Reads the object that a successful call has freed; none if it was another call, or freed nothing.
 ///
 /// # Safety
 ///
@@ -394,11 +392,11 @@ pub unsafe fn freed(number: c_ulong, argument: *const c_void) -> Option<Freed> {
     (call.status == 0).then_some(Freed { client: call.root, object: call.object })
 }
 
-/// The engine of a new channel group (`NV_CHANNEL_GROUP_ALLOCATION_PARAMETERS` in `nvos.h`).
+/// Returns the engine of a new channel group (`NV_CHANNEL_GROUP_ALLOCATION_PARAMETERS` in `nvos.h`).
 ///
 /// # Safety
 ///
-/// The allocation is one that was just made, of class [`CHANNEL_GROUP`].
+/// The allocation was just made, and is of class [`CHANNEL_GROUP`].
 pub unsafe fn engine(group: &Allocation) -> Option<u32> {
     // Handles of two error contexts and of an address space come first.
     // SAFETY: the class says that these are its parameters.

@@ -1,4 +1,4 @@
-//! What a user says about how a tenant is to be scheduled.
+//! A user's choice of a tenant's scheduling.
 
 use crate::class::Class;
 
@@ -7,15 +7,14 @@ pub const MAX_WEIGHT: u32 = 1000;
 /// The longest target of a request, in microseconds: an hour.
 pub const MAX_SLO_MICROS: u64 = 3_600_000_000;
 
-/// How a tenant is scheduled.
+/// A tenant's scheduling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scheduling {
-    /// How urgent its work is.
+    /// The urgency of its work.
     pub class: Class,
     /// Its share of the GPU's time among its class, in proportion: 1 to [`MAX_WEIGHT`].
     pub weight: u32,
-    /// How long its requests may take, in microseconds, from the first call that waits to the end of the work; 0 if it
-    /// has no such target.
+    /// Target for its requests, in microseconds, from the first call that waits to the end of the work; 0 if it has none.
     pub slo_micros: u64,
 }
 
@@ -32,11 +31,11 @@ impl From<Class> for Scheduling {
 }
 
 impl Scheduling {
-    /// Why these cannot be.
+    /// Checks that the values are possible together.
     ///
     /// # Errors
     ///
-    /// In a user's words.
+    /// The reason, in a user's words.
     pub fn check(&self) -> Result<(), &'static str> {
         match self {
             Self { weight, .. } if !(1..=MAX_WEIGHT).contains(weight) => Err("a weight is a number from 1 to 1000"),
@@ -51,8 +50,7 @@ impl Scheduling {
         }
     }
 
-    /// These, with what a user wants to be otherwise. Another class takes a weight or a target with it that only the old
-    /// one can have.
+    /// Returns these with a user's changes. A new class drops a weight or a target that only the old class can have.
     pub fn changed(self, change: Change) -> Self {
         let class = change.class.unwrap_or(self.class);
         let (mut weight, mut slo_micros) = (self.weight, self.slo_micros);
@@ -65,7 +63,7 @@ impl Scheduling {
     }
 }
 
-/// What is to be otherwise about a tenant, while it runs.
+/// Changes of a tenant while it runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Change {
     /// Another class.
@@ -74,7 +72,7 @@ pub struct Change {
     pub weight: Option<u32>,
     /// Another target; 0 for none from here on.
     pub slo_micros: Option<u64>,
-    /// Whether it is kept off the GPU until it is said otherwise.
+    /// True to keep it off the GPU until a later change.
     pub suspended: Option<bool>,
 }
 

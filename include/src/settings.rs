@@ -1,4 +1,4 @@
-//! The environment variables a user may set. One constant each, so that a search finds every reader.
+//! The environment variables that a user may set. One constant each, so that a search finds every reader.
 
 /// Absolute path of the CUDA driver to use instead of the one the loader would find.
 pub const DRIVER: &core::ffi::CStr = c"BATON_DRIVER";
@@ -6,8 +6,7 @@ pub const DRIVER: &core::ffi::CStr = c"BATON_DRIVER";
 /// `counts` or `calls`: list the program's driver calls, summed at exit or also one by one.
 pub const TRACE: &core::ffi::CStr = c"BATON_TRACE";
 
-/// Where the trace goes instead of standard error; `%p` stands for the process id, and a name that
-/// ends in `.json` gets JSON.
+/// File of the trace instead of standard error; `%p` stands for the process id, and a name that ends in `.json` gets JSON.
 pub const TRACE_FILE: &core::ffi::CStr = c"BATON_TRACE_FILE";
 
 /// Socket of the coordinator to join, instead of the one at the usual place.
@@ -17,7 +16,7 @@ pub const SOCKET: &core::ffi::CStr = c"BATON_SOCKET";
 /// GPUs, so that a program finds the coordinator of the GPU that it takes.
 pub const FOLDER: &core::ffi::CStr = c"BATON_FOLDER";
 
-/// What the tenant is called; the program's own name if not set.
+/// The tenant's name; the program's own name if not set.
 pub const NAME: &core::ffi::CStr = c"BATON_NAME";
 
 /// The tenant's class: `latency`, `normal` or `batch`.
@@ -26,10 +25,10 @@ pub const CLASS: &core::ffi::CStr = c"BATON_CLASS";
 /// Its weight among its class, 1 to 1000, for `normal` and `batch`.
 pub const WEIGHT: &core::ffi::CStr = c"BATON_WEIGHT";
 
-/// How long its requests may take, in microseconds, for `latency`.
+/// Target for its requests, in microseconds, for `latency`.
 pub const SLO_MICROS: &core::ffi::CStr = c"BATON_SLO_MICROS";
 
-/// What the program needs of arena and host pool together, in bytes: it joins when there is so much, which is then kept for it.
+/// Memory that the program needs in arena and host pool together, in bytes: it joins when this is free, and it is then kept for it.
 pub const NEEDS: &core::ffi::CStr = c"BATON_NEEDS";
 
 /// Set by `baton run --needs`: a number that all processes of one run have in common, so that they share what the run needs.
@@ -39,11 +38,11 @@ pub const RUN: &core::ffi::CStr = c"BATON_RUN";
 /// ways that cannot be seen, such as pointers that kernels hide in a module's variables.
 pub const GATE: &core::ffi::CStr = c"BATON_GATE";
 
-/// `whole`: functions of the driver that are newer than this library run while all of the program's memory is here. Otherwise the program
-/// is told that there are none.
+/// `whole`: functions of the driver that are newer than this library run while all of the program's memory is on the GPU. Otherwise the
+/// program is told that there are none.
 pub const UNKNOWN: &core::ffi::CStr = c"BATON_UNKNOWN";
 
-/// A file for what the library has to say, instead of standard error.
+/// A file for the library's messages, instead of standard error.
 pub const LOG: &core::ffi::CStr = c"BATON_LOG";
 
 /// `1`: join no coordinator; every call goes to the driver.
@@ -58,6 +57,5 @@ pub const REQUIRE: &core::ffi::CStr = c"BATON_REQUIRE";
 /// were not there.
 pub const GPU: &core::ffi::CStr = c"BATON_GPU";
 
-/// Set by `baton run` for the library: a descriptor that keeps the coordinator waiting for this program, to be
-/// closed once it has come.
+/// Set by `baton run` for the library: a descriptor that makes the coordinator wait for this program, to be closed once it has joined.
 pub const CONNECTION: &core::ffi::CStr = c"BATON_CONNECTION";

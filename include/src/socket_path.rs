@@ -1,10 +1,10 @@
-//! Where a GPU's coordinator is found: its socket's place, if the user names no other.
+//! The place of a GPU's coordinator: its socket, if the user names no other.
 
 use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
-/// A GPU's UUID in the usual spelling, `GPU-8-4-4-4-12`.
+/// Returns a GPU's UUID in the usual spelling, `GPU-8-4-4-4-12`.
 pub fn gpu_name(uuid: [u8; 16]) -> String {
     use core::fmt::Write as _;
     let mut name = String::from("GPU");
@@ -15,7 +15,7 @@ pub fn gpu_name(uuid: [u8; 16]) -> String {
     name
 }
 
-/// The folder of a user's sockets: in the runtime folder that the user names, or that the system has made for them, so
+/// Returns the folder of a user's sockets. It is in the runtime folder that the user names, or that the system has made for them, so
 /// that programs with and without `XDG_RUNTIME_DIR` meet.
 pub fn folder(runtime: Option<OsString>, user: u32) -> PathBuf {
     match runtime.map(PathBuf::from).or_else(|| systems_folder(user)) {
@@ -24,26 +24,26 @@ pub fn folder(runtime: Option<OsString>, user: u32) -> PathBuf {
     }
 }
 
-/// Where a user's sockets lie on a system without runtime folders. Anybody may have made this one before.
+/// Returns the folder of a user's sockets on a system without runtime folders. Any user may have made this one before.
 pub fn fallback(user: u32) -> PathBuf {
     PathBuf::from(format!("/tmp/baton-{user}"))
 }
 
-/// The runtime folder that the system has made for a user (pam_systemd(8)).
+/// Returns the runtime folder that the system has made for a user (pam_systemd(8)).
 pub fn systems_folder(user: u32) -> Option<PathBuf> {
     let folder = PathBuf::from(format!("/run/user/{user}"));
     let is_theirs = |folder: &Path| folder.symlink_metadata().is_ok_and(|found| found.is_dir() && found.uid() == user);
     is_theirs(&folder).then_some(folder)
 }
 
-/// That of this process's user.
+/// Returns the folder of this process's user.
 pub fn own_folder() -> PathBuf {
     let runtime = std::env::var_os("XDG_RUNTIME_DIR").filter(|folder| !folder.is_empty());
     // SAFETY: takes nothing and cannot fail.
     folder(runtime, unsafe { libc::geteuid() })
 }
 
-/// What the socket of a GPU's coordinator is called there.
+/// Returns the name of the socket of a GPU's coordinator there.
 pub fn socket_name(uuid: [u8; 16]) -> String {
     format!("{}.sock", gpu_name(uuid))
 }
@@ -58,7 +58,7 @@ mod tests {
         let name = "GPU-01020304-0506-0708-090a-0b0c0d0e0fff.sock";
         assert_eq!(socket_name(uuid), name);
         assert_eq!(folder(Some("/run/user/7".into()), 7), PathBuf::from("/run/user/7/baton"));
-        // Nobody has this number, so the system has made no folder for them.
+        // No user has this number, so the system has made no folder for it.
         assert_eq!(folder(None, 4_000_000_007), PathBuf::from("/tmp/baton-4000000007"));
     }
 }

@@ -1,15 +1,15 @@
-//! Text of others' that is shown: names of programs, say.
+//! Text from others that is shown, such as names of programs.
 
 use alloc::string::String;
 
-/// What a text looks like where it is shown in a line. Nothing in it controls a terminal or changes the order of what stands around
-/// it: such characters show as question marks.
+/// Makes a text safe to show in a line. No character in it controls a terminal or changes the order of the text around it: such
+/// characters become question marks.
 pub fn shown(text: &str) -> String {
     text.chars().map(|c| if is_plain(c) { c } else { '?' }).collect()
 }
 
-/// Whether a character shows as itself. Besides control characters, those do not that have no width, and those that say in which
-/// direction others are written.
+/// True if a character shows as itself. Control characters do not, nor do characters without width, and those that set the direction of
+/// others.
 fn is_plain(c: char) -> bool {
     !c.is_control()
         && !matches!(c, '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}')

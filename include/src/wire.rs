@@ -1,4 +1,4 @@
-//! How messages look on the socket, and the checks that every byte of a peer goes through.
+//! The form of messages on the socket, and the checks of every byte of a peer.
 //!
 //! ```text
 //! byte 0        4        8        12
@@ -7,10 +7,10 @@
 //!
 //! The GPU is the number that the coordinator gives it ([`GpuNumber`]).
 //!
-//! Everything is little-endian and of fixed width: `u32`, `u64`, 16 bytes for a GPU's UUID. A text is its
-//! length (`u32`) and its UTF-8 bytes, a list its length (`u32`) and its items; what may be missing is 0, or 1 and
-//! itself. One datagram of a `SOCK_SEQPACKET` socket is one message; nothing may follow its last field. The version
-//! comes first, and stays there in every later version, so that peers of different age can tell each other so.
+//! Everything is little-endian and of fixed width: `u32`, `u64`, 16 bytes for a GPU's UUID. A text is its length (`u32`) and its UTF-8
+//! bytes, a list its length (`u32`) and its items; an optional value is 0, or 1 and the value. One datagram of a `SOCK_SEQPACKET`
+//! socket is one message; nothing may follow its last field. The version comes first, and stays there in every later version, so that
+//! peers of different age can recognise each other.
 //!
 //! A peer's bytes are allegations: decoding checks every length before it reads and every value before it
 //! becomes a type, never panics, and allocates no more than the datagram's own size.
@@ -19,36 +19,36 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
-/// The version of the contract: messages and shared pages. It stands in `baton_status.h`, `status.py` and the fuzzer's corpus too.
+/// The version of the contract: messages and shared pages. It is in `baton_status.h`, `status.py` and the fuzzer's corpus too.
 pub const VERSION: u32 = 18;
 
-/// No message is longer, in bytes.
+/// Maximum size of a message, in bytes.
 pub const MAX_MESSAGE: usize = 32 * 1024;
 
-/// What comes before the fields, in bytes.
+/// Bytes before the fields.
 pub(crate) const HEADER: usize = 12;
 
 /// The most descriptors that a message carries. Few: a process close to its limit has to have room for all of them.
 pub const MAX_DESCRIPTORS: usize = 16;
 
-/// Which of a coordinator's GPUs a message is about. The coordinator counts them from 0, and a tenant learns the number of its own from
-/// the header of [`Admission::Welcome`](crate::messages::Admission::Welcome).
+/// The number of the coordinator's GPU that a message concerns. The coordinator counts them from 0, and a tenant learns the number of
+/// its own from the header of [`Admission::Welcome`](crate::messages::Admission::Welcome).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct GpuNumber(pub u32);
 
 impl GpuNumber {
-    /// The first one.
+    /// The first GPU.
     pub const FIRST: Self = Self(0);
-    /// What somebody says who has not been told a number: the coordinator's only one.
+    /// The number in messages of a peer that has not learnt one: the coordinator's only GPU.
     pub const ANY: Self = Self(u32::MAX);
 }
 
-/// Why a peer's bytes were refused. Always the peer's fault, never ours.
+/// The reason why a peer's bytes were refused. The fault is always the peer's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Malformed {
     /// Another version of the contract.
     Version {
-        /// What the peer speaks.
+        /// The peer's version.
         theirs: u32,
     },
     /// No such message in this direction.
@@ -78,11 +78,11 @@ pub enum Malformed {
         /// The field.
         field: &'static str,
     },
-    /// Not the number of descriptors that the message speaks of.
+    /// The number of descriptors is not the message's.
     Descriptors {
-        /// How many came.
+        /// Descriptors that came.
         came: usize,
-        /// How many should have come.
+        /// Descriptors that should have come.
         expected: usize,
     },
 }
@@ -180,7 +180,7 @@ impl<'a> Reader<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
-    /// A length of at most `limit`.
+    /// Reads a length of at most `limit`.
     fn length(&mut self, field: &'static str, limit: usize) -> Result<usize, Malformed> {
         let length = self.u32()?;
         let is_short = |length: &usize| *length <= limit;
@@ -193,7 +193,7 @@ impl<'a> Reader<'a> {
         Ok(String::from(text))
     }
 
-    /// A list of at most `limit` items that each take at least so many bytes.
+    /// Reads a list of at most `limit` items, with at least `least` bytes each.
     pub(crate) fn list<T>(
         &mut self,
         field: &'static str,
@@ -208,7 +208,7 @@ impl<'a> Reader<'a> {
         (0..length).map(|_| item(self)).collect()
     }
 
-    /// Demands that nothing is left.
+    /// Checks that nothing is left.
     pub(crate) fn end(self) -> Result<(), Malformed> {
         if self.rest.is_empty() { Ok(()) } else { Err(Malformed::Long) }
     }

@@ -1,35 +1,35 @@
-//! How devices are named, and which of them are given first.
+//! The names of devices, and the choice of the devices that are given first.
 
 use baton_contract::class::Class;
 
-/// What stands between a GPU's name and a replica's number.
+/// The text between a GPU's name and a replica's number.
 const SEPARATOR: &str = "::";
 
-/// A GPU's replica, as kubelet knows it. (At most 63 characters: `Device.ID` in `v1beta1.proto`.)
+/// Returns the name of a GPU's replica, as kubelet knows it. (At most 63 characters: `Device.ID` in `v1beta1.proto`.)
 pub(crate) fn id(gpu: &str, replica: u32) -> String {
     format!("{gpu}{SEPARATOR}{replica}")
 }
 
-/// The GPU that a device is a replica of.
+/// Returns the GPU of a replica.
 pub(crate) fn gpu_of(id: &str) -> &str {
     id.split_once(SEPARATOR).map_or(id, |(gpu, _)| gpu)
 }
 
-/// What a program is called that has a device: unlike the device's own name it fits a line, and tells the class.
+/// Returns the name of a program that has a device: unlike the device's name it fits a line, and tells the class.
 pub(crate) fn name(class: Class, id: &str) -> String {
     let replica = id.split_once(SEPARATOR).map_or("", |(_, replica)| replica);
     format!("{}.{replica}", class.word())
 }
 
-/// The class and the replica of a program that is called so. Of several of one name, the coordinator calls the second `NAME-2`.
+/// Returns the class and the replica of a program of this name. If several have one name, the coordinator calls the second `NAME-2`.
 pub(crate) fn named(name: &str) -> Option<(Class, u32)> {
     let (class, replica) = name.split_once('.')?;
     let replica = replica.split_once('-').map_or(replica, |(replica, _)| replica);
     Some((class.parse().ok()?, replica.parse().ok()?))
 }
 
-/// Which of the available devices a container should have: those it must have, and others so that it has as many different GPUs as
-/// it can, the emptiest first. `used` says how much of a GPU's memory its programs have.
+/// Chooses devices for a container from the available ones: those that it must have, and others on as many different GPUs as possible,
+/// the emptiest first. `used` returns the bytes of a GPU that its programs have.
 pub(crate) fn preferred(available: &[String], must: &[String], size: usize, used: impl Fn(&str) -> u64) -> Vec<String> {
     let mut chosen: Vec<String> = must.to_vec();
     let mut rest: Vec<&String> = available.iter().filter(|id| !must.contains(id)).collect();

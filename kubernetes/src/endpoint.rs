@@ -1,4 +1,4 @@
-//! A resource's socket in kubelet's folder: registered with kubelet, and again whenever kubelet has started anew, which removes it.
+//! A resource's socket in kubelet's folder. It is registered with kubelet, and again after each restart of kubelet, which removes it.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -24,12 +24,12 @@ use crate::{Failed, Options};
 const VERSION: &str = "v1beta1";
 /// kubelet's socket in the folder.
 const KUBELET: &str = "kubelet.sock";
-/// How often it is looked whether the sockets are still the same.
+/// Delay between two checks whether the sockets are still the same.
 const LOOK: Duration = Duration::from_secs(1);
-/// How long kubelet may take to answer.
+/// Longest time for an answer of kubelet.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A resource, and where kubelet finds it.
+/// A resource, and its endpoint for kubelet.
 #[derive(Debug)]
 pub(crate) struct Resource {
     name: String,
@@ -39,13 +39,13 @@ pub(crate) struct Resource {
     ended: watch::Receiver<bool>,
 }
 
-/// Which file a path is, if there is one: a new one of the same name is another.
+/// Returns the identity of the file at a path, if there is one: a new file of the same name has another.
 fn identity(path: &Path) -> Option<(u64, u64, i64, i64)> {
     let found = std::fs::symlink_metadata(path).ok()?;
     Some((found.dev(), found.ino(), found.ctime(), found.ctime_nsec()))
 }
 
-/// Whether kubelet itself has said so: one that ends while it is asked leaves an error of the connection's.
+/// True if kubelet itself has answered so. A kubelet that ends during a call leaves a connection error instead.
 fn is_an_answer(status: &Status) -> bool {
     let is_out_of_time = matches!(status.code(), Code::Unavailable | Code::DeadlineExceeded | Code::Cancelled);
     !is_out_of_time && std::error::Error::source(status).is_none()
@@ -66,11 +66,11 @@ impl Resource {
         Failed::Resource { resource: self.name.clone(), why: why.to_string() }
     }
 
-    /// Offers it until the process is to end.
+    /// Offers the resource until the process is to end.
     pub(crate) async fn offer(mut self) -> Result<(), Failed> {
         let path = self.in_folder(&self.endpoint);
         while !*self.ended.borrow() {
-            // Left by one that was killed, or of before kubelet started.
+            // The file may be left from a plugin that was killed, or from before kubelet started.
             let _ = std::fs::remove_file(&path);
             let listener =
                 UnixListener::bind(&path).map_err(|error| self.failed(format!("{}: {error}", path.display())))?;
@@ -84,7 +84,7 @@ impl Resource {
             let serving = tokio::spawn(server);
             let done = self.stay_registered(&path, own).await;
             let _ = stop.send(());
-            // kubelet's call that watches the devices would keep it.
+            // kubelet's call that watches the devices would keep it alive.
             serving.abort();
             done?;
         }
@@ -92,7 +92,7 @@ impl Resource {
         Ok(())
     }
 
-    /// Registers, and again when there is another kubelet; until the socket has gone, or the process is to end.
+    /// Registers the resource, and again with each new kubelet, until the socket has gone or the process is to end.
     async fn stay_registered(&mut self, path: &Path, own: Option<(u64, u64, i64, i64)>) -> Result<(), Failed> {
         let kubelet = self.in_folder(KUBELET);
         let mut registered = None;
@@ -135,18 +135,18 @@ impl Resource {
     }
 }
 
-/// A connection to a socket of kubelet's, or of a plugin's.
+/// Connects to a socket of kubelet's, or of a plugin's.
 ///
 /// # Errors
 ///
-/// When nobody listens.
+/// When no process listens.
 pub async fn channel(socket: &Path) -> Result<Channel, Status> {
     let socket = socket.to_path_buf();
     let connect = move |_: Uri| {
         let socket = socket.clone();
         async move { UnixStream::connect(socket).await.map(TokioIo::new) }
     };
-    // It is reached by its socket; HTTP needs a name.
+    // The socket is the address; HTTP needs a name all the same.
     let endpoint = Endpoint::from_static("http://localhost").connect_timeout(PATIENCE).timeout(PATIENCE);
     let connected = endpoint.connect_with_connector(tower::service_fn(connect)).await;
     connected.map_err(|error| Status::unavailable(error.to_string()))

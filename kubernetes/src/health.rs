@@ -1,4 +1,4 @@
-//! How the GPUs' coordinators are: whether they answer, and how much memory their programs have.
+//! The state of the GPUs' coordinators: whether they answer, and the memory of their programs.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,19 +8,19 @@ use baton_client as client;
 use serde_json::Value;
 use tokio::sync::watch;
 
-/// How often they are asked.
+/// Delay between two rounds of questions.
 const PERIOD: Duration = Duration::from_secs(2);
 
-/// How a GPU is.
+/// The state of a GPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct State {
-    /// Its coordinator answers.
+    /// True if its coordinator answers.
     pub(crate) is_healthy: bool,
-    /// What its programs have, on the GPU and on the host.
+    /// Memory of its programs, on the GPU and on the host.
     pub(crate) used_bytes: u64,
 }
 
-/// How all are, in the order of their GPUs.
+/// The states of all GPUs, in their order.
 #[derive(Debug)]
 pub(crate) struct Health {
     sockets: Vec<PathBuf>,
@@ -33,12 +33,12 @@ impl Health {
         Self { sockets, states }
     }
 
-    /// How they are, now and whenever that changes.
+    /// Returns the states, now and after each change.
     pub(crate) fn states(&self) -> watch::Receiver<Vec<State>> {
         self.states.subscribe()
     }
 
-    /// Asks all of them once.
+    /// Asks all coordinators once.
     pub(crate) async fn look(&self) {
         let asked = self.sockets.iter().cloned().map(|socket| tokio::task::spawn_blocking(move || state(&socket)));
         let asked: Vec<_> = asked.collect();
@@ -60,7 +60,7 @@ impl Health {
         });
     }
 
-    /// Asks them again and again.
+    /// Asks all coordinators again and again.
     pub(crate) async fn watch(self: Arc<Self>) {
         loop {
             tokio::time::sleep(PERIOD).await;
@@ -69,7 +69,7 @@ impl Health {
     }
 }
 
-/// How the GPU of a coordinator is.
+/// Returns the state of a coordinator's GPU.
 fn state(socket: &Path) -> State {
     let Ok(text) = client::status(socket) else { return State::default() };
     let Ok(status) = serde_json::from_slice::<Value>(&text) else { return State::default() };

@@ -1,24 +1,25 @@
-//! A device plugin: it offers a node's shared GPUs to Kubernetes, as resources that pods ask for. A class of programs is a resource
-//! of its own (`baton.dev/latency`), since whoever is asked for a device never learns which pod it is for. Each GPU is there so many
+//! A device plugin: it offers a node's shared GPUs to Kubernetes, as resources that pods ask for. Each class of programs is a resource
+//! of its own (`baton.dev/latency`), because a plugin that is asked for a device never learns the pod. Each class has a number of
+//! devices for each GPU, its *replicas*.
 //! times in each (its *replicas*).
 //!
 //! | file | what it does |
 //! |---|---|
-//! | `devices` | how devices are named, and which are given first |
-//! | `health` | asks the GPUs' coordinators how they are |
+//! | `devices` | names devices, and chooses those that are given first |
+//! | `health` | asks the GPUs' coordinators for their state |
 //! | `plugin` | answers kubelet |
 //! | `endpoint` | a resource's socket: registered, and again after kubelet has started anew |
-//! | `pods` | asks kubelet which pod a program is of |
-//! | `api`, `pod_resources` | what both speak, made of Kubernetes' own files (`api/`) by `generate` |
+//! | `pods` | asks kubelet for a program's pod |
+//! | `api`, `pod_resources` | the protocols, made from Kubernetes' own files (`api/`) by `generate` |
 
-/// What a device plugin and kubelet say to each other, version `v1beta1`.
+/// The protocol of device plugins and kubelet, version `v1beta1`.
 #[allow(missing_docs, unreachable_pub, clippy::all)]
 #[rustfmt::skip]
 pub mod api {
     include!("api/v1beta1.rs");
 }
 
-/// What kubelet says about who has what, version `v1` of the pod-resources API.
+/// kubelet's lists of the containers and their devices, version `v1` of the pod-resources API.
 #[allow(missing_docs, unreachable_pub, clippy::all)]
 #[rustfmt::skip]
 pub mod pod_resources {
@@ -49,35 +50,35 @@ pub struct Gpu {
     pub name: String,
     /// Its coordinator's socket.
     pub socket: PathBuf,
-    /// What a container gets that is given a share of it, apart from its class.
+    /// The files and variables that a container gets with a share of the GPU, apart from its class.
     pub grant: ContainerAllocateResponse,
 }
 
-/// What is offered, and where.
+/// The plugin's options.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The node's GPUs.
     pub gpus: Vec<Gpu>,
-    /// How many containers can have a share of each GPU, in each class.
+    /// Containers that can have a share of each GPU, in each class.
     pub replicas: u32,
-    /// What the resources' names begin with: `baton.dev`.
+    /// The start of the resources' names: `baton.dev`.
     pub domain: String,
-    /// Where kubelet and device plugins have their sockets.
+    /// The folder of the sockets of kubelet and of device plugins.
     pub folder: PathBuf,
 }
 
-/// Why nothing is offered.
+/// The reason why nothing is offered.
 #[derive(Debug, thiserror::Error)]
 pub enum Failed {
-    /// A resource cannot be.
+    /// A resource failed.
     #[error("{resource}: {why}")]
     Resource {
-        /// Which.
+        /// The resource.
         resource: String,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// The system refuses something ordinary.
+    /// The system refused an ordinary operation.
     #[error("{0}")]
     Io(#[from] std::io::Error),
 }
@@ -106,13 +107,13 @@ pub fn run(options: Options) -> Result<(), Failed> {
             let resource = Resource::new(class, Arc::clone(&options), Arc::clone(&health), ended.clone());
             resources.spawn(resource.offer());
         }
-        // One that fails ends all: whoever started this sees it, and starts it again.
+        // A failed resource ends the process: its supervisor notices, and restarts it.
         let first = resources.join_next().await;
         looking.abort();
         match first {
             Some(Ok(Err(failed))) => Err(failed),
             _ => {
-                // All end, and leave nothing behind.
+                // All resources end, and remove their sockets.
                 while resources.join_next().await.is_some() {}
                 Ok(())
             }

@@ -1,4 +1,4 @@
-//! What kubelet is answered about one resource.
+//! The answers to kubelet about one resource.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -19,11 +19,11 @@ use crate::devices;
 use crate::health::{Health, State};
 use crate::{Gpu, Options};
 
-/// What kubelet takes for the two states of a device (`constants.go` of the API).
+/// kubelet's words for the two states of a device (`constants.go` of the API).
 const HEALTHY: &str = "Healthy";
 const UNHEALTHY: &str = "Unhealthy";
 
-/// What a plugin can do.
+/// The plugin's abilities.
 pub(crate) const OPTIONS: DevicePluginOptions =
     DevicePluginOptions { pre_start_required: false, get_preferred_allocation_available: true };
 
@@ -35,7 +35,7 @@ pub(crate) struct Plugin {
     pub(crate) health: Arc<Health>,
 }
 
-/// Each GPU's replicas.
+/// Lists each GPU's replicas.
 fn list(options: &Options, states: &[State]) -> Vec<Device> {
     let of_gpu = |(gpu, state): (&Gpu, &State)| {
         let health = if state.is_healthy { HEALTHY } else { UNHEALTHY };
@@ -45,7 +45,7 @@ fn list(options: &Options, states: &[State]) -> Vec<Device> {
     options.gpus.iter().zip(states).flat_map(of_gpu).collect()
 }
 
-/// What a container gets for these devices. Those of several GPUs differ in what is a GPU's own.
+/// Returns the grant to a container for these devices. GPUs differ only in the parts that are a GPU's own.
 fn grant(options: &Options, class: Class, ids: &[String]) -> Result<ContainerAllocateResponse, Status> {
     let mut all = ContainerAllocateResponse::default();
     for gpu in &options.gpus {
@@ -83,7 +83,7 @@ impl DevicePlugin for Plugin {
     async fn list_and_watch(&self, _: Request<Empty>) -> Result<Response<Self::ListAndWatchStream>, Status> {
         let options = Arc::clone(&self.options);
         let mut last = None;
-        // How much memory is in use is of no interest here.
+        // Changes in used memory alone are not sent.
         let devices = WatchStream::new(self.health.states()).filter_map(move |states| {
             let devices = list(&options, &states);
             let is_new = last.as_ref() != Some(&devices);

@@ -1,4 +1,4 @@
-//! Which pod a program is of, as kubelet knows it: it was given a device, by whose name the program goes.
+//! The pods of programs, as kubelet knows them: a container was given a device, and its program is named after that.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -22,7 +22,7 @@ pub struct Pod {
     pub container: String,
 }
 
-/// Who has which device of which class.
+/// The pods by class and device.
 #[derive(Debug, Default)]
 pub struct Pods {
     all: HashMap<(Class, String), Pod>,
@@ -33,7 +33,7 @@ impl Pods {
     ///
     /// # Errors
     ///
-    /// Why kubelet has not answered.
+    /// The reason why kubelet has not answered.
     pub async fn ask(socket: &Path) -> Result<Self, String> {
         let told = |status: Status| format!("{}: {}", socket.display(), status.message());
         let channel = channel(socket).await.map_err(told)?;
@@ -43,7 +43,7 @@ impl Pods {
             for container in pod.containers {
                 let own = Pod { namespace: pod.namespace.clone(), name: pod.name.clone(), container: container.name };
                 for given in container.devices {
-                    // Whatever comes before is the node's own choice (`--domain`).
+                    // The part before is the node's own choice (`--domain`).
                     let class = given.resource_name.rsplit('/').next().and_then(|word| word.parse::<Class>().ok());
                     let Some(class) = class else { continue };
                     all.extend(given.device_ids.into_iter().map(|id| ((class, id), own.clone())));
@@ -53,7 +53,7 @@ impl Pods {
         Ok(Self { all })
     }
 
-    /// The pod that a program of this name is of, on this GPU.
+    /// Returns the pod of the program with this name, on this GPU.
     pub fn of(&self, gpu: &str, name: &str) -> Option<&Pod> {
         let (class, replica) = devices::named(name)?;
         self.all.get(&(class, devices::id(gpu, replica)))

@@ -1,4 +1,4 @@
-//! What has happened, as a coordinator tells it: one JSON object for each event.
+//! Events, as a coordinator tells them: one JSON object for each.
 //!
 //! Times are nanoseconds since the coordinator began, by the system's steady clock.
 
@@ -10,7 +10,7 @@ use crate::words::ClassWord;
 /// The version of these objects. It goes up when a field is removed or comes to mean something else, not when one is added.
 pub const SCHEMA: u32 = 1;
 
-/// How many events one answer has at most: a coordinator makes so many in less than a millisecond.
+/// Maximum number of events in one answer: a coordinator makes that many in less than a millisecond.
 pub const MOST: usize = 1024;
 
 words! {

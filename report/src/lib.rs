@@ -1,17 +1,17 @@
-//! What a coordinator tells of itself. Each fact is one type: the coordinator fills it and writes it as JSON, and views, the web page,
-//! the harness and all commands read that JSON into the same type.
+//! A coordinator's reports about itself. Each fact is one type: the coordinator fills it and writes it as JSON, and views, the web
+//! page, the harness and all commands read that JSON into the same type.
 //!
-//! | file | what it describes |
+//! | file | its subject |
 //! |---|---|
-//! | [`status`] | how things stand at a moment: the answer to `Opening::Status` |
+//! | [`status`] | the state at a moment: the answer to `Opening::Status` |
 //! | [`tenant`], [`memory`], [`times`], [`waits`], [`quota`] | parts of a status |
-//! | [`switch`] | a change of who has the GPU, also a line of `baton serve --trace` |
-//! | [`event`] | what has happened: the answer to `Opening::Events` |
+//! | [`switch`] | a change of the GPU's owner, also a line of `baton serve --trace` |
+//! | [`event`] | events: the answer to `Opening::Events` |
 //! | [`record`] | the files that a coordinator leaves behind |
 //!
-//! Doc comments of the types and fields are the descriptions in `docs/status.schema.json` and `docs/events.schema.json`, which a
-//! test makes of them. A reader ignores fields that it does not know, and fields that are missing have their defaults: so programs
-//! of one build read what another build has written.
+//! Doc comments of the types and fields are the descriptions in `docs/status.schema.json` and `docs/events.schema.json`, which a test
+//! makes of them. A reader ignores fields that it does not know, and missing fields have their defaults: so programs of one build read
+//! the output of another.
 //!
 //! Nothing here opens a socket, reads a clock or knows CUDA.
 

@@ -74,7 +74,7 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// Each line with its name, in the order in which they are shown. They add up to all of the GPU's memory.
+    /// Returns each line with its name, in the order in which they are shown. They add up to all of the GPU's memory.
     pub fn all(&self) -> [(&'static str, u64); 9] {
         [
             ("lent", self.lent_bytes),
@@ -110,12 +110,12 @@ pub struct HostPool {
 }
 
 impl HostPool {
-    /// What of it can be used now.
+    /// Returns the part of it that can be used now.
     pub fn free_bytes(&self) -> u64 {
         self.ready_bytes.saturating_sub(self.used_bytes)
     }
 
-    /// What of it is still being prepared.
+    /// Returns the part of it that is still being prepared.
     pub fn unprepared_bytes(&self) -> u64 {
         self.bytes.saturating_sub(self.ready_bytes)
     }
@@ -126,12 +126,12 @@ impl HostPool {
 pub struct Kinds(Vec<(Cow<'static, str>, u64)>);
 
 impl Kinds {
-    /// Those of one kind.
+    /// Returns the bytes of one kind.
     pub fn of(&self, kind: Unmanaged) -> u64 {
         self.0.iter().find(|(word, _)| word == kind.word()).map_or(0, |(_, bytes)| *bytes)
     }
 
-    /// Those of all kinds.
+    /// Returns the bytes of all kinds.
     pub fn sum(&self) -> u64 {
         self.0.iter().map(|(_, bytes)| bytes).sum()
     }

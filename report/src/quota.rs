@@ -1,4 +1,4 @@
-//! What a program of another user may have at most (`baton serve --guest-…`), and what one has met of that.
+//! The quotas of another user's program (`baton serve --guest-…`), and those that a program has met.
 
 use std::fmt;
 
@@ -35,7 +35,7 @@ pub struct Met {
 }
 
 impl Quota {
-    /// In one word.
+    /// Returns the quota in one word.
     pub const fn word(self) -> &'static str {
         match self {
             Self::Arena => "arena",

@@ -1,7 +1,7 @@
-//! What a coordinator leaves behind: all that has happened, as lines of JSON, which can be read when it has ended.
+//! The record that a coordinator leaves behind: all events, as lines of JSON, which can be read when it has ended.
 //!
-//! A record is one text after the other, each of which begins with a line that says whose it is ([`Head`]); every other line is an
-//! [`Event`]. The last line of a coordinator that was killed may be cut: what cannot be read is left out.
+//! A record is one text after the other, each of which begins with a line about its coordinator ([`Head`]); every other line is an
+//! [`Event`]. The last line of a coordinator that was killed may be cut: unreadable lines are left out.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::event::{Event, History, Kind};
 
-/// Whose record it is.
+/// The coordinator of a record.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Head {
@@ -17,20 +17,20 @@ pub struct Head {
     pub schema: u32,
     /// UUID of the GPU.
     pub gpu: String,
-    /// What the GPU is called.
+    /// The GPU's name.
     pub gpu_name: String,
     /// The coordinator's socket.
     pub socket: String,
     /// The coordinator's process.
     pub pid: u32,
-    /// When the coordinator began, in milliseconds since 1970.
+    /// Time of the coordinator's start, in milliseconds since 1970.
     pub started_unix_ms: u64,
-    /// The programs that were there when the text began, by number: what each is called, and its class.
+    /// The programs that were there when the text began, by number: name and class of each.
     pub programs: BTreeMap<u32, (String, String)>,
 }
 
 impl Head {
-    /// Takes note of who comes and who goes.
+    /// Notes the programs that come and go.
     pub fn see(&mut self, event: &Event) {
         let Some(id) = event.id else { return };
         match (&event.what, &event.tenant, &event.class) {
@@ -41,17 +41,17 @@ impl Head {
     }
 }
 
-/// All that a coordinator has left behind.
+/// The whole record of a coordinator.
 #[derive(Clone, Debug, Default)]
 pub struct Record {
-    /// Whose it is, as its first text begins.
+    /// The coordinator, as the first text names it.
     pub head: Head,
-    /// What has happened, in pieces between which something is missing.
+    /// The events, in pieces between which events are missing.
     pub histories: Vec<History>,
 }
 
 impl Record {
-    /// Reads texts, the oldest first; none if none of them begins as a record does.
+    /// Reads texts, oldest first; none if no text begins as a record does.
     pub fn of(texts: &[String]) -> Option<Self> {
         let mut record: Option<Self> = None;
         for text in texts {
@@ -75,19 +75,19 @@ impl Record {
         history.events.push(event);
     }
 
-    /// When the last thing happened of which it tells, in milliseconds since 1970.
+    /// Returns the time of the last recorded event, in milliseconds since 1970.
     pub fn end_unix_ms(&self) -> u64 {
         let end = self.histories.last().map_or(0, |history| history.now_ns);
         self.head.started_unix_ms.saturating_add(end / 1_000_000)
     }
 }
 
-/// How many runs of a program are remembered.
+/// Maximum number of a program's runs that are remembered.
 const RUNS: usize = 8;
-/// How many programs are.
+/// Maximum number of programs that are remembered.
 const PROGRAMS: usize = 256;
 
-/// What programs were seen to use, by name.
+/// Memory that programs were seen to use, by name.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Seen {
@@ -98,14 +98,14 @@ pub struct Seen {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 struct Runs {
-    /// The most memory that each had, the last at the end.
+    /// The most memory of each run, the last at the end.
     peak_bytes: Vec<u64>,
-    /// When the last one ended, in milliseconds since 1970.
+    /// Time of the last run's end, in milliseconds since 1970.
     ended_unix_ms: u64,
 }
 
 impl Seen {
-    /// A program has ended that had so much memory at most.
+    /// Adds the run of a program that has ended, with the most memory that it had.
     pub fn add(&mut self, name: &str, peak_bytes: u64, ended_unix_ms: u64) {
         let runs = self.programs.entry(name.to_owned()).or_default();
         runs.peak_bytes.push(peak_bytes);
@@ -119,7 +119,7 @@ impl Seen {
         }
     }
 
-    /// The most memory that a program had in its last runs.
+    /// Returns the most memory that a program had in its last runs.
     pub fn peak(&self, name: &str) -> Option<u64> {
         self.programs.get(name)?.peak_bytes.iter().max().copied()
     }

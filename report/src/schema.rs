@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::event::History;
 use crate::status::Status;
 
-/// The schema of what is written: readers allow more.
+/// Makes the schema of the written form: readers allow more.
 fn of<T: JsonSchema>() -> Value {
     let mut schema =
         SchemaSettings::draft2020_12().for_serialize().into_generator().into_root_schema_for::<T>().to_value();
@@ -19,8 +19,8 @@ fn of<T: JsonSchema>() -> Value {
     schema
 }
 
-/// What holds for all of our objects, and the types do not say: no fraction is negative, there are no other fields, and what may be
-/// absent is never null. Where lines of comments end means nothing.
+/// Adds rules that hold for all of these objects and that the types do not express: no fraction is negative, there are no other fields,
+/// and an optional field is never null. Line breaks in comments have no meaning.
 fn tighten(schema: &mut Value) {
     match schema {
         Value::Array(all) => all.iter_mut().for_each(tighten),
@@ -50,7 +50,7 @@ fn tighten(schema: &mut Value) {
     }
 }
 
-/// That a document is what the types make it, or it is written anew.
+/// Checks that a document is the one made from the types, or writes it anew.
 #[track_caller]
 fn is_made_of<T: JsonSchema>(name: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs").join(name);

@@ -1,4 +1,4 @@
-//! How things stand at a moment.
+//! The state at a moment.
 
 use std::sync::Arc;
 
@@ -128,34 +128,34 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// How many allocations were refused, for whatever reason.
+    /// Returns the number of refused allocations, for all reasons together.
     pub fn refused(&self) -> u64 {
         self.refused_arena + self.refused_host_pool + self.refused_held
     }
 }
 
-/// A rate is believed that was measured over so many bytes.
+/// Bytes over which a rate must have been measured to be used.
 const MEASURED: u64 = 1 << 28;
 
 impl Status {
-    /// The program of this name.
+    /// Returns the program of this name.
     pub fn tenant(&self, name: &str) -> Option<&Tenant> {
         self.tenants.iter().find(|tenant| tenant.name == name)
     }
 
-    /// The most memory that a program of this name had; of several the largest.
+    /// Returns the most memory that a program of this name had; if there were several, the largest.
     pub fn peak(&self, name: &str) -> Option<u64> {
         let here = self.tenants.iter().map(|one| (&one.name, one.peak_bytes));
         let left = self.departed.iter().map(|one| (&one.name, one.peak_bytes));
         here.chain(left).filter(|(its, _)| *its == name).map(|(_, bytes)| bytes).max()
     }
 
-    /// The most memory that a program of this name had which has left; none if none has.
+    /// Returns the most memory that a departed program of this name had; none if there is none.
     pub fn departed_peak(&self, name: &str) -> Option<u64> {
         self.departed.iter().find(|departed| departed.name == name).map(|departed| departed.peak_bytes)
     }
 
-    /// How many bytes a second came to the GPU in the last switches, if much did.
+    /// Returns the rate of copies to the GPU in the last switches, in bytes a second, if enough was copied.
     pub fn bytes_per_second(&self) -> Option<f64> {
         let add = |(bytes, seconds), one: &Switch| (bytes + one.bytes_in, seconds + one.in_seconds);
         let (bytes, seconds) = self.recent.iter().fold((0, 0.0), add);

@@ -1,4 +1,4 @@
-//! One change of who has the GPU.
+//! One change of the GPU's owner.
 
 use std::sync::Arc;
 

@@ -212,7 +212,7 @@ pub struct DepartedTotals {
 }
 
 impl DepartedTotals {
-    /// Adds one that has left.
+    /// Adds a program that has left.
     pub fn add(&mut self, totals: &Totals, gpu_seconds: f64) {
         self.tenants += 1;
         self.gpu_seconds += gpu_seconds;

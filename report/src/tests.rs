@@ -1,4 +1,4 @@
-//! What builds before this crate wrote is read and written again byte for byte; `recorded/` is what such a build has written, of a
+//! Output of builds before this crate is read, and written again byte for byte; `recorded/` is the output of such a build, from a
 //! coordinator with a simulated GPU.
 
 use std::fmt;
@@ -93,7 +93,7 @@ impl fmt::Display for Ordered {
 }
 
 impl Ordered {
-    /// Without the fields that the other one does not have: they have been added since.
+    /// Returns this without the fields that `other` lacks: they have been added since.
     fn cut_to(self, other: &Self) -> Self {
         match (self, other) {
             (Self::Object(fields), Self::Object(others)) => {
@@ -111,7 +111,7 @@ impl Ordered {
     }
 }
 
-/// Reads what an older build has written. Written again it is the same, byte for byte, but for fields that were added since.
+/// Reads the output of an older build. Written again it is the same, byte for byte, except for fields that were added since.
 #[track_caller]
 fn is_written_as_read<T: DeserializeOwned + Serialize>(text: &str) -> T {
     let read: T = serde_json::from_str(text).expect("what was written is read");

@@ -1,4 +1,4 @@
-//! How long things take.
+//! Durations.
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ pub struct AllTimes {
     pub gap: Times,
 }
 
-/// What each bucket holds at most, in seconds. What takes longer is in one more. The bounds never change, so that counts of several
+/// Upper bounds of the buckets, in seconds. One more bucket counts longer durations. The bounds never change, so counts of several
 /// moments, tenants and coordinators can be compared and added up.
 pub const BOUNDS: [f64; 16] =
     [0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0];
@@ -61,18 +61,18 @@ impl Default for Buckets {
 }
 
 impl Buckets {
-    /// Counts one more.
+    /// Counts one more duration.
     pub fn add(&mut self, time: Duration) {
         self.add_seconds(time.as_secs_f64());
     }
 
-    /// The same in seconds.
+    /// Counts one more duration, in seconds.
     pub fn add_seconds(&mut self, seconds: f64) {
         self.counts[BOUNDS.partition_point(|bound| *bound < seconds)] += 1;
         self.sum_seconds += seconds;
     }
 
-    /// Counts all of another one too.
+    /// Adds all counts of another one.
     pub fn add_all(&mut self, other: &Self) {
         self.counts.iter_mut().zip(&other.counts).for_each(|(count, more)| *count += more);
         self.sum_seconds += other.sum_seconds;
@@ -106,7 +106,7 @@ pub struct SwitchBuckets {
 }
 
 impl SwitchBuckets {
-    /// Each part with its name, in the order of names.
+    /// Returns each part with its name, in the order of names.
     pub fn all(&self) -> [(&'static str, &Buckets); 10] {
         [
             ("all_resident", &self.all_resident),

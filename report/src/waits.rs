@@ -1,4 +1,4 @@
-//! Why a program does not go on.
+//! The reasons why a program does not go on.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -46,7 +46,7 @@ words! {
 }
 
 impl Reason {
-    /// Whether a program does nothing for that reason.
+    /// True if a program does nothing for that reason.
     pub fn is_a_wait(&self) -> bool {
         !matches!(self, Self::Idle | Self::Running)
     }

@@ -1,12 +1,12 @@
-//! Words that stand for one of a few things, and may be newer than the program that reads them.
+//! Words that stand for one of a few values, and may be newer than the program that reads them.
 
 use std::borrow::Cow;
 
 use baton_contract::class::Class;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
-/// Declares such words once: the enum and its default, its list `ALL`, the word of each, how they are written and read as JSON, and their
-/// schema. A word that this build does not know is kept as it is (`Other`).
+/// Declares such words once: the enum and its default, its list `ALL`, the word of each value, their form in JSON, and their schema. A
+/// word that this build does not know is kept as it is (`Other`).
 macro_rules! words {
     ($(#[doc = $about:literal])* pub enum $name:ident = $default:ident { $($(#[doc = $doc:literal])* $variant:ident = $word:literal,)* }) => {
         $(#[doc = $about])*
@@ -18,10 +18,10 @@ macro_rules! words {
         }
 
         impl $name {
-            /// All that this build knows.
+            /// All words that this build knows.
             pub const ALL: [Self; [$($word),*].len()] = [$(Self::$variant),*];
 
-            /// The word.
+            /// Returns the word.
             pub fn word(&self) -> &str {
                 match self {
                     $(Self::$variant => $word,)*

@@ -1,71 +1,71 @@
-//! Whether programs fit a GPU, before they start: what will be on the GPU, what a switch costs, and how much host memory it takes.
+//! Tells, before programs start, whether they fit a GPU: the memory on the GPU, the cost of a switch, and the host memory that they take.
 
 use serde::Serialize;
 
 /// Memory of a program that is asked for, in bytes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Program {
-    /// What it is called.
+    /// The program's name.
     pub name: String,
-    /// The most that it has.
+    /// The most memory that it has.
     pub bytes: u64,
 }
 
-/// Where they are to fit.
+/// The memory that programs are to fit in.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Place {
     /// GPU memory that is lent to programs, in bytes.
     pub arena: u64,
-    /// Host memory for what is not on the GPU, in bytes.
+    /// Host memory for the memory that is not on the GPU, in bytes.
     pub host_pool: u64,
-    /// How many bytes a second are copied to the GPU.
+    /// Bytes copied to the GPU in a second.
     pub bytes_per_second: f64,
 }
 
-/// What comes of it.
+/// The outcome for these programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// All of them are on the GPU at once.
+    /// All programs are on the GPU at once.
     Together,
-    /// They take turns, and the host pool has room for what is away.
+    /// They take turns, and the host pool has room for all memory off the GPU.
     InTurns,
     /// There is too little host memory: one of them runs out of memory.
     TooLittleHostMemory,
-    /// One alone is larger than the arena.
+    /// One program alone is larger than the arena.
     TooLarge,
 }
 
-/// How one of them fares beside the others.
+/// A program's cost beside the others.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Fares {
-    /// It.
+    /// The program.
     #[serde(flatten)]
     pub program: Program,
-    /// The most that has to be copied to the GPU when it gets it, in bytes.
+    /// The most bytes copied to the GPU when the program gets it.
     pub comes_bytes: u64,
-    /// How long that takes, in seconds.
+    /// The duration of that copy, in seconds.
     pub comes_seconds: f64,
 }
 
-/// All of it.
+/// The answer for a set of programs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Fit {
-    /// What comes of it.
+    /// The outcome.
     pub verdict: Verdict,
-    /// Where.
+    /// The place that was asked about.
     #[serde(flatten)]
     pub place: Place,
-    /// What they have together, in bytes.
+    /// Memory of all programs together, in bytes.
     pub bytes: u64,
-    /// How much of that is in host memory at any time, in bytes.
+    /// Bytes of it in host memory at any time.
     pub away_bytes: u64,
-    /// Each of them.
+    /// Each program's cost.
     pub programs: Vec<Fares>,
 }
 
 impl Fit {
-    /// Of these programs there.
+    /// Computes the answer for these programs in this place.
     pub fn of(programs: Vec<Program>, place: Place) -> Self {
         let bytes = programs.iter().fold(0u64, |sum, program| sum.saturating_add(program.bytes));
         let away = bytes.saturating_sub(place.arena);
@@ -76,7 +76,7 @@ impl Fit {
             () => Verdict::TooLittleHostMemory,
         };
         let fares = |program: Program| {
-            // What has no room beside all others is away at worst all of this one's.
+            // At worst all memory that finds no room beside the others belongs to this program.
             let comes_bytes = program.bytes.min(away);
             Fares { program, comes_bytes, comes_seconds: comes_bytes as f64 / place.bytes_per_second }
         };
@@ -84,7 +84,7 @@ impl Fit {
         Self { verdict, place, bytes, away_bytes: away, programs }
     }
 
-    /// Whether all of them can run.
+    /// True if all programs can run.
     pub fn is_good(&self) -> bool {
         matches!(self.verdict, Verdict::Together | Verdict::InTurns)
     }
@@ -113,12 +113,12 @@ mod tests {
         for (pool, verdict) in [(30, Verdict::InTurns), (29, Verdict::TooLittleHostMemory)] {
             let fit = fit(&[60, 40], pool);
             assert_eq!((fit.verdict, fit.away_bytes, fit.is_good()), (verdict, 30 * GIB, pool == 30));
-            // Of either 30 GiB have no room beside the other.
+            // 30 GiB of each program have no room beside the other.
             assert!(
                 fit.programs.iter().all(|one| one.comes_bytes == 30 * GIB && (one.comes_seconds - 3.0).abs() < 1e-9)
             );
         }
-        // A small one comes whole at most.
+        // A small program is copied whole at most.
         assert_eq!(fit(&[60, 40, 5], 90).programs[2].comes_bytes, 5 * GIB);
     }
 

@@ -1,14 +1,14 @@
-//! What every view shows of a coordinator. All views read what its one recorder has written down, so they all say the same.
+//! The views of a coordinator. All views read the events that its one recorder has written, so they all agree.
 //!
-//! Nothing here opens a socket, reads a clock or prints: everything is made of what a coordinator has answered.
+//! Nothing here opens a socket, reads a clock or prints: every view is made from a coordinator's answers.
 //!
-//! - [`timeline`]: who had the GPU when, and how each program stood, made of what has happened ([`baton_report::event`]).
-//! - [`summary`]: what a stretch of that time came to. [`mod@line`]: an event in words.
+//! - [`timeline`]: the GPU's owner and each program's state over time, made from events ([`baton_report::event`]).
+//! - [`summary`]: totals of a stretch of time. [`mod@line`]: an event in words.
 //! - [`perfetto`]: a timeline as a trace for Perfetto.
-//! - [`ribbon`]: a stretch of it as a picture; [`palette`]: the colours of programs. [`page`]: both as one page.
-//! - [`standing`]: how things stand ([`baton_report::status`]), in words. [`why`]: what a program waits for, in sentences; [`past`]: what
-//!   it waited for.
-//! - [`words`]: times, sizes and names, as people read them.
+//! - [`ribbon`]: a stretch of time as a picture; [`palette`]: the colours of programs. [`page`]: both as one page.
+//! - [`standing`]: the present state ([`baton_report::status`]), in words. [`why`]: the reason why a program waits, in sentences;
+//!   [`past`]: the reasons why it waited.
+//! - [`words`]: times, sizes and names, for people to read.
 
 pub mod fit;
 pub mod line;

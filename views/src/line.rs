@@ -4,7 +4,7 @@ use baton_report::event::{Event, Kind};
 
 use crate::words::{bytes, duration};
 
-/// Whether it is of interest to whoever does not look into Baton itself.
+/// True if the event concerns users, not only developers of Baton.
 pub fn is_of_interest(event: &Event) -> bool {
     matches!(
         event.what,
@@ -20,7 +20,7 @@ pub fn is_of_interest(event: &Event) -> bool {
     )
 }
 
-/// What has happened, in words; the program is the subject.
+/// Describes the event in words, with the program as the subject.
 pub fn words(event: &Event) -> String {
     let bytes = event.bytes.map_or(String::new(), bytes);
     let took = event.from_ns.map(|from| duration(event.to_ns.unwrap_or(event.ns).saturating_sub(from)));

@@ -1,8 +1,8 @@
-//! Colours of programs. Nobody has to tell them apart by colour alone: each program has a letter, and from the ninth on a pattern.
+//! Colours of programs. No reader has to tell programs apart by colour alone: each has a letter, and from the ninth on a pattern.
 //!
 //! The colours are Okabe and Ito's, which people with any kind of colour blindness tell apart.
 
-/// The colours, and black or white, whichever can be read on each.
+/// The colours, each with black or white for text on it, whichever is legible.
 pub const COLOURS: [(&str, &str); 8] = [
     ("#0072b2", "#ffffff"),
     ("#e69f00", "#000000"),
@@ -14,21 +14,21 @@ pub const COLOURS: [(&str, &str); 8] = [
     ("#9a9a9a", "#000000"),
 ];
 
-/// How many patterns there are beside none.
+/// The number of patterns; a program may also have none.
 pub const PATTERNS: usize = 3;
 
-/// How a program is shown.
+/// The look of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Look {
-    /// Which of [`COLOURS`].
+    /// The index of its colour in [`COLOURS`].
     pub colour: usize,
-    /// Which pattern lies over it, from 1 to [`PATTERNS`]; 0: none.
+    /// The pattern over the colour, from 1 to [`PATTERNS`]; 0: none.
     pub pattern: usize,
     /// No other program has these letters.
     pub letters: String,
 }
 
-/// The look of the program of this number, counted from 0. The next ones look different.
+/// Returns the look of the program of this number, counted from 0. Programs with close numbers look different.
 pub fn look(number: usize) -> Look {
     let mut letters = Vec::new();
     let mut rest = number;

@@ -1,4 +1,4 @@
-//! Why a program was slow, of which only the record is left: what it waited for all together, and what would help, in sentences.
+//! Explains why a recorded program was slow: all its waits together, and the change that would help, in sentences.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -7,16 +7,16 @@ use crate::summary::{Part, Summary};
 use crate::timeline::{State, Timeline};
 use crate::words::{bytes, duration, percent};
 
-/// For how long a program stood in each way.
+/// The time that a program spent in each state.
 #[derive(Default)]
 struct Stood {
     waiting: u64,
     loading: u64,
-    /// Off the GPU in the middle of its work, or about to go on.
+    /// Time off the GPU in the middle of its work, or about to go on.
     preempted: u64,
     suspended: u64,
     all: u64,
-    /// Who had the GPU meanwhile, while it waited for its turn or was taken off.
+    /// The owners of the GPU while this program waited for its turn or was preempted, with the time of each.
     behind: BTreeMap<u32, u64>,
 }
 
@@ -39,7 +39,7 @@ impl Stood {
                 waits.push(part);
             }
         }
-        // Both are in order.
+        // Waits and owners are both in order.
         let mut from = 0;
         for owned in timeline.owner.iter().filter(|owned| owned.what != id) {
             from += waits[from..].iter().take_while(|wait| wait.end <= owned.from).count();
@@ -50,7 +50,7 @@ impl Stood {
     }
 }
 
-/// What the programs of this name waited for, of which a timeline tells; none if there were none.
+/// Describes the waits of the programs of this name in a timeline; none if it has no such program.
 pub fn sentences(timeline: &Timeline, name: &str) -> Option<String> {
     let summary = Summary::of(timeline, u64::MAX);
     let of = |(id, part): (&u32, &Part)| (part.name == name).then(|| said(timeline, &summary, *id, part));
@@ -91,7 +91,7 @@ fn said(timeline: &Timeline, summary: &Summary, id: u32, part: &Part) -> String 
     text + help(&stood)
 }
 
-/// What would have helped the most.
+/// Names the change that would have helped the most.
 fn help(stood: &Stood) -> &'static str {
     let Stood { waiting, loading, preempted, suspended, all, .. } = stood;
     let most = *[waiting + preempted, *loading, *suspended].iter().max().unwrap_or(&0);

@@ -1,21 +1,22 @@
 //! A timeline as a trace that [Perfetto](https://ui.perfetto.dev) shows.
 //!
 //! The form is [Chrome's trace events](https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU), in JSON.
-//! Other viewers, `jq` and people read it too, and we need no library for it; Perfetto's own protobuf would be smaller. Perfetto
-//! calls the form an old one and does not follow all of its rules, so there is nothing here but the plainest of it: whole slices
-//! that never cross, counters, arrows that begin and end inside slices, and names. Times are microseconds since the coordinator began, exact to a nanosecond.
+//! Other viewers, `jq` and people read it too, and it needs no library; Perfetto's own protobuf would be smaller. Perfetto calls the
+//! form an old one and does not follow all of its rules, so a trace has only its plainest parts: whole slices that never cross,
+//! counters, arrows that begin and end inside slices, and names. Times are microseconds since the coordinator began, exact to a
+//! nanosecond.
 //!
 //! | group (`pid`) | track | what it shows |
 //! |---|---|---|
-//! | the GPU | owner | who has it, and an instant for each time that it changed hands |
-//! | | copies to the GPU, to the host | each copy: whose, and how many bytes |
-//! | | GB/s to the GPU, to the host | how fast, as counters |
-//! | each program | state | how it stands; nothing while it is idle |
-//! | | evicting | memory of its is on its way to the host |
-//! | | requests | its requests, if its class is latency |
-//! | | resident | how many of its bytes are on the GPU, as a counter |
+//! | the GPU | owner | the owner, and an instant for each time that the GPU changed hands |
+//! | | copies to the GPU, to the host | each copy: its program and bytes |
+//! | | GB/s to the GPU, to the host | the rate of copies, as counters |
+//! | each program | state | the program's state; nothing while it is idle |
+//! | | evicting | memory of the program is on its way to the host |
+//! | | requests | the program's requests, if its class is latency |
+//! | | resident | the program's bytes on the GPU, as a counter |
 //!
-//! An arrow leads from where a program asks for the GPU to its first launch.
+//! An arrow leads from the moment when a program asks for the GPU to its first launch.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -27,9 +28,9 @@ use crate::timeline::{Done, Program, State, Switch, Timeline, Wait};
 #[cfg(test)]
 mod tests;
 
-/// The group of the GPU's tracks. A program's is its number and [`FIRST`].
+/// The group of the GPU's tracks. A program's group is its number plus [`FIRST`].
 const GPU: u64 = 1;
-/// See [`GPU`].
+/// The group of program 0. See [`GPU`].
 const FIRST: u64 = 2;
 
 /// Tracks of the GPU.
@@ -52,7 +53,7 @@ pub struct Trace<'a> {
     events: Vec<Entry<'a>>,
 }
 
-/// What the trace is of. Its sums are those of `baton status` if all since the coordinator began is in it.
+/// The subject of the trace. Its sums are those of `baton status` if the trace covers all time since the coordinator began.
 #[derive(Debug, Serialize)]
 struct About<'a> {
     gpu: &'a str,
@@ -65,26 +66,26 @@ struct About<'a> {
     lost_events: u64,
 }
 
-/// One event of a trace. `ph` says of which kind it is; the names are the format's.
+/// One event of a trace. `ph` is its kind; the names are the format's.
 #[derive(Debug, Serialize)]
 #[serde(tag = "ph")]
 enum Entry<'a> {
-    /// Something that takes a while.
+    /// An event with a duration.
     #[serde(rename = "X")]
     Slice { cat: &'static str, name: &'a str, pid: u64, tid: u64, ts: Micros, dur: Micros, args: SliceArgs },
-    /// Something that happens.
+    /// An event at a moment.
     #[serde(rename = "i")]
     Instant { cat: &'static str, name: &'static str, s: &'static str, pid: u64, tid: u64, ts: Micros, args: Hands<'a> },
-    /// How much there is from now on.
+    /// An amount from this moment on.
     #[serde(rename = "C")]
     Counter { name: &'static str, pid: u64, ts: Micros, args: Level },
-    /// An arrow begins in the slice that is there then.
+    /// Begins an arrow, in the slice of that moment.
     #[serde(rename = "s")]
     FlowBegin { cat: &'static str, name: &'static str, id: usize, pid: u64, tid: u64, ts: Micros },
-    /// It ends, in the slice that is there then.
+    /// Ends the arrow, in the slice of that moment.
     #[serde(rename = "f")]
     FlowEnd { cat: &'static str, name: &'static str, id: usize, bp: &'static str, pid: u64, tid: u64, ts: Micros },
-    /// What a group or a track is called, or its place.
+    /// The name or the place of a group or a track.
     #[serde(rename = "M")]
     Metadata { name: &'static str, pid: u64, tid: u64, args: Label },
 }
@@ -106,7 +107,7 @@ struct SliceArgs {
     tenant: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     bytes: Option<u64>,
-    /// It was not over when the trace ended.
+    /// True if the slice had not ended when the trace ended.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     unfinished: bool,
 }
@@ -131,7 +132,7 @@ enum Label {
     Place { sort_index: u64 },
 }
 
-/// Makes a trace of what a timeline knows of a stretch of time, of this GPU, whose coordinator began then.
+/// Makes a trace of a stretch of a timeline's time, for this GPU, whose coordinator began at the given time.
 pub fn trace<'a>(timeline: &'a Timeline, time: &Range<u64>, gpu: &'a str, started_unix_ms: u64) -> Trace<'a> {
     let time = time.start..time.end.max(time.start);
     let mut writer = Writer { timeline, time: time.clone(), events: Vec::new() };
@@ -153,19 +154,19 @@ pub fn trace<'a>(timeline: &'a Timeline, time: &Range<u64>, gpu: &'a str, starte
     Trace { unit: "ms", about, events: writer.events }
 }
 
-/// What of it did not end before that time.
+/// Returns the events that ended at the start of that time or later.
 fn known<'a>(all: impl IntoIterator<Item = &'a Done>, time: &Range<u64>) -> impl Iterator<Item = &'a Done> {
     let start = time.start;
     all.into_iter().filter(move |done| done.time.end >= start)
 }
 
-/// The part of a time that lies in another one: nothing of it is negative, whatever was said.
+/// Returns the part of a time that lies in another one. Its length is never negative, even if a record's is.
 fn cut(part: &Range<u64>, time: &Range<u64>) -> Range<u64> {
     let from = part.start.clamp(time.start, time.end);
     from..part.end.clamp(from, time.end)
 }
 
-/// Puts each thing on the first track where it overlaps nothing. They mostly need one.
+/// Puts each event on the first track where it overlaps none. One track is mostly enough.
 fn tracks<'a>(all: impl Iterator<Item = &'a Done>, time: &Range<u64>) -> Vec<(u64, Range<u64>, &'a Done)> {
     let mut all: Vec<_> = all.map(|done| (cut(&done.time, time), done)).collect();
     all.sort_by_key(|(time, _)| (time.start, time.end));
@@ -252,7 +253,7 @@ impl<'a> Writer<'a> {
             let args = SliceArgs { tenant: done.id, bytes: Some(done.bytes), unfinished: false };
             self.slice((GPU, first + track, cat), name, &part, args);
             let took = done.time.end.saturating_sub(done.time.start).max(1);
-            // Bytes a second, as whole numbers: what is added is what is taken away again.
+            // Bytes a second, as whole numbers: each rate that is added is taken away again exactly.
             let rate = u128::from(done.bytes) * 1_000_000_000 / u128::from(took);
             if part.start < part.end {
                 rates.entry(part.start).or_default().0 += rate;
@@ -290,7 +291,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Requests of all programs, and how much of each one's memory is on the GPU: both are told in the order in which they came.
+    /// Adds the requests of all programs, and the bytes of each program on the GPU: both are recorded in the order of events.
     fn residents(&mut self) {
         let mut requests: BTreeMap<u32, Vec<&'a Done>> = BTreeMap::new();
         for done in known(&self.timeline.requests, &self.time) {
@@ -344,8 +345,8 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Where the arrow of a wait begins and ends, on slices of its program: the first one from when it asked in which it has to
-/// wait, and the one in which it first launches. None where one of them is not known.
+/// Returns the start and the end of a wait's arrow, on slices of its program: the first slice in which the program waits after it
+/// asked, and the slice in which it first launches. None if one of them is not known.
 fn ends(states: &[(Range<u64>, State)], wait: &Wait) -> Option<(u64, u64)> {
     let launched = wait.launched?;
     let runs = |state: State| matches!(state, State::Running | State::RunningArriving);

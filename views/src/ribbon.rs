@@ -1,7 +1,7 @@
-//! A ribbon: who had the GPU when, and how each program stood, as lanes of marks beside each other.
+//! A ribbon: the owner of the GPU and each program's state over time, as lanes of marks beside each other.
 //!
-//! What is shorter than a mark can be drawn becomes one mark with what is beside it, which says how much it stands for. So a
-//! ribbon has a bounded size, whatever has happened. [`svg`] draws it.
+//! Spans too short to be drawn become one mark with their neighbours, which tells their number. So a ribbon has a bounded size for any
+//! history. [`svg`] draws it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -15,70 +15,70 @@ pub mod svg;
 #[cfg(test)]
 mod tests;
 
-/// A lane has so many places for marks beside each other.
+/// Places for marks in a lane.
 const PLACES: u64 = 600;
-/// Rates are those of so many parts of the time.
+/// Parts of the time for which rates are computed.
 const PARTS: usize = 240;
 
-/// What a mark stands for.
+/// The meaning of a mark.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kind {
-    /// It has the GPU.
+    /// The program has the GPU.
     Owner,
-    /// It stands so.
+    /// The program is in this state.
     State(State),
-    /// Memory of its is on its way to the host.
+    /// Memory of the program is on its way to the host.
     Evicting,
     /// A request.
     Request,
-    /// Copies, so fast for the fastest: from 0 to 1.
+    /// Copies, with their rate relative to the fastest: from 0 to 1.
     Copies(f64),
 }
 
 /// A mark.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mark {
-    /// Where it begins: from 0 to 1.
+    /// The start: from 0 to 1.
     pub from: f64,
-    /// Where it ends, no sooner.
+    /// The end, not before the start.
     pub to: f64,
-    /// What it stands for.
+    /// The meaning.
     pub kind: Kind,
-    /// The number of the program, which it is coloured by; none if it is unknown.
+    /// The program's number, which gives the mark its colour; none if the program is unknown.
     pub number: Option<usize>,
-    /// What it stands for, in words.
+    /// The meaning in words.
     pub said: String,
 }
 
-/// Marks beside each other, and what they are of.
+/// Marks beside each other, and their subject.
 #[derive(Clone, Debug)]
 pub struct Lane {
-    /// What it is called.
+    /// The lane's name.
     pub name: String,
-    /// What else is said of it.
+    /// A note on the lane.
     pub note: String,
-    /// The program, if it is one's.
+    /// The program's look, if the lane is a program's.
     pub look: Option<Look>,
-    /// In the order of drawing.
+    /// The marks, in the order of drawing.
     pub marks: Vec<Mark>,
 }
 
 /// All lanes.
 #[derive(Clone, Debug)]
 pub struct Ribbon {
-    /// Which stretch of time it shows.
+    /// The stretch of time that the ribbon shows.
     pub time: Range<u64>,
     /// The owner, and copies each way.
     pub gpu: Vec<Lane>,
-    /// Programs of which something is to be seen, by number.
+    /// Lanes of programs that were active, by number.
     pub programs: Vec<Lane>,
-    /// All the others' numbers.
+    /// The numbers of all other programs.
     pub quiet: Vec<u32>,
-    /// How the programs that have a number are drawn.
+    /// The looks of the programs that have a number.
     pub looks: Vec<Look>,
 }
 
-/// Lays a stretch of time out. Of no more than `most` programs, those that had the GPU longest; the others are quiet.
+/// Lays out a stretch of time. At most `most` programs get lanes, those that had the GPU longest; the others are quiet.
 pub fn ribbon(timeline: &Timeline, summary: &Summary, time: &Range<u64>, most: usize) -> Ribbon {
     let of = |id: &u32| summary.programs.get(id);
     let scale = Scale { time: time.clone() };
@@ -154,7 +154,7 @@ impl Scale {
         (ns.saturating_sub(self.time.start) as f64 / self.length() as f64).min(1.0)
     }
 
-    /// What of a time is shown: of one that took no time, a moment.
+    /// Returns the visible part of a time; a time of no length is a moment.
     fn part(&self, time: &Range<u64>) -> Option<Range<u64>> {
         let (from, to) = (time.start.max(self.time.start), time.end.min(self.time.end));
         (from <= to).then_some(from..to)
@@ -171,15 +171,15 @@ impl Scale {
     }
 }
 
-/// One or more spans that are one mark.
+/// One or more spans that make one mark.
 struct Many<T> {
     time: Range<u64>,
-    /// What took the most time of them.
+    /// The subject that took the most time of them.
     what: T,
     count: usize,
 }
 
-/// Puts what is too short to be seen together with what is beside it.
+/// Joins spans that are too short to be seen with their neighbours.
 fn condensed<T: Copy + PartialEq>(spans: impl Iterator<Item = (Range<u64>, T)>, scale: &Scale) -> Vec<Many<T>> {
     let place = scale.length().div_ceil(PLACES);
     let place_of = |ns: u64| ns.saturating_sub(scale.time.start) / place;
@@ -208,7 +208,7 @@ fn condensed<T: Copy + PartialEq>(spans: impl Iterator<Item = (Range<u64>, T)>, 
     all
 }
 
-/// How many bytes were copied in each part of the time, and whose they were.
+/// Bytes copied in each part of the time, by program.
 struct Rates {
     parts: Vec<BTreeMap<Option<u32>, f64>>,
     seconds: f64,
@@ -267,7 +267,7 @@ impl Rates {
     }
 }
 
-/// Round times for an axis, `most` steps at most: where they are, from 0 to 1, and what is written there.
+/// Returns round times for an axis with at most `most` steps: positions from 0 to 1, and their labels.
 pub fn ticks(time: &Range<u64>, most: u64) -> Vec<(f64, String)> {
     let length = time.end.saturating_sub(time.start).max(1);
     let mut power = 1u64;

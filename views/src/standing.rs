@@ -1,7 +1,7 @@
-//! How things stand at a moment, in words.
+//! The state at a moment, in words.
 //!
-//! All views take what they say of a moment from here and from [`baton_report::status::Status`], so none of them can say anything else
-//! than the others. What a stretch of time came to is a [`crate::summary::Summary`].
+//! All views describe a moment with this module and [`baton_report::status::Status`], so they always agree. The totals of a stretch of
+//! time are in [`crate::summary::Summary`].
 
 use baton_report::memory::Lines;
 use baton_report::status::Status;
@@ -12,7 +12,7 @@ use crate::words::bytes;
 #[cfg(test)]
 mod tests;
 
-/// So many programs are named in a line.
+/// Maximum number of programs named in a line.
 const NAMED: usize = 3;
 
 /// The states of programs, in the order in which they are shown.
@@ -28,7 +28,7 @@ pub const STATES: [State; 9] = [
     State::Unresponsive,
 ];
 
-/// A program's state in words, with how much of its memory is there if that is on its way.
+/// Describes a program's state in words, with the part of its memory on the GPU while the rest arrives.
 pub fn state(tenant: &Tenant) -> String {
     let all = tenant.resident_bytes + tenant.evicted_bytes;
     match &tenant.state {
@@ -37,8 +37,8 @@ pub fn state(tenant: &Tenant) -> String {
     }
 }
 
-/// Which programs have the GPU, in words: those whose calls go to it, which are several where some run beside others; else those
-/// whose memory comes for that, or whose work is being taken off it.
+/// Names the programs on the GPU: those whose calls go to it, which are several where some co-run; else those whose memory arrives, or
+/// whose work is being taken off.
 pub fn on_gpu(status: &Status) -> String {
     let named = |tenants: Vec<&Tenant>, word: fn(&Tenant) -> String| {
         let shown: Vec<String> = tenants.iter().take(NAMED).map(|tenant| word(tenant)).collect();
@@ -56,7 +56,7 @@ pub fn on_gpu(status: &Status) -> String {
     }
 }
 
-/// What lies beside the arena, as a line of text: what is used for what, and what is free.
+/// Describes the memory outside the arena in a line: each use, and the free rest.
 pub fn beside(lines: &Lines) -> String {
     let used = [
         (lines.unmanaged.sum(), "unmanaged"),

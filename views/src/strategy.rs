@@ -1,4 +1,4 @@
-//! Histories by chance, for tests: of any events in any order, as no coordinator would tell them.
+//! Random histories for tests: any events in any order, unlike a coordinator's.
 
 use proptest::prelude::*;
 
@@ -6,28 +6,28 @@ use baton_report::event::{Event, History, Kind};
 
 use crate::timeline::Timeline;
 
-/// What a coordinator would say of these.
+/// Returns a history of these events, as a coordinator would send it.
 pub(crate) fn told(mut events: Vec<Event>) -> History {
     (0..).zip(&mut events).for_each(|(n, event)| event.n = n);
     let now_ns = events.last().map_or(0, |event| event.ns);
     History { next: events.len() as u64, now_ns, events, ..History::default() }
 }
 
-/// What a timeline makes of these.
+/// Returns the timeline of these events.
 pub(crate) fn heard(events: Vec<Event>) -> Timeline {
     let mut timeline = Timeline::default();
     timeline.see(&told(events));
     timeline
 }
 
-/// Some letters that mean something to what shows them.
+/// A name with letters that have a meaning in the formats that show it.
 fn name() -> impl Strategy<Value = String> {
     const ODD: &[&str] =
         &["train", "", "<b>", "</script>", "\"'&", "]]>", "\u{0}\u{7}\n", "\u{202e}\u{fffe}", "{{title}}", "é😀"];
     prop::collection::vec(prop::sample::select(ODD), 0..3).prop_map(|parts| parts.concat())
 }
 
-/// Up to so many events, of a few programs.
+/// A history of up to `most` events, of a few programs.
 pub(crate) fn history(most: usize) -> impl Strategy<Value = History> {
     let number = || prop_oneof![Just(None), (0..400u64).prop_map(Some), Just(Some(u64::MAX))];
     let bytes = || prop_oneof![Just(None), (0..1u64 << 40).prop_map(Some)];

@@ -1,4 +1,4 @@
-//! What a stretch of time came to: for each program and for the GPU, from what has happened.
+//! Totals of a stretch of time, for each program and for the GPU, computed from events.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -8,35 +8,35 @@ use crate::timeline::{Done, Program, State, Timeline};
 #[cfg(test)]
 mod tests;
 
-/// How long things took, in nanoseconds.
+/// Durations, in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Took(Vec<u64>);
 
 impl Took {
-    /// Of these.
+    /// Makes a set of these durations.
     fn of(mut times: Vec<u64>) -> Self {
         times.sort_unstable();
         Self(times)
     }
 
-    /// How many there were.
+    /// The number of durations.
     pub fn count(&self) -> usize {
         self.0.len()
     }
 
-    /// What so many in a hundred took at most; none if there were none.
+    /// The duration that this percentage of them do not exceed; none if there are no durations.
     pub fn percentile(&self, percent: u32) -> Option<u64> {
         let rank = (self.0.len() * percent as usize).div_ceil(100);
         self.0.get(rank.saturating_sub(1)).copied()
     }
 
-    /// The longest.
+    /// The longest duration.
     pub fn longest(&self) -> Option<u64> {
         self.0.last().copied()
     }
 }
 
-/// How long things took, of all and of each.
+/// Durations, of all programs together and of each.
 #[derive(Default)]
 struct Times {
     all: Vec<u64>,
@@ -52,61 +52,61 @@ impl Times {
     }
 }
 
-/// What somebody had and did.
+/// Totals of a program, or of the GPU.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Part {
-    /// What the program is called; nothing for the GPU.
+    /// The program's name; empty for the GPU.
     pub name: String,
     /// Its class, if known.
     pub class: Option<String>,
-    /// Counts the programs, from 0.
+    /// The program's number, counted from 0.
     pub number: usize,
-    /// Which part of the time it had the GPU, as the status counts GPU time: from 0 to 1. Those that run beside others have it at the same
-    /// time; of the GPU, no more than all of it.
+    /// The part of the time with the GPU, as the status counts GPU time: from 0 to 1. Programs that run beside others have it at the
+    /// same time; the GPU's part is at most 1.
     pub share: f64,
-    /// How often it got the GPU from another.
+    /// The number of times that it got the GPU from another program.
     pub switches: u64,
-    /// Bytes that were copied to the GPU for it.
+    /// Bytes copied to the GPU for it.
     pub bytes_in: u64,
-    /// Bytes of its that were copied to the host.
+    /// Bytes copied to the host for it.
     pub bytes_out: u64,
-    /// How long it waited for its turns.
+    /// Its waits for turns.
     pub waits: Took,
-    /// How long its requests took.
+    /// Its requests.
     pub requests: Took,
-    /// How much of its memory is on the GPU, if that is known.
+    /// Bytes of its memory on the GPU, if known.
     pub resident: Option<u64>,
-    /// How it stands, if that is known; an ended one does not.
+    /// Its state, if known; an ended program has none.
     pub state: Option<State>,
-    /// It has ended.
+    /// True if it has ended.
     pub is_over: bool,
-    /// Something is to be seen of it: it was not idle all the time.
+    /// True if it was not idle all the time.
     pub is_active: bool,
 }
 
-/// All of it.
+/// The totals of a stretch of time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Summary {
-    /// Of which time, in nanoseconds since the coordinator began.
+    /// The stretch of time, in nanoseconds since the coordinator began.
     pub time: Range<u64>,
-    /// By the programs' numbers: those that were there.
+    /// The programs of that time, by number.
     pub programs: BTreeMap<u32, Part>,
-    /// What all programs add up to; its waits and requests are everybody's.
+    /// The sum over all programs, including their waits and requests.
     pub gpu: Part,
 }
 
 impl Summary {
-    /// Of the last so many nanoseconds of a timeline, as far as it is known.
+    /// Sums up the last `last` nanoseconds of a timeline, as far as it reaches back.
     pub fn of(timeline: &Timeline, last: u64) -> Self {
         Self::within(timeline, timeline.now.saturating_sub(last).max(timeline.since)..timeline.now)
     }
 
-    /// Of a stretch of time.
+    /// Sums up a stretch of time.
     pub fn within(timeline: &Timeline, time: Range<u64>) -> Self {
         let is_within = |at: u64| time.start <= at && at <= time.end;
         let mut programs: BTreeMap<u32, Part> = BTreeMap::new();
         for (number, (id, program)) in timeline.programs.iter().enumerate() {
-            // One that is known by its number alone has ended before what is known of it.
+            // A program of which only the number is known had ended before the timeline begins.
             if !program.name.is_empty() && program.ended.is_none_or(|ended| ended >= time.start) {
                 programs.insert(*id, part(program, number, &time));
             }
@@ -155,7 +155,7 @@ impl Summary {
     }
 }
 
-/// What a program says of itself.
+/// Returns the totals that a program's own timeline gives.
 fn part(program: &Program, number: usize, time: &Range<u64>) -> Part {
     let is_seen = |state: State, part: Option<Range<u64>>| state != State::Idle && part.is_some();
     let was_active = program.states.iter().any(|span| is_seen(span.what, span.within(time)));

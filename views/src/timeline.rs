@@ -1,7 +1,7 @@
-//! Who had the GPU when, and how each program stood, made of what has happened.
+//! The GPU's owner and each program's state over time, made from events.
 //!
-//! A [`Timeline`] is told one [`History`] after the other. Whatever of it nobody needs any more is given up by
-//! [`Timeline::forget_before`], so it stays as small as the time that is looked at.
+//! A [`Timeline`] reads one [`History`] after the other. [`Timeline::forget_before`] drops the events that are too old to be shown, so
+//! a timeline stays as small as the time that it shows.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -13,22 +13,22 @@ use baton_report::status::Status;
 #[cfg(test)]
 mod tests;
 
-/// How a program stands at a moment.
+/// The state of a program at a moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum State {
-    /// It has nothing to do, or has yet to say what.
+    /// It has no work, or has not yet asked for the GPU.
     Idle,
     /// It waits for the GPU.
     Waiting,
-    /// It is the next, and waits for its memory.
+    /// It is the next to have the GPU, and waits for its memory.
     Arriving,
-    /// It has the GPU; calls wait for memory that is still on its way.
+    /// It has the GPU; calls wait for memory that still arrives.
     RunningArriving,
     /// It has the GPU.
     Running,
-    /// It may use the GPU beside whoever has it.
+    /// It may use the GPU beside its owner.
     CoRunning,
-    /// It has the GPU or could have, and its work makes way for somebody urgent.
+    /// Its work makes way for a more urgent program, although it has the GPU or co-runs.
     Descheduled,
     /// Its work was taken off the GPU in the middle.
     Preempted,
@@ -37,7 +37,7 @@ pub enum State {
 }
 
 impl State {
-    /// All of them.
+    /// All states.
     pub const ALL: [Self; 9] = [
         Self::Idle,
         Self::Waiting,
@@ -50,7 +50,7 @@ impl State {
         Self::Suspended,
     ];
 
-    /// As traces and pages call it.
+    /// The state's name in traces and pages.
     pub fn word(self) -> &'static str {
         match self {
             Self::Idle => "idle",
@@ -66,26 +66,26 @@ impl State {
     }
 }
 
-/// For how long something was so.
+/// A stretch of time in which a value holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span<T> {
-    /// When it began, in nanoseconds since the coordinator began.
+    /// The start, in nanoseconds since the coordinator began.
     pub from: u64,
-    /// When it ended; none while it is so.
+    /// The end; none while the value still holds.
     pub to: Option<u64>,
-    /// What.
+    /// The value.
     pub what: T,
 }
 
 impl<T> Span<T> {
-    /// What of it lies in a stretch of time.
+    /// Returns the part of the span that lies in a stretch of time.
     pub fn within(&self, time: &Range<u64>) -> Option<Range<u64>> {
         let (from, to) = (self.from.max(time.start), self.to.unwrap_or(u64::MAX).min(time.end));
         (from < to).then_some(from..to)
     }
 }
 
-/// Spans of which each ends when the next begins.
+/// Spans in order, each of which ends when the next begins or earlier.
 #[derive(Clone, Debug)]
 pub struct Spans<T>(VecDeque<Span<T>>);
 
@@ -96,14 +96,14 @@ impl<T> Default for Spans<T> {
 }
 
 impl<T: Copy + PartialEq> Spans<T> {
-    /// From now on it is so; none: nothing is. The same as before changes nothing.
+    /// Sets the value from now on, or none. The same value as before changes nothing.
     fn become_at(&mut self, now: u64, what: Option<T>) {
         let open = self.0.back_mut().filter(|span| span.to.is_none());
         if open.as_ref().map(|span| span.what) == what {
             return;
         }
         if let Some(open) = open {
-            // Never before it began, and what was for no time at all was not.
+            // A span never ends before it began, and a span of no length is dropped.
             open.to = Some(now.max(open.from));
             if open.to == Some(open.from) {
                 self.0.pop_back();
@@ -118,133 +118,133 @@ impl<T: Copy + PartialEq> Spans<T> {
         }
     }
 
-    /// The oldest first.
+    /// The spans, oldest first.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Span<T>> {
         self.0.iter()
     }
 
-    /// What is so now.
+    /// The value that holds now.
     pub fn now(&self) -> Option<T> {
         self.0.back().filter(|span| span.to.is_none()).map(|span| span.what)
     }
 }
 
-/// A program, by what has happened to it.
+/// A program, as its events tell.
 #[derive(Clone, Debug, Default)]
 pub struct Program {
-    /// What the user called it.
+    /// The name that the user gave it.
     pub name: String,
-    /// Its class, if its beginning is known.
+    /// Its class, if its first event is known.
     pub class: Option<String>,
-    /// How it stood when. Nothing before it is known how, and after it has ended.
+    /// Its state over time. There is none before the first known one, and none after its end.
     pub states: Spans<State>,
-    /// When memory of its was on its way to the host.
+    /// Times in which memory of the program was on its way to the host.
     pub evicting: Spans<()>,
-    /// For how much of which time it had the GPU, as the coordinator counts it: without the time in which it could do nothing, and with
-    /// what it did beside whoever had the GPU.
+    /// GPU time in each stretch of time, as the coordinator counts it: without the time in which the program could do nothing, and with
+    /// its work beside the owner of the GPU.
     pub worked: VecDeque<Worked>,
-    /// How much of its memory was on the GPU before the first change that [`Timeline::resident`] still has, if that is known.
+    /// Bytes of its memory on the GPU before the first change that [`Timeline::resident`] still has, if known.
     pub resident_before: Option<u64>,
-    /// When its process ended, if it has.
+    /// The time when its process ended, if it has.
     pub ended: Option<u64>,
-    /// What of its memory has begun to leave, and has yet to.
+    /// Memory that has begun to leave, and has not left yet.
     leaving: Leaving,
     /// It has asked for the GPU, and has not had it since.
     wants: bool,
     /// A user keeps it off the GPU.
     suspended: bool,
-    /// Its turn was granted, and its gate has yet to open: with memory on its way?
+    /// Set from the grant of its turn until its gate opens; true if memory was still arriving.
     granted: Option<bool>,
-    /// Who was granted the last turn before that, if it was another.
+    /// The owner of the last turn before that, if it was another program.
     switch_from: Option<u32>,
-    /// How it will stand when it is no longer descheduled.
+    /// Its state once it is no longer descheduled or suspended.
     before: Option<State>,
 }
 
-/// Memory that has begun to leave, until it has: copied, and unmapped.
+/// Memory that has begun to leave, and is not yet copied and unmapped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Leaving {
     to_copy: u64,
     to_unmap: u64,
 }
 
-/// For how much of a stretch of time a program had the GPU.
+/// The GPU time of a program in a stretch of time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Worked {
-    /// From when to when.
+    /// The stretch of time.
     pub time: Range<u64>,
-    /// How much of that, in nanoseconds.
+    /// GPU time in it, in nanoseconds.
     pub ns: u64,
 }
 
-/// The GPU changed hands.
+/// A change of the GPU's owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Switch {
-    /// When the gate of whoever has it from then on was open.
+    /// The time when the new owner's gate opened.
     pub at: u64,
-    /// Who had it before.
+    /// The owner before.
     pub from: u32,
-    /// Who has it from then on.
+    /// The new owner.
     pub to: u32,
 }
 
-/// Something that has ended, and whose it was.
+/// An operation that has ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Done {
-    /// The program's number; none if it is about the GPU.
+    /// The number of its program; none if it concerns the GPU.
     pub id: Option<u32>,
-    /// From when to when.
+    /// The time that it took.
     pub time: Range<u64>,
-    /// How many bytes it was about.
+    /// The bytes that it concerned.
     pub bytes: u64,
 }
 
-/// A wait for a turn: from wanting the GPU to the first launch.
+/// A wait for a turn: from asking for the GPU to the first launch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wait {
     /// The program's number.
     pub id: u32,
-    /// When it wanted the GPU.
+    /// The time when the program asked for the GPU.
     pub asked: u64,
-    /// When it was granted.
+    /// The time when its turn was granted.
     pub granted: u64,
-    /// When its gate was open, or its first call went to the GPU if that was said.
+    /// The time of its first call on the GPU if recorded, else the time when its gate opened.
     pub launched: Option<u64>,
 }
 
-/// All of it.
+/// All that is known of a coordinator's programs and GPU over time.
 #[derive(Clone, Debug, Default)]
 pub struct Timeline {
     next: u64,
-    /// Up to when it is known, in nanoseconds since the coordinator began.
+    /// The end of the known time, in nanoseconds since the coordinator began.
     pub now: u64,
-    /// From when on it is known.
+    /// The start of the known time.
     pub since: u64,
-    /// How many events were forgotten before they were heard.
+    /// Events that were dropped before they were read.
     pub lost: u64,
-    /// By number. Those that have ended too, until they are forgotten.
+    /// Programs by number, including ended ones until they are forgotten.
     pub programs: BTreeMap<u32, Program>,
-    /// Who had the GPU when. Programs that co-run have it beside them.
+    /// The owner of the GPU over time. Programs that co-run use it beside the owner.
     pub owner: Spans<u32>,
-    /// Copies to the GPU, and to the host.
+    /// Copies to the GPU.
     pub copies_in: VecDeque<Done>,
-    /// See [`Self::copies_in`].
+    /// Copies to the host. For those to the GPU, see [`Self::copies_in`].
     pub copies_out: VecDeque<Done>,
     /// Requests of programs of class latency.
     pub requests: VecDeque<Done>,
     /// Waits for turns.
     pub waits: VecDeque<Wait>,
-    /// How much of a program's memory was on the GPU from when on.
+    /// Changes of resident memory: time, program, and bytes on the GPU from then on.
     pub resident: VecDeque<(u64, u32, u64)>,
-    /// When the GPU changed hands.
+    /// Changes of the GPU's owner.
     pub switched: VecDeque<Switch>,
-    /// How often the GPU changed hands in all that was heard, also in what is forgotten by now.
+    /// The number of changes of the owner in all events read, forgotten ones included.
     pub switches: u64,
     last_granted: Option<u32>,
 }
 
 impl Program {
-    /// How much of a stretch of time it had the GPU, in nanoseconds.
+    /// GPU time of the program in a stretch of time, in nanoseconds.
     pub fn worked(&self, time: &Range<u64>) -> f64 {
         let later = self.worked.iter().rev().take_while(|worked| worked.time.end > time.start);
         let part = |worked: &Worked| {
@@ -255,7 +255,8 @@ impl Program {
         later.map(part).sum()
     }
 
-    /// Whether memory of its is on its way to the host: from when it begins to leave until it is copied and unmapped.
+    /// Tracks whether memory of the program is on its way to the host: from the moment when it begins to leave until it is copied and
+    /// unmapped.
     fn leave(&mut self, event: &Event) {
         let Leaving { to_copy, to_unmap } = &mut self.leaving;
         let bytes = event.bytes.unwrap_or(0);
@@ -266,7 +267,7 @@ impl Program {
             }
             Kind::CopiedOut => *to_copy = to_copy.saturating_sub(bytes),
             Kind::Unmapped => *to_unmap = to_unmap.saturating_sub(1),
-            // Whatever had failed to leave: with the GPU it has all of it, and when it has ended it has none.
+            // This ends departures that failed: with the GPU a program has all its memory, and after its end it has none.
             Kind::Opened | Kind::Departed => self.leaving = Leaving::default(),
             _ => return,
         }
@@ -276,7 +277,7 @@ impl Program {
 }
 
 impl Timeline {
-    /// Of all that a coordinator has left behind.
+    /// Makes a timeline of a whole record that a coordinator has left.
     pub fn of(record: &Record) -> Self {
         let mut timeline = Self::default();
         record.histories.iter().for_each(|history| timeline.see(history));
@@ -288,15 +289,15 @@ impl Timeline {
         timeline
     }
 
-    /// What to ask the coordinator for next.
+    /// The number of the next event to ask the coordinator for.
     pub fn next(&self) -> u64 {
         self.next
     }
 
-    /// More has happened.
+    /// Reads more events.
     pub fn see(&mut self, history: &History) {
         if history.oldest > self.next {
-            // How things stand now nobody has said: what comes next does.
+            // The present states are unknown; the next events tell them.
             self.lost += history.oldest - self.next;
             let at = history.events.first().map_or(history.now_ns, |event| event.ns);
             self.owner.become_at(at, None);
@@ -328,7 +329,7 @@ impl Timeline {
             _ => {}
         }
         let Some(id) = event.id else { return };
-        // Of one that has ended something may still be told; how it stands is over.
+        // Later events of an ended program change nothing in its state.
         match self.programs.get(&id) {
             Some(program) if program.ended.is_some() => return,
             None if event.what == Kind::Departed || event.tenant.is_none() => return,
@@ -428,7 +429,7 @@ impl Timeline {
                     self.owner.become_at(at, None);
                 }
                 let off = match (&event.what, state) {
-                    // That its turn is over is said too, just after its work was taken off.
+                    // The end of its turn is recorded too, just after its preemption.
                     (Kind::Preempted, _) | (_, Some(State::Preempted)) => State::Preempted,
                     (_, Some(State::Suspended)) if program.before == Some(State::Preempted) => return,
                     _ => State::Idle,
@@ -462,12 +463,12 @@ impl Timeline {
         program.states.become_at(at, Some(becomes));
     }
 
-    /// What ended before that time is of no interest any more.
+    /// Drops everything that ended before that time.
     pub fn forget_before(&mut self, ns: u64) {
         self.since = self.since.max(ns);
         self.owner.forget_before(ns);
         for done in [&mut self.copies_in, &mut self.copies_out, &mut self.requests] {
-            // They are written down in the order in which they end, nearly.
+            // Records are nearly in the order of their ends.
             while done.front().is_some_and(|done| done.time.end < ns) {
                 done.pop_front();
             }
@@ -493,7 +494,7 @@ impl Timeline {
         self.programs.retain(|_, program| program.ended.is_none_or(|at| at >= ns));
     }
 
-    /// Things stand so now: says of programs what was forgotten of how they joined.
+    /// Adds from the status the classes of programs whose first event was dropped.
     pub fn know(&mut self, status: &Status) {
         for tenant in &status.tenants {
             if let Some(program) = self.programs.get_mut(&tenant.id) {
@@ -502,7 +503,7 @@ impl Timeline {
         }
     }
 
-    /// Which part of a stretch of time each program had the GPU, by number: from 0 to 1.
+    /// Returns the part of a stretch of time in which each program had the GPU, by number: from 0 to 1.
     pub fn shares(&self, time: &Range<u64>) -> BTreeMap<u32, f64> {
         let all = time.end.saturating_sub(time.start).max(1) as f64;
         self.programs.iter().map(|(id, program)| (*id, program.worked(time) / all)).collect()

@@ -1,4 +1,5 @@
-//! What a program waits for, since when, and what would help: as data, which the coordinator decides, and in sentences.
+//! The reason why a program waits, since when, and the change that would help: as data, which the coordinator decides, and in
+//! sentences.
 
 use baton_report::quota::Quota;
 use baton_report::status::Status;
@@ -10,7 +11,7 @@ use crate::words::{self, duration_ms};
 #[cfg(test)]
 mod tests;
 
-/// `a`, `a and b`, `a, b and c`; others if nobody is known.
+/// `a`, `a and b`, `a, b and c`; `another program` if no name is known.
 fn list(names: &[String]) -> String {
     match names {
         [] => "another program".to_owned(),
@@ -19,12 +20,12 @@ fn list(names: &[String]) -> String {
     }
 }
 
-/// How fast, as people read it.
+/// A speed for people to read.
 fn speed(bytes_per_second: u64) -> String {
     format!("{:.1} GB/s", bytes_per_second as f64 / 1e9)
 }
 
-/// What a program of the status waits for, in sentences; none if it is not there.
+/// Explains in sentences why a program of the status waits; none if there is no such program.
 pub fn sentences(status: &Status, name: &str) -> Option<String> {
     if let Some(tenant) = status.tenant(name) {
         return Some(of_tenant(tenant));
@@ -57,7 +58,7 @@ fn of_newcomer(status: &Status, at: usize, newcomer: &Newcomer) -> String {
     }
 }
 
-/// The same of one that is a tenant, and what another user's may not have.
+/// Explains why a tenant waits, and the quotas that hold it back.
 pub fn of_tenant(tenant: &Tenant) -> String {
     let met = tenant.quotas.iter().map(|met| format!("\nA quota holds: {met}."));
     std::iter::once(waits(tenant)).chain(met).collect()
@@ -156,7 +157,7 @@ fn resume(whom: &[String]) -> String {
     }
 }
 
-/// When it has its turn at the latest.
+/// The latest time of its turn, in words.
 fn latest(waits_for: &WaitsFor) -> String {
     let Some(ms) = waits_for.within_ms else { return String::new() };
     let time = duration_ms(ms);

@@ -1,4 +1,4 @@
-//! Times, rates and names, as people read them.
+//! Times, rates and names, for people to read.
 
 /// A length of time, in nanoseconds, with about three digits.
 pub fn duration(ns: u64) -> String {
@@ -37,8 +37,8 @@ pub fn percent(part: f64) -> String {
     }
 }
 
-/// A stranger's text for XML and HTML, between tags or in quotes. What XML does not have, and what would turn the direction of
-/// the text that follows, is replaced.
+/// Escapes an untrusted text for XML and HTML, between tags or in quotes. Replaces characters that XML does not allow, and those that
+/// would turn the direction of the text that follows.
 pub fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -57,7 +57,7 @@ pub fn escaped(text: &str) -> String {
     escaped
 }
 
-/// No more than so many letters of a text.
+/// Cuts a text to at most `most` letters.
 pub fn shortened(text: &str, most: usize) -> String {
     if text.chars().count() <= most {
         return text.to_owned();

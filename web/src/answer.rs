@@ -1,4 +1,4 @@
-//! What requests are answered with.
+//! Answers to requests.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -14,24 +14,24 @@ use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::{Response, StatusCode};
 use tokio::sync::mpsc;
 
-/// What is sent back.
+/// The answer that is sent back.
 pub(crate) type Answer = Response<BoxBody<Bytes, Infallible>>;
 
-/// A sentence.
+/// Answers with a sentence.
 pub(crate) fn said(status: StatusCode, text: impl Into<String>) -> Answer {
     let mut answer = of_type((text.into() + "\n").into(), "text/plain; charset=utf-8");
     *answer.status_mut() = status;
     answer
 }
 
-/// Something of a type.
+/// Answers with content of a type.
 pub(crate) fn of_type(text: Bytes, kind: &'static str) -> Answer {
     let mut answer = Response::new(Full::new(text).boxed());
     answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     answer
 }
 
-/// Why a request gets nothing.
+/// The reason why a request is refused.
 #[derive(Debug)]
 pub(crate) struct Refused {
     status: StatusCode,
@@ -44,7 +44,7 @@ pub(crate) fn refused(status: StatusCode, text: impl Into<String>) -> Refused {
 }
 
 impl Refused {
-    /// With a header that says more.
+    /// Adds a header that says more.
     pub(crate) fn with(self, name: HeaderName, value: &'static str) -> Self {
         Self { header: Some((name, value)), ..self }
     }
@@ -58,12 +58,12 @@ impl Refused {
     }
 }
 
-/// That a method does not fit.
+/// Refuses a method.
 pub(crate) fn other_method(allowed: &'static str) -> Refused {
     refused(StatusCode::METHOD_NOT_ALLOWED, format!("only {allowed} is answered here")).with(header::ALLOW, allowed)
 }
 
-/// A body that goes on until its sender ends.
+/// A body that ends when its sender does.
 pub(crate) struct Flow(pub(crate) mpsc::Receiver<Bytes>);
 
 impl Body for Flow {
@@ -78,7 +78,7 @@ impl Body for Flow {
     }
 }
 
-/// Marks a connection as one whose request is being answered, while it is there.
+/// Marks a connection as busy while its request is being answered.
 #[derive(Debug)]
 pub(crate) struct Busy(Arc<AtomicUsize>);
 

@@ -1,5 +1,5 @@
-//! Asks the coordinator over its socket, as any tool does, so that nothing here can hold its thread up. However many want to know,
-//! it is asked once.
+//! Asks the coordinator over its socket, as any tool does, so that nothing here can hold its thread up. It is asked once for all
+//! readers.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -16,10 +16,10 @@ use tokio::sync::Mutex;
 use crate::known::Known;
 use crate::metrics;
 
-/// For so long an answer is good enough for metrics.
+/// The age up to which an answer is good enough for metrics.
 pub(crate) const FRESH: Duration = Duration::from_secs(1);
 
-/// An answer, and what is made of it when somebody wants it.
+/// An answer, and the metrics made of it at the first request.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) known: Arc<Known>,
@@ -27,22 +27,22 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    /// As OpenMetrics.
+    /// Returns the answer as OpenMetrics.
     pub(crate) fn metrics(&self) -> Bytes {
         self.metrics.get_or_init(|| metrics::of(Arc::clone(&self.known)).into()).clone()
     }
 }
 
-/// What has been heard last, or why nothing was.
+/// The last answer, or the reason why there was none.
 type Heard = Result<Arc<Answer>, String>;
 
 #[derive(Debug, Default)]
 struct Last {
     heard: Option<(Instant, Heard)>,
-    /// The most GPU time that was ever seen of each tenant that is there. The coordinator takes time off again in which a
-    /// program turned out to have been able to do nothing, and a counter never goes down.
+    /// The most GPU time ever reported of each present tenant. The coordinator subtracts time in which a program turns out to have been
+    /// unable to work, but a counter must never go down.
     gpu_seconds: HashMap<u32, f64>,
-    /// kubelet has not answered, and that was said.
+    /// True if kubelet has not answered, and that has been reported.
     is_kubelet_missed: bool,
 }
 
@@ -50,7 +50,7 @@ struct Last {
 #[derive(Debug)]
 pub(crate) struct Asker {
     socket: PathBuf,
-    /// kubelet's, if it is to be asked which pods programs are of.
+    /// kubelet's socket, if it is to be asked for the programs' pods.
     pod_resources: Option<PathBuf>,
     last: Mutex<Last>,
 }
@@ -64,7 +64,7 @@ impl Asker {
         &self.socket
     }
 
-    /// How things stand, or stood so long ago at most. Others who want to know meanwhile wait for the same answer.
+    /// Returns the status, at most this old. Others who ask meanwhile get the same answer.
     pub(crate) async fn status(&self, age: Duration) -> Heard {
         let mut last = self.last.lock().await;
         if let Some((at, heard)) = &last.heard
@@ -90,7 +90,7 @@ impl Asker {
         heard
     }
 
-    /// Of each program which pod it is of, if kubelet knows.
+    /// Returns each program's pod, if kubelet knows it.
     async fn pods(&self, status: &Status, is_missed: &mut bool) -> BTreeMap<u32, Pod> {
         let Some(socket) = &self.pod_resources else { return BTreeMap::new() };
         match Pods::ask(socket).await {

@@ -1,7 +1,7 @@
-//! Where others connect: so many at once and no more, each with so much time, whatever they send.
+//! The listeners: a limited number of connections, each with limited time, for any input.
 //!
-//! Whoever has a complete request answered keeps the connection. One that only holds it open makes way when others come, so
-//! nobody can be kept out by those who say nothing.
+//! A connection on which a complete request is being answered stays. A connection that is only held open makes way for others, so
+//! silent peers cannot keep anyone out.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -22,17 +22,17 @@ use tokio_io_timeout::TimeoutStream;
 use crate::answer::Busy;
 use crate::site::Site;
 
-/// How long a request's head may take, and how long a connection may rest between two requests.
+/// Longest time for a request's head, and for a connection's rest between two requests.
 const HEAD: Duration = Duration::from_secs(5);
-/// How long somebody may read nothing of what is written.
+/// Longest time in which a peer may read nothing of an answer.
 const STALLED: Duration = Duration::from_secs(20);
-/// How large a request's head may be.
+/// Maximum size of a request's head, in bytes.
 const HEAD_BYTES: usize = 16 << 10;
 const HEADERS: usize = 64;
-/// When no descriptor is left, it is tried again after this time.
+/// Delay before the next attempt when no descriptor is left.
 const AGAIN: Duration = Duration::from_millis(100);
 
-/// What is listened at.
+/// A socket that accepts connections.
 pub(crate) enum Listener {
     Tcp(TcpListener),
     Unix(UnixListener),
@@ -46,7 +46,7 @@ impl Listener {
         Ok(match self {
             Self::Tcp(listener) => {
                 let (stream, _) = listener.accept().await?;
-                // What is sent is sent at once: it comes in whole messages.
+                // Messages are written whole, so each is sent at once.
                 stream.set_nodelay(true)?;
                 Box::pin(stream)
             }
@@ -58,11 +58,11 @@ impl Listener {
 #[derive(Default)]
 struct Places {
     count: u64,
-    /// In the order in which they came.
+    /// Connections in the order in which they came.
     taken: BTreeMap<u64, (Arc<AtomicUsize>, AbortHandle)>,
 }
 
-/// A place, free again when this is gone.
+/// A place for a connection. Dropping it frees the place.
 struct Place {
     number: u64,
     places: Arc<Mutex<Places>>,
@@ -78,7 +78,7 @@ fn locked(places: &Mutex<Places>) -> std::sync::MutexGuard<'_, Places> {
     places.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Serves whoever comes, for ever.
+/// Serves connections for ever.
 pub(crate) async fn serve(listener: Listener, most: usize, site: Arc<Site>) {
     let places = Arc::new(Mutex::new(Places::default()));
     loop {
@@ -111,6 +111,6 @@ async fn serve_one(stream: Pin<Box<dyn Stream>>, site: Arc<Site>, busy: Arc<Atom
     });
     let mut server = http1::Builder::new();
     server.timer(TokioTimer::new()).header_read_timeout(HEAD).max_buf_size(HEAD_BYTES).max_headers(HEADERS);
-    // However it ends, it is over.
+    // Any end is fine, also one with an error.
     let _ = server.serve_connection(TokioIo::new(Box::pin(stream)), answer).await;
 }

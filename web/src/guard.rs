@@ -1,8 +1,8 @@
-//! What a request has to be before it is looked at.
+//! The checks that a request must pass before it is read.
 //!
-//! A browser sends requests for any page that it shows. So nobody is believed for being on this machine: a name that leads here
-//! (DNS rebinding) is no name of ours, what shows anything needs the token, which no other page knows, and what changes anything
-//! has to come from our own page too.
+//! A browser sends requests for any page that it shows. So a request from this machine is not trusted for that: a foreign name that
+//! leads here (DNS rebinding) is refused, showing anything needs the token, which no other page knows, and changing anything needs a
+//! request from our own page too.
 
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, Request, StatusCode};
@@ -10,7 +10,7 @@ use hyper::{Method, Request, StatusCode};
 use crate::answer::{Refused, other_method, refused};
 use crate::token::Token;
 
-/// What each answer says of itself: a page may load only its own scripts and styles, be part of no other page, and be kept nowhere.
+/// Headers of each answer: a page may load only its own scripts and styles, be part of no other page, and be stored nowhere.
 const HEADERS: [(HeaderName, &str); 7] = [
     (
         header::CONTENT_SECURITY_POLICY,
@@ -27,7 +27,7 @@ const HEADERS: [(HeaderName, &str); 7] = [
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// Sets them.
+/// Sets these headers.
 pub(crate) fn harden(headers: &mut HeaderMap) {
     for (name, value) in HEADERS {
         headers.insert(name, HeaderValue::from_static(value));
@@ -40,7 +40,7 @@ pub(crate) fn header<'a, B>(request: &'a Request<B>, name: &HeaderName) -> Optio
     all.next().filter(|_| all.next().is_none())?.to_str().ok()
 }
 
-/// It asks for something, and changes nothing.
+/// Checks that a request only reads.
 pub(crate) fn check_reading<B>(request: &Request<B>) -> Result<(), Refused> {
     match *request.method() {
         Method::GET | Method::HEAD => Ok(()),
@@ -48,7 +48,7 @@ pub(crate) fn check_reading<B>(request: &Request<B>) -> Result<(), Refused> {
     }
 }
 
-/// It is for an address, or for this machine by name. Any other name may lead here because somebody wants it to.
+/// Checks that a request is for an address, or for this machine by name. An attacker can make any other name lead here.
 pub(crate) fn check_host<B>(request: &Request<B>) -> Result<(), Refused> {
     let host = header(request, &header::HOST).unwrap_or_default();
     if is_ours(host) {
@@ -69,7 +69,7 @@ fn is_ours(host: &str) -> bool {
         || inner.is_some_and(|inner| inner.parse::<std::net::Ipv6Addr>().is_ok())
 }
 
-/// It has the token.
+/// Checks that a request has the token.
 pub(crate) fn check_token<B>(request: &Request<B>, token: &Token) -> Result<(), Refused> {
     let said_token = header(request, &header::AUTHORIZATION).and_then(|value| value.strip_prefix("Bearer "));
     if said_token.is_some_and(|said| token.is(said)) {
@@ -79,7 +79,7 @@ pub(crate) fn check_token<B>(request: &Request<B>, token: &Token) -> Result<(), 
     Err(refused.with(header::WWW_AUTHENTICATE, "Bearer"))
 }
 
-/// It comes from our own page.
+/// Checks that a request comes from our own page.
 pub(crate) fn check_origin<B>(request: &Request<B>) -> Result<(), Refused> {
     let host = header(request, &header::HOST).unwrap_or_default();
     let origin = header(request, &header::ORIGIN);

@@ -1,4 +1,4 @@
-//! Whether the coordinator answers.
+//! Tells whether the coordinator answers.
 
 use hyper::body::Incoming;
 use hyper::{Request, StatusCode};
@@ -7,7 +7,7 @@ use crate::answer::{Answer, Refused, refused, said};
 use crate::asker::{Asker, FRESH};
 use crate::guard;
 
-/// Whether the coordinator answers.
+/// Answers `ok` if the coordinator answers.
 pub(crate) async fn health(asker: &Asker, request: &Request<Incoming>) -> Result<Answer, Refused> {
     guard::check_reading(request)?;
     match asker.status(FRESH).await {

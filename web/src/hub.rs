@@ -1,4 +1,4 @@
-//! What all open pages are told: the coordinator is asked once for all of them, and only while there are any.
+//! The stream of news for all open pages. The coordinator is asked once for all of them, and only while pages are open.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -10,28 +10,29 @@ use tokio::sync::{Notify, mpsc, watch};
 use crate::asker::Asker;
 use crate::live::Live;
 
-/// How often it is asked at most.
+/// Shortest time between two requests to the coordinator.
 const PERIOD: Duration = Duration::from_millis(500);
-/// Of a coordinator with much to tell, asking takes no more than one part in so many of the time, unless somebody has just come.
+/// Asking a coordinator that has much to tell takes at most one part in this many of the time, unless a page has just been opened.
 const REST: u32 = 15;
-/// But nobody waits longer than that.
+/// Longest wait between two requests.
 const LONGEST: Duration = Duration::from_secs(3);
-/// How many answers about what has happened are read at once: all that a coordinator keeps.
+/// Maximum number of answers about events that are read at once: as many as a coordinator keeps.
 const ANSWERS: usize = 80;
-/// What is older is not told to who comes.
+/// Age up to which a tick is sent to a new page.
 const RECENT: Duration = Duration::from_secs(4);
 
-/// How things stood at one moment.
+/// The state at one moment.
 #[derive(Debug)]
 struct Tick {
     number: u64,
     at: Instant,
-    /// For whoever knows nothing yet, and for whoever knows the tick before. None: nobody answers, and the first says why.
+    /// The message for a page that knows nothing yet, and the one for a page that knows the tick before. Without the second, the
+    /// coordinator has not answered, and the first gives the reason.
     all: Bytes,
     news: Option<Bytes>,
 }
 
-/// Tells all pages.
+/// Sends the state to all pages.
 #[derive(Debug)]
 pub(crate) struct Hub {
     asker: Arc<Asker>,
@@ -51,7 +52,7 @@ impl Hub {
         &self.asker
     }
 
-    /// Asks while anybody listens, for ever.
+    /// Asks while any page listens, for ever.
     pub(crate) async fn run(&self) {
         for number in 1.. {
             while self.ticks.receiver_count() == 0 {
@@ -66,7 +67,7 @@ impl Hub {
             let took = start.elapsed();
             tokio::time::sleep(PERIOD.saturating_sub(took)).await;
             let rest = (took * REST).min(LONGEST).saturating_sub(PERIOD);
-            // Who comes is told at once how things stand.
+            // A new page gets the state at once.
             let _ = tokio::time::timeout(rest, self.wanted.notified()).await;
         }
     }
@@ -94,7 +95,7 @@ impl Hub {
         ticks
     }
 
-    /// Tells one page everything, and then what is new, until it is gone.
+    /// Sends one page the whole state, and then the news, until the page is closed.
     pub(crate) async fn tell(&self, page: mpsc::Sender<Bytes>) {
         let (mut ticks, mut last) = (self.listen(), None);
         loop {
@@ -106,7 +107,7 @@ impl Hub {
                 if page.send(message.into()).await.is_err() {
                     return;
                 }
-                // After an answer that did not come, everything is told again.
+                // After a failed request, everything is sent again.
                 last = tick.news.as_ref().map(|_| tick.number);
             }
             tokio::select! {
@@ -116,7 +117,7 @@ impl Hub {
         }
     }
 
-    /// How things stand now, as a page is told first; none if nobody says.
+    /// Returns the present state, as a page gets it first; none if the coordinator does not answer.
     pub(crate) async fn now(&self) -> Option<Bytes> {
         let mut ticks = self.listen();
         ticks.mark_unchanged();

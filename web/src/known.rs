@@ -1,14 +1,14 @@
-//! How things stand: what a coordinator has said, and what it does not know.
+//! The present state: a coordinator's status, and facts that it does not know.
 
 use std::collections::BTreeMap;
 
 use baton_kubernetes::pods::Pod;
 use baton_report::status::Status;
 
-/// How things stand, and what the coordinator does not know of it.
+/// The status, and facts that the coordinator does not know.
 #[derive(Debug, Default)]
 pub(crate) struct Known {
     pub(crate) status: Status,
-    /// Of which pod programs are, as kubelet names it, by their numbers.
+    /// The programs' pods by kubelet's names, by program number.
     pub(crate) pods: BTreeMap<u32, Pod>,
 }

@@ -1,7 +1,7 @@
-//! How each program stood, in columns of equal time: as much as a page can show, however often programs change.
+//! Each program's state in columns of equal time: a bounded amount, however often programs change.
 //!
-//! A column of a program is one character of the base64 alphabet: eight times how much of the time it ran, from 0 to 7, plus how it
-//! stood for most of the rest ([`Rest`]).
+//! A column of a program is one character of the base64 alphabet: eight times the part of the time that it ran, from 0 to 7, plus its
+//! state for most of the rest ([`Rest`]).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
@@ -9,7 +9,7 @@ use std::ops::Range;
 use baton_views::timeline::{Program, State, Timeline};
 use serde_json::{Map, Value, json};
 
-/// How long a column is, and how many there are: a minute.
+/// The length of a column, and the number of columns: a minute in all.
 pub(crate) const COLUMN_NS: u64 = 200_000_000;
 pub(crate) const COLUMNS: usize = 300;
 
@@ -17,10 +17,10 @@ const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwx
 /// The steps between never and always.
 const STEPS: f64 = 7.0;
 
-/// How a program stood when it did not run.
+/// A program's state while it did not run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Rest {
-    /// It was not there, or nobody knows.
+    /// It was not there, or its state is unknown.
     None,
     Idle,
     Waiting,
@@ -46,17 +46,17 @@ impl Rest {
 }
 
 fn code(ran: f64, rest: usize) -> u8 {
-    // Whatever ran at all is seen.
+    // Any time at all on the GPU is visible.
     let step = if ran > 0.0 { (ran * STEPS).round().max(1.0) as usize } else { 0 };
     ALPHABET[8 * step.min(STEPS as usize) + rest]
 }
 
-/// A program that was not there.
+/// The column of a program that was not there.
 const NOTHING: u8 = ALPHABET[Rest::None as usize];
-/// A program that had nothing to do.
+/// The column of a program without work.
 const IDLE: u8 = ALPHABET[Rest::Idle as usize];
 
-/// One column of a program.
+/// Returns one column of a program.
 fn column(program: &Program, time: Range<u64>) -> u8 {
     let (ran, mut rest) = (program.worked(&time), [0_u64; Rest::COUNT]);
     for span in program.states.iter().rev() {
@@ -69,7 +69,7 @@ fn column(program: &Program, time: Range<u64>) -> u8 {
         }
     }
     let known: u64 = rest.iter().sum();
-    // What had the GPU all the time stood in no other way; where it did nothing with it, it was idle.
+    // A program that had the GPU all the time had no other state; where it did nothing, it was idle.
     let is_there = program.states.iter().any(|span| span.within(&time).is_some());
     let most = (0..Rest::COUNT).max_by_key(|at| rest[*at]).filter(|_| known > 0);
     let rest = most.unwrap_or(if ran > 0.0 || is_there { Rest::Idle as usize } else { Rest::None as usize });
@@ -81,16 +81,16 @@ fn column(program: &Program, time: Range<u64>) -> u8 {
 pub(crate) struct Lanes {
     /// The number of the column after the last.
     end: u64,
-    /// By program: the last columns, oldest first. Those who did nothing have none.
+    /// The last columns of each program, oldest first. Programs without activity have none.
     of: BTreeMap<u32, VecDeque<u8>>,
 }
 
 impl Lanes {
-    /// Makes the columns that are complete now. Says which is the first new one.
+    /// Adds the columns that are complete by now. Returns the number of the first new one.
     pub(crate) fn advance(&mut self, timeline: &Timeline) -> u64 {
         let end = timeline.now / COLUMN_NS;
         if end < self.end {
-            // Another coordinator.
+            // This is another coordinator.
             *self = Self::default();
         }
         let from = self.end.max(end.saturating_sub(COLUMNS as u64));
@@ -101,7 +101,7 @@ impl Lanes {
             let is_still = made.iter().all(|code| [NOTHING, IDLE].contains(code));
             if !is_still || self.of.contains_key(id) {
                 let lane = self.of.entry(*id).or_default();
-                // Before that it did nothing.
+                // The program did nothing before that.
                 let missing = COLUMNS.saturating_sub(lane.len() + new);
                 (0..missing).for_each(|_| lane.push_front(NOTHING));
                 lane.extend(made);
@@ -115,12 +115,12 @@ impl Lanes {
         from
     }
 
-    /// All columns.
+    /// Returns all columns.
     pub(crate) fn all(&self, timeline: &Timeline) -> String {
         self.text(COLUMNS, timeline, true)
     }
 
-    /// Those from one on: of programs that did anything in them.
+    /// Returns the columns from this one on, for programs that were active in them.
     pub(crate) fn since(&self, from: u64, timeline: &Timeline) -> String {
         self.text((self.end - from) as usize, timeline, false)
     }
@@ -149,7 +149,7 @@ mod tests {
         Event { ns, id: Some(1), tenant: Some("a".to_owned()), what: what.into(), ..Event::default() }
     }
 
-    /// It had the GPU for all of that.
+    /// An event: the program had the GPU for all of that time.
     fn worked(from: u64, to: u64) -> Event {
         Event { from_ns: Some(from), gpu_ns: Some(to - from), ..event(to, "worked") }
     }

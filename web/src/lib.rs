@@ -1,19 +1,19 @@
 //! Metrics and a page about one coordinator, over HTTP.
 //!
 //! All of it runs in a thread of its own, in the coordinator's process, and asks the coordinator over its socket as any tool does. So
-//! whatever somebody sends, and however slowly, the coordinator's thread has nothing to do with it.
+//! no request, however slow, ever reaches the coordinator's thread.
 //!
 //! | file | what it does |
 //! |---|---|
-//! | `door` | connections: so many, each with so much time |
-//! | `guard` | what a request has to be before it is looked at |
+//! | `door` | connections: a limited number, each with limited time |
+//! | `guard` | the checks that a request must pass before it is read |
 //! | `token` | tokens |
-//! | `site` | who is answered what |
-//! | `metrics` | how things stand, as OpenMetrics |
+//! | `site` | the answers of each listener |
+//! | `metrics` | the state, as OpenMetrics |
 //! | `page` | the page's files, and its buttons |
-//! | `asker` | asks the coordinator how things stand, once for all |
-//! | `hub` | tells all open pages |
-//! | `live`, `lanes` | what they are told |
+//! | `asker` | asks the coordinator for its status, once for all |
+//! | `hub` | sends the news to all open pages |
+//! | `live`, `lanes` | the content of these news |
 
 mod answer;
 mod asker;
@@ -45,17 +45,17 @@ use hub::Hub;
 use page::Page;
 use site::Site;
 
-/// How many may be connected at once, and no more descriptors are taken for them.
+/// Maximum number of connections of each listener. They use no more descriptors than that.
 const OWN: usize = 16;
 const SCRAPERS: usize = 32;
 const PAGES: usize = 128;
 
-/// What is shown to whom.
+/// The listeners, and their readers.
 #[derive(Debug, Default)]
 pub struct Doors {
     /// Metrics for this user: a socket that only they can reach.
     pub own: Option<UnixListener>,
-    /// Metrics for whoever can reach this, and knows the token if there is one.
+    /// Metrics for all who can reach this address, and know the token if there is one.
     pub metrics: Option<(TcpListener, Option<Token>)>,
     /// The page.
     pub page: Option<Shown>,
@@ -63,22 +63,22 @@ pub struct Doors {
     pub pod_resources: Option<PathBuf>,
 }
 
-/// The page, and for whom it is.
+/// The page, and its readers.
 #[derive(Debug)]
 pub struct Shown {
-    /// Where it is.
+    /// The page's address.
     pub listener: TcpListener,
-    /// Who knows this may see it.
+    /// The token that opens the page.
     pub token: Token,
-    /// Whether its buttons work.
+    /// True if its buttons work.
     pub control: bool,
 }
 
-/// Listens at an address.
+/// Listens on an address.
 ///
 /// # Errors
 ///
-/// As `bind`.
+/// Errors of `bind`.
 pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     TcpListener::bind(address)
 }
@@ -87,7 +87,7 @@ pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 ///
 /// # Errors
 ///
-/// When the system gives no thread, or nothing to wait with.
+/// If the system gives no thread, or no means to wait for events.
 pub fn start(coordinator: PathBuf, doors: Doors) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -102,7 +102,7 @@ pub fn start(coordinator: PathBuf, doors: Doors) -> io::Result<()> {
     Ok(())
 }
 
-/// What is served, once somebody waits for it.
+/// Prepares the listeners. The future that it returns serves them.
 fn serve(coordinator: PathBuf, doors: Doors) -> io::Result<impl Future<Output = ()> + Send> {
     let asker = Arc::new(Asker::new(coordinator, doors.pod_resources));
     let mut all = Vec::new();

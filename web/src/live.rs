@@ -1,4 +1,4 @@
-//! What a page shows, made of a status and of what has happened: once all of it, then what has changed.
+//! The content of a page, made from a status and from events: first all of it, then the changes.
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt::Write as _;
@@ -16,16 +16,16 @@ use serde_json::json;
 
 use crate::lanes::{COLUMN_NS, COLUMNS, Lanes};
 
-/// How far back a page shows who had the GPU.
+/// The time for which a page shows the GPU's owners.
 const WINDOW_NS: u64 = COLUMN_NS * COLUMNS as u64;
-/// How many entries of the log are kept, of each kind.
+/// Maximum number of log entries that are kept, of each kind.
 const LOGGED: usize = 200;
-/// How many switches are shown.
+/// Maximum number of switches that are shown.
 const SWITCHES: usize = 50;
-/// How many of those that wait to join are named.
+/// Maximum number of newcomers that are named.
 const NEWCOMERS: usize = 20;
 
-/// What the log shows of what happens once or twice in a program's life, and what it shows of turns.
+/// The events in the log that happen once or twice in a program's life, and those that concern turns.
 const RARE: [Kind; 6] =
     [Kind::Joined, Kind::Departed, Kind::Refused, Kind::Suspended, Kind::Unsuspended, Kind::UnmapTimedOut];
 const TURNS: [Kind; 5] = [Kind::Granted, Kind::Drained, Kind::Preempted, Kind::Resumed, Kind::Descheduled];
@@ -39,13 +39,13 @@ struct Row<'a> {
     weight: u32,
     slo_ms: Option<f64>,
     state: &'a str,
-    /// The same in words, with how much of its memory has come.
+    /// The state in words, with the part of its memory that has arrived.
     standing: String,
     suspended: bool,
     resident_bytes: u64,
     evicted_bytes: u64,
     unmanaged_bytes: u64,
-    /// Which part of the time that is shown it had the GPU.
+    /// The part of the shown time in which it had the GPU.
     share: f64,
     gpu_seconds: f64,
     switches: u64,
@@ -67,11 +67,11 @@ struct Entry<'a> {
     took_ms: Option<f64>,
 }
 
-/// A list of which the newest are kept, as texts of JSON.
+/// A list that keeps its newest entries, as JSON texts.
 #[derive(Debug, Default)]
 struct Kept {
     texts: VecDeque<String>,
-    /// How many of them are new.
+    /// The number of new entries.
     new: usize,
 }
 
@@ -89,7 +89,7 @@ impl Kept {
     }
 }
 
-/// What was shown, and what is new.
+/// The content that was shown, and the news.
 #[derive(Debug, Default)]
 pub(crate) struct Live {
     control: bool,
@@ -104,17 +104,17 @@ pub(crate) struct Live {
 }
 
 impl Live {
-    /// One that has shown nothing. Whether buttons work is told too.
+    /// Makes one that has shown nothing. `control`: the page is told that its buttons work.
     pub(crate) fn new(control: bool) -> Self {
         Self { control, ..Self::default() }
     }
 
-    /// What to ask for next.
+    /// The number of the next event to ask for.
     pub(crate) fn next(&self) -> u64 {
         self.timeline.next()
     }
 
-    /// More has happened.
+    /// Reads more events.
     pub(crate) fn hear(&mut self, history: &History) {
         self.timeline.see(history);
         self.timeline.forget_before(self.timeline.now.saturating_sub(WINDOW_NS));
@@ -127,7 +127,7 @@ impl Live {
         }
     }
 
-    /// All there is to show, and what of it is new.
+    /// Returns everything to show, and the part of it that is new.
     pub(crate) fn show(&mut self, status: &Status) -> (Bytes, Bytes) {
         for switch in status.recent.iter().filter(|switch| switch.n > self.last_switch) {
             self.switches.add(of_switch(switch), SWITCHES);
@@ -164,7 +164,7 @@ impl Live {
         (all, news)
     }
 
-    /// Which rows are not as they were, and which tenants have gone.
+    /// Returns the tenants whose rows have changed, and those that have left.
     fn changed_rows(&mut self, status: &Status) -> (Vec<u32>, Vec<u32>) {
         let time = self.timeline.now.saturating_sub(WINDOW_NS).max(self.timeline.since)..self.timeline.now;
         let shares = self.timeline.shares(&time);
@@ -180,7 +180,7 @@ impl Live {
         (changed, before.into_keys().collect())
     }
 
-    /// What is not about one tenant.
+    /// Returns the part that concerns no single tenant.
     fn top(&self, status: &Status) -> String {
         let newcomers: Vec<&str> = status.newcomers.iter().take(NEWCOMERS).map(|one| one.name.as_str()).collect();
         let Status { gpu, host_pool: pool, .. } = status;
@@ -211,7 +211,7 @@ impl Live {
     }
 }
 
-/// One message: an object with these parts, which are JSON already.
+/// Makes a message: an object of these parts, which are JSON already.
 fn message(top: &str, is_all: bool, parts: [(&str, String); 5]) -> Bytes {
     let mut text = format!("{{\"all\":{is_all},\"top\":{top}");
     for (key, part) in parts {

@@ -1,7 +1,7 @@
-//! How things stand, as OpenMetrics: what Prometheus and its kin read.
+//! The state as OpenMetrics, for Prometheus and other readers.
 //!
-//! Every figure is one of `baton status --json`. A tenant that has left is no longer named: what it added up to goes to
-//! `tenant="departed"`, so the number of series is bounded by the tenants that there are.
+//! Every figure is one of `baton status --json`. A tenant that has left is no longer named: its totals are added to
+//! `tenant="departed"`, so the number of series is bounded by the number of present tenants.
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,12 +24,12 @@ pub(crate) const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.
 /// The type of [`classic`]'s.
 pub(crate) const CLASSIC: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// What a tenant that has left is called.
+/// The tenant label of all tenants that have left.
 const DEPARTED: &str = "departed";
 
-/// Every metric: its name, kind and labels, and what it says.
+/// Every metric: its name, kind, labels and help.
 ///
-/// The help of `docs/monitoring` is made of this list.
+/// The tables of `docs/monitoring` are made of this list.
 pub const METRICS: [Metric; 18] = [
     Metric::info("build", "version, driver", "The coordinator's version and driver"),
     Metric::gauge("start_time", Some("seconds"), "gpu", "When the coordinator began, in seconds since 1970"),
@@ -70,21 +70,21 @@ pub const METRICS: [Metric; 18] = [
     ),
 ];
 
-/// The labels of what is about one tenant. Those of containers and pods only where they are known.
+/// The labels of a metric about one tenant. Labels of containers and pods are set only where they are known.
 const TENANT: &str = "gpu, tenant, class, container_id, pod_uid, namespace, pod, container";
 const TENANTS: &str = "gpu, tenant, class, container_id, pod_uid, namespace, pod, container, state";
 
 /// One of [`METRICS`].
 #[derive(Debug)]
 pub struct Metric {
-    /// Without `baton_`, unit and suffix.
+    /// The name without `baton_`, unit and suffix.
     name: &'static str,
-    /// What its name ends with.
+    /// The unit at the end of its name.
     unit: Option<&'static str>,
     kind: MetricType,
-    /// Its labels.
+    /// The names of its labels.
     pub labels: &'static str,
-    /// What it says.
+    /// The description of the figure.
     pub help: &'static str,
 }
 
@@ -105,7 +105,7 @@ impl Metric {
         Self { name, unit: Some("seconds"), kind: MetricType::Histogram, labels, help }
     }
 
-    /// As queries name it: of a histogram without `_bucket`, `_sum` and `_count`.
+    /// Returns the name in queries; for a histogram, without `_bucket`, `_sum` and `_count`.
     pub fn full_name(&self) -> String {
         let unit = self.unit.map(|unit| format!("_{unit}")).unwrap_or_default();
         let suffix = match self.kind {
@@ -116,7 +116,7 @@ impl Metric {
         format!("baton_{}{unit}{suffix}", self.name)
     }
 
-    /// What it is: `gauge`, `counter`, `histogram` or `info`.
+    /// Returns the kind: `gauge`, `counter`, `histogram` or `info`.
     pub fn kind(&self) -> &str {
         self.kind.as_str()
     }
@@ -134,7 +134,7 @@ impl EncodeLabelSet for Labels<'_> {
             let mut name = label.encode_label_key()?;
             name.write_str(key)?;
             let mut text = name.encode_label_value()?;
-            // The crate writes values as they are.
+            // The crate does not escape values.
             for c in value.chars() {
                 match c {
                     '\\' => text.write_str("\\\\")?,
@@ -154,16 +154,16 @@ enum Value<'a> {
     Number(u64),
     Amount(f64),
     Times(&'a Buckets),
-    /// Labels alone.
+    /// The labels are the value.
     Info,
 }
 
-/// Makes OpenMetrics of a status.
+/// Makes OpenMetrics from a status.
 pub(crate) fn of(known: Arc<Known>) -> String {
     let mut registry = Registry::with_prefix("baton");
     registry.register_collector(Box::new(Shown(known)));
     let mut text = String::new();
-    // A text takes everything that is written to it.
+    // Writing to a `String` never fails.
     let _ = text::encode(&mut text, &registry);
     text
 }
@@ -199,7 +199,7 @@ fn encode(
         (Value::Amount(amount), MetricType::Counter) => {
             encoder.encode_family(labels)?.encode_counter::<NoLabelSet, _, u64>(amount, None)
         }
-        // Whole numbers of a size that floating point numbers have exactly: 8 PiB.
+        // Floating point numbers hold whole numbers of this size exactly: up to 8 PiB.
         (Value::Number(number), _) => encoder.encode_family(labels)?.encode_gauge(&(*number as i64)),
         (Value::Amount(amount), _) => encoder.encode_family(labels)?.encode_gauge(amount),
         (Value::Times(times), _) => {
@@ -214,7 +214,7 @@ fn encode(
 
 type Row<'a> = (Vec<(&'static str, &'a str)>, Value<'a>);
 
-/// All series of a metric.
+/// Returns all series of a metric.
 fn series<'a>(name: &str, known: &'a Known) -> Vec<Row<'a>> {
     let Known { status, pods } = known;
     let gpu = &*status.gpu.uuid;
@@ -223,7 +223,7 @@ fn series<'a>(name: &str, known: &'a Known) -> Vec<Row<'a>> {
     let by = |key: &'static str, rows: &[(&'static str, u64)]| -> Vec<Row<'a>> {
         rows.iter().map(|(word, number)| (vec![("gpu", gpu), (key, *word)], Value::Number(*number))).collect()
     };
-    // What only goes up is that of those who are there, and of all that have left.
+    // A counter has a series for each present tenant, and one for all that have left.
     let left = || vec![("gpu", gpu), ("tenant", DEPARTED)];
     let tenants = |value: &dyn Fn(&'a Tenant) -> Value<'a>, of_departed: Value<'a>| -> Vec<Row<'a>> {
         let rows = status.tenants.iter().map(|tenant| (labels(tenant), value(tenant)));
@@ -270,7 +270,7 @@ fn series<'a>(name: &str, known: &'a Known) -> Vec<Row<'a>> {
             tenants(&|tenant| Value::Times(&tenant.totals.wait_buckets), Value::Times(&departed.totals.wait_buckets))
         }
         "request" => {
-            // Others make none.
+            // Other tenants make no requests.
             let mut rows = tenants(
                 &|tenant| Value::Times(&tenant.totals.request_buckets),
                 Value::Times(&departed.totals.request_buckets),
@@ -314,7 +314,7 @@ fn labels<'a>(gpu: &'a str, tenant: &'a Tenant, named: Option<&'a Pod>) -> Vec<(
     labels
 }
 
-/// Whether a reader that accepts this (`Accept`) is for OpenMetrics: it names that, and no other format that it likes better.
+/// True if a reader with this `Accept` header wants OpenMetrics: the header names it, and prefers no other format.
 pub(crate) fn is_openmetrics(accepted: &str) -> bool {
     let liking = |kind: &str| {
         let of_kind = accepted.split(',').filter_map(|range| {
@@ -329,8 +329,8 @@ pub(crate) fn is_openmetrics(accepted: &str) -> bool {
     openmetrics > 0.0 && openmetrics >= liking("text/plain")
 }
 
-/// The same in the text format that came before OpenMetrics, for readers that do not ask for that: there a counter and an info are
-/// described by their full names, and there are no units and no end.
+/// Converts to the text format before OpenMetrics, for readers that do not ask for that one. It describes a counter and an info by
+/// their full names, and has no units and no end.
 pub(crate) fn classic(text: &str) -> String {
     let line = |line: &str| {
         let mut words = line.splitn(4, ' ');

@@ -1,4 +1,4 @@
-//! The page: its files, what it shows, and what its buttons do.
+//! The page: its files, its content, and the actions of its buttons.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,15 +20,15 @@ use crate::health::health;
 use crate::hub::Hub;
 use crate::token::Token;
 
-/// So many pages can be open at once.
+/// Maximum number of pages open at once.
 pub(crate) const STREAMS: usize = 64;
-/// So much can be asked for by buttons at once.
+/// Maximum number of buttons' actions at once.
 const ACTIONS: usize = 4;
-/// How large what a button says may be, and how long it may take to come.
+/// Maximum size of a button's request in bytes, and the longest time for it to arrive.
 const SAID_BYTES: usize = 4 << 10;
 const SAYING: Duration = Duration::from_secs(5);
 
-/// All files of the page: they are part of the program, and tell nobody anything.
+/// All files of the page. They are part of the program, and contain no secret.
 const FILES: [(&str, &str, &str); 6] = [
     ("/", "text/html; charset=utf-8", include_str!("../page/index.html")),
     ("/style.css", "text/css; charset=utf-8", include_str!("../page/style.css")),
@@ -42,13 +42,13 @@ const FILES: [(&str, &str, &str); 6] = [
 pub(crate) struct Page {
     pub(crate) hub: Arc<Hub>,
     pub(crate) token: Token,
-    /// Whether its buttons work.
+    /// True if its buttons work.
     pub(crate) control: bool,
     pub(crate) streams: Arc<Semaphore>,
     pub(crate) actions: Arc<Semaphore>,
 }
 
-/// What a button asks for.
+/// The action of a button.
 #[derive(Debug, Deserialize)]
 #[serde(tag = "do", rename_all = "lowercase", deny_unknown_fields)]
 enum Action {
@@ -104,13 +104,13 @@ impl Page {
         }
     }
 
-    /// What happens, as it happens, until whoever listens goes away.
+    /// Streams events to a page until it is closed.
     fn events(&self, busy: Busy) -> Result<Answer, Refused> {
         let Ok(place) = Arc::clone(&self.streams).try_acquire_owned() else {
             let text = format!("{STREAMS} pages are open already; close one");
             return Err(refused(StatusCode::SERVICE_UNAVAILABLE, text).with(header::RETRY_AFTER, "5"));
         };
-        // One message at a time: whoever is slower misses some, and is told all anew.
+        // The channel holds one message: a slower page misses some, and then gets everything anew.
         let (sender, receiver) = mpsc::channel(1);
         let hub = Arc::clone(&self.hub);
         tokio::spawn(async move {
@@ -168,7 +168,7 @@ impl Page {
     }
 }
 
-/// What the coordinator is asked.
+/// Returns the request to the coordinator for this action.
 fn opening(action: Action) -> Result<Opening, String> {
     let set = |name, change| Opening::Set { name, change };
     let usual = Change::default();

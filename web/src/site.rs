@@ -1,4 +1,4 @@
-//! Who is answered what: each listener has one site behind it.
+//! The answers of each listener: it has one site behind it.
 
 use std::sync::Arc;
 
@@ -14,10 +14,10 @@ use crate::metrics::{self, CLASSIC, OPENMETRICS};
 use crate::page::Page;
 use crate::token::Token;
 
-/// What a listener shows.
+/// The content behind a listener.
 pub(crate) enum Site {
-    /// Metrics; with a token, only to whoever knows it. `local`: only what is on this machine can have sent a request, so one for
-    /// another host's name comes from a page that has no business here.
+    /// Metrics; with a token, only for a request that has it. `local`: only programs of this machine can have sent a request, so one
+    /// that names another host comes from a foreign page.
     Metrics {
         asker: Arc<Asker>,
         token: Option<Token>,

@@ -1,4 +1,4 @@
-//! Tokens: who knows one may see what is behind it.
+//! Tokens: a reader who knows one may see the content behind it.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -8,14 +8,14 @@ use std::path::Path;
 use rustix::process::geteuid;
 use subtle::ConstantTimeEq;
 
-/// A shorter one could be guessed.
+/// Minimum length of a token; a shorter one could be guessed.
 const LEAST: usize = 16;
-/// Nobody writes a longer one.
+/// Maximum length of a token; no user writes a longer one.
 const MOST: usize = 1024;
-/// How many bytes are drawn for one.
+/// Random bytes in a new token.
 const DRAWN: usize = 24;
 
-/// A text that nobody else knows.
+/// A secret text.
 #[derive(Clone)]
 pub struct Token(String);
 
@@ -25,17 +25,17 @@ impl std::fmt::Debug for Token {
     }
 }
 
-/// Why a file's token is not used, in the user's words.
+/// The reason why a file's token is not used, in the user's words.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct NoToken(String);
 
 impl Token {
-    /// A new one.
+    /// Makes a new token.
     ///
     /// # Errors
     ///
-    /// When the system gives no random numbers.
+    /// If the system gives no random numbers.
     pub fn drawn() -> io::Result<Self> {
         let mut bytes = [0; DRAWN];
         let got = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
@@ -43,11 +43,11 @@ impl Token {
         Ok(Self(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
     }
 
-    /// The one in a file, which others must not be able to read.
+    /// Reads the token in a file, which others must not be able to read.
     ///
     /// # Errors
     ///
-    /// When they can, or there is no token in it.
+    /// If others can read it, or it contains no token.
     pub fn of_file(path: &Path) -> Result<Self, NoToken> {
         let told = |what: &dyn std::fmt::Display| NoToken(format!("{}: {what}", path.display()));
         let mut file = File::open(path).map_err(|error| told(&error))?;
@@ -73,12 +73,12 @@ impl Token {
         Ok(Self(token.to_owned()))
     }
 
-    /// Whether this is it. It takes as long wherever they differ.
+    /// True if the text is this token. The comparison takes the same time wherever they differ.
     pub fn is(&self, said: &str) -> bool {
         self.0.as_bytes().ct_eq(said.as_bytes()).into()
     }
 
-    /// Itself, to be shown to whoever started the coordinator.
+    /// The token's text, to be shown to the user who started the coordinator.
     pub fn text(&self) -> &str {
         &self.0
     }

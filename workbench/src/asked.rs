@@ -7,7 +7,7 @@ use baton_harness::program::Program;
 use baton_harness::stop::Stop;
 use baton_harness::{Error, LIMIT};
 
-/// An answer, as the program gives it.
+/// An answer of the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub(crate) took: Duration,
@@ -17,20 +17,20 @@ pub(crate) struct Answer {
 pub(crate) struct Asked(Program);
 
 impl Asked {
-    /// Starts it, and waits until it serves.
+    /// Starts the program, and waits until it serves.
     pub(crate) fn start(what: &str, command: &mut Command, stop: &Stop) -> Result<Self, Error> {
         let mut server = Program::start_told(what, command)?;
         let line = server.line(LIMIT, stop)?.text;
         if line.starts_with("serving ") { Ok(Self(server)) } else { Err(server.failed("not ready")) }
     }
 
-    /// One request.
+    /// Makes one request.
     pub(crate) fn ask(&mut self, stop: &Stop) -> Result<Answer, Error> {
         self.say("request");
         self.answer(stop)
     }
 
-    /// Requests that arrive at random, every `mean` on average. `each` is done after each answer.
+    /// Makes requests at random times, `mean` apart on average. Calls `each` after each answer.
     pub(crate) fn ask_many(
         &mut self,
         count: u32,
@@ -43,14 +43,14 @@ impl Asked {
         (0..count).map(|_| self.answer(stop).inspect(|_| each())).collect()
     }
 
-    /// Ends its input, and waits for its end, which must be a good one.
+    /// Closes its input, and waits for its end, which has to be successful.
     pub(crate) fn end(mut self, stop: &Stop) -> Result<(), Error> {
         self.0.say_no_more();
         let line = self.0.line(LIMIT, stop)?.text;
         if line.starts_with("result ") && line.ends_with(" ok") { Ok(()) } else { Err(self.0.failed("no good end")) }
     }
 
-    /// If it has ended, its last words tell more than an error here.
+    /// Sends a line. If the program has ended, its last words explain more than an error here.
     fn say(&mut self, line: &str) {
         let _ = self.0.say(line);
     }
@@ -61,7 +61,7 @@ impl Asked {
     }
 }
 
-/// `answer MICROSECONDS DIGEST`.
+/// Parses `answer MICROSECONDS DIGEST`.
 fn read(line: &str) -> Option<Answer> {
     let mut words = line.strip_prefix("answer ")?.split(' ');
     let (took, digest) = (words.next()?.parse().ok()?, words.next()?);

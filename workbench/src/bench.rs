@@ -1,7 +1,7 @@
-//! `baton bench`: measures, with example programs that know nothing of Baton.
+//! `baton bench`: measures with example programs, which know nothing of Baton.
 //!
-//! - [`switch`](mod@switch): what a server pays whose memory was moved to the host.
-//! - [`corun`]: what requests and batch work pay that run at the same time.
+//! - [`switch`](mod@switch): the cost for a server whose memory was moved to the host.
+//! - [`corun`]: the cost for requests and batch work that run at the same time.
 
 pub mod corun;
 pub mod switch;

@@ -1,9 +1,9 @@
-//! `baton demo`: what sharing a GPU gives, measured on this machine in the minute in which you ask.
+//! `baton demo`: the gain from sharing a GPU, measured on this machine within a minute.
 //!
 //! - [`gaps`]: two programs that rest now and then and do not fit the GPU together: one after the other, and at the same time.
 //! - [`beside`]: a server beside a training: with Baton, and without.
-//! - `screen`: how it goes on is shown in place.
-//! - `picture`: who had the GPU when, as lines of text.
+//! - `screen`: shows progress in place.
+//! - `picture`: the owners of the GPU over time, as lines of text.
 
 pub mod beside;
 pub mod gaps;
@@ -26,7 +26,7 @@ use beside::Beside;
 use gaps::Gaps;
 use screen::Screen;
 
-/// The simulated driver, where the user sets nothing else: so slow that this machine computes everything well within the modelled
+/// The simulated driver, where the user has set nothing else: so slow that this machine computes everything well within the modelled
 /// times. The slice is NVIDIA's.
 const MODEL: [Setting; 4] = [
     ("SIMCUDA_H2D_GBPS", "2"),
@@ -35,16 +35,16 @@ const MODEL: [Setting; 4] = [
     ("SIMCUDA_TIMESLICE_MS", "2"),
 ];
 
-/// What the demo found.
+/// The demo's results.
 #[derive(Debug, Serialize)]
 pub struct Report {
-    /// Whether every program computed the same sharing the GPU as alone.
+    /// True if every program computed the same sharing the GPU as alone.
     pub outputs_match: bool,
-    /// What the driver calls its device.
+    /// The name of its device, as the driver gives it.
     pub driver: String,
-    /// Whether that is a simulated one.
+    /// True if that is a simulated one.
     pub simulated: bool,
-    /// How long all of it took.
+    /// The demo's duration.
     pub seconds: f64,
     /// Programs that rest now and then.
     pub gaps: Gaps,
@@ -54,12 +54,12 @@ pub struct Report {
     pub next: String,
 }
 
-/// Runs the demo and prints what it found, or one JSON object.
+/// Runs the demo and prints its results, or one JSON object.
 ///
 /// # Errors
 ///
-/// When a program or a part of Baton is missing, a program fails, or the GPU was not shared. Differing results
-/// are no error here: the report says so.
+/// When a program or a part of Baton is missing, a program fails, or the GPU was not shared. Differing results are not an error: the
+/// report has them.
 pub fn run(choice: &Choice, json: bool) -> Result<Report, Error> {
     told(json, |say, stop| show(choice, say, stop), last)
 }
@@ -82,7 +82,7 @@ fn show(choice: &Choice, say: &dyn Fn(&str), stop: &Stop) -> Result<Report, Erro
     })
 }
 
-/// A command that works here.
+/// Returns a command that works here.
 fn next(ground: &Ground<'_>) -> Result<String, Error> {
     let baton = from_here(&std::env::args_os().next().map_or_else(|| "baton".into(), PathBuf::from));
     if !ground.simulated {
@@ -91,15 +91,15 @@ fn next(ground: &Ground<'_>) -> Result<String, Error> {
     Ok(format!("{baton} run --driver sim -- {}", from_here(&ground.example("train_mlp")?)))
 }
 
-/// A program's path as a shell in this folder reads it.
+/// Returns a program's path as a shell in this folder reads it.
 fn from_here(path: &Path) -> String {
     let here = std::env::current_dir().unwrap_or_default();
-    // A name alone would be looked for elsewhere.
+    // A shell would search for a bare name in other folders.
     let short = path.strip_prefix(here).ok().filter(|short| short.components().count() > 1);
     quoted(short.unwrap_or(path).as_os_str())
 }
 
-/// What is said at the end.
+/// Returns the text at the end.
 fn last(report: &Report) -> String {
     let mut text = String::from("\n");
     let _ = writeln!(text, "{}\n{}", report.gaps.sentence(), report.beside.sentence());

@@ -1,14 +1,14 @@
-//! What programs computed at first, to compare with what they compute later.
+//! The programs' first results, to compare later results with.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
-/// By a program's name, and the number of the answer or the piece of work.
+/// Results by program, and by the number of the answer or piece of work.
 #[derive(Debug, Default)]
 pub(crate) struct Known(BTreeMap<(&'static str, u64), String>);
 
 impl Known {
-    /// Whether a program has computed what it computed at first, as far as that is known.
+    /// True if a program has computed the same as at first, where that is known.
     pub(crate) fn agrees(&mut self, program: &'static str, computed: impl IntoIterator<Item = (u64, String)>) -> bool {
         let mut same = true;
         for (number, found) in computed {

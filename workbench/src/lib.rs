@@ -1,9 +1,9 @@
-//! `baton demo` and `baton bench`: example programs that share a GPU, and what comes of it.
+//! `baton demo` and `baton bench`: example programs that share a GPU, and their results.
 //!
-//! - [`demo`]: shows in half a minute what sharing a GPU gives.
-//! - [`bench`](mod@bench): measures what it costs programs to share a GPU.
-//! - [`table`]: how both, and other commands, show rows; [`output`]: how all print, and write files.
-//! - `asked`: a server that answers lines. `working`: a program that works without end. `known`: what they computed before.
+//! - [`demo`]: shows in half a minute the gain from sharing a GPU.
+//! - [`bench`](mod@bench): measures the costs for programs that share a GPU.
+//! - [`table`]: rows of text for both and for other commands; [`output`]: printing and writing files for all of them.
+//! - `asked`: a server that answers lines. `working`: a program that works without end. `known`: their earlier results.
 
 #![cfg_attr(not(test), deny(clippy::print_stdout, clippy::print_stderr))]
 
@@ -21,8 +21,7 @@ use serde::Serialize;
 
 use output::{Meanwhile, print};
 
-/// Does something until the user ends it, and prints what it found: as one JSON object, or as a table after what it
-/// says meanwhile.
+/// Runs a measurement until it ends or the user ends it, and prints the result: as one JSON object, or as a table after its remarks.
 fn told<R: Serialize>(
     json: bool,
     does: impl FnOnce(&dyn Fn(&str), &Stop) -> Result<R, Error>,
@@ -35,7 +34,7 @@ fn told<R: Serialize>(
             said.print(text);
         }
     };
-    // What a signal ends is a consequence.
+    // Errors after a signal are only its consequences.
     let report = does(&say, &stop).map_err(|error| if stop.is_raised() { Error::Interrupted } else { error })?;
     said.went()?;
     if json {

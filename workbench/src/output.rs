@@ -1,4 +1,4 @@
-//! What commands print, and the files that they write: it arrives whole, or whoever asked hears that it did not.
+//! The output of commands, and the files that they write: it arrives whole, or the command fails.
 
 use std::cell::Cell;
 use std::ffi::{OsStr, OsString};
@@ -7,35 +7,35 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::Path;
 
-/// Prints to standard output. Where no one reads that any more, the process ends here, in silence.
+/// Prints to standard output. If its reader has gone, the process ends here, in silence.
 ///
 /// # Errors
 ///
-/// When it has no room for all of it.
+/// When the text cannot be written whole.
 pub fn print(text: &str) -> io::Result<()> {
     print_with(|out| out.write_all(text.as_bytes()))
 }
 
-/// The same, of something that writes piece by piece.
+/// Prints a text that is written piece by piece.
 ///
 /// # Errors
 ///
-/// As for [`print()`], and what `write` says.
+/// Errors of [`print()`], and of `write`.
 pub fn print_with(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
     let mut out = BufWriter::new(io::stdout().lock());
     match write(&mut out).and_then(|()| out.flush()) {
-        // As a signal would have ended it, which a server does not take.
+        // The exit code is that of a signal, which a server ignores.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => std::process::exit(128 + libc::SIGPIPE),
         written => written.map_err(|error| about("standard output", &error, "")),
     }
 }
 
-/// Says something on standard error, if that takes it: there is nowhere else to say that it did not.
+/// Prints a remark on standard error. A failure is ignored, because there is nowhere to report it.
 pub fn remark(text: Arguments<'_>) {
     let _ = io::stderr().write_fmt(format_args!("{text}\n"));
 }
 
-/// A word as a shell reads it.
+/// Quotes a word for a shell.
 pub fn quoted(word: &OsStr) -> String {
     let word = word.to_string_lossy();
     let is_plain = |c: char| c.is_alphanumeric() || "-_./:=,+@%".contains(c);
@@ -45,36 +45,36 @@ pub fn quoted(word: &OsStr) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-/// Prints piece by piece beside work that goes on all the same, and keeps what failed first.
+/// Prints piece by piece beside work that goes on in any case, and keeps the first error.
 #[derive(Default)]
 pub struct Meanwhile(Cell<Option<io::Error>>);
 
 impl Meanwhile {
-    /// Prints one piece, unless one before has failed.
+    /// Prints one piece, unless an earlier one has failed.
     pub fn print(&self, text: &str) {
         let before = self.0.take().map_or(Ok(()), Err);
         self.0.set(before.and_then(|()| print(text)).err());
     }
 
-    /// How it went so far.
+    /// Returns the outcome so far.
     ///
     /// # Errors
     ///
-    /// The first one.
+    /// The first error.
     pub fn went(&self) -> io::Result<()> {
         self.0.take().map_or(Ok(()), Err)
     }
 }
 
-/// Writes a file of results. It is written beside its place and put there when it is whole: an error leaves what was there before.
-/// What is no file, like a pipe, is written to as it is.
+/// Writes a file of results. The file is written beside its place and moved there when it is whole: after an error, the old file is
+/// still there. A pipe or device is written directly.
 ///
 /// # Errors
 ///
-/// With the path.
+/// Errors name the path.
 pub fn write_file(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
     let said = |error: io::Error, more| about(&path.display().to_string(), &error, more);
-    // A link stays one.
+    // A link stays a link.
     let target = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
     let there = fs::metadata(&target).ok();
     if there.as_ref().is_some_and(|there| !there.is_file()) {
@@ -85,11 +85,11 @@ pub fn write_file(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<
     name.push(target.file_name().unwrap_or_default());
     name.push(format!(".{}", std::process::id()));
     let beside = target.with_file_name(name);
-    // What a process of the same number has left.
+    // An earlier process of the same number may have left this file.
     let _ = fs::remove_file(&beside);
     let file = File::options().write(true).create_new(true).open(&beside).map_err(|error| said(error, ""))?;
     let rights = there.map_or(Ok(()), |there| file.set_permissions(there.permissions()));
-    // Some file systems only say at `sync_all` that there is no room.
+    // Some file systems report a lack of room only at `sync_all`.
     let whole = rights.and_then(|()| filled(file, write)).and_then(|file| file.sync_all());
     whole.and_then(|()| fs::rename(&beside, &target)).map_err(|error| {
         let _ = fs::remove_file(&beside);

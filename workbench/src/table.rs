@@ -3,7 +3,7 @@
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, ContentArrangement, Table};
 
-/// An empty table with these headings. Columns whose heading begins with `>` are of numbers, which end in the same place.
+/// Makes an empty table with these headings. A heading that begins with `>` makes a column of numbers, aligned at the right.
 pub fn plain_table(headings: &[&str]) -> Table {
     let mut table = Table::new();
     let words = headings.iter().map(|heading| heading.trim_start_matches('>'));
@@ -17,7 +17,7 @@ pub fn plain_table(headings: &[&str]) -> Table {
     table
 }
 
-/// Its lines, without spaces at their ends.
+/// Returns the table's lines, without spaces at their ends.
 pub fn trimmed(table: &Table) -> String {
     let lines: Vec<String> = table.lines().map(|line| line.trim_end().to_owned()).collect();
     lines.join("\n")

@@ -1,4 +1,4 @@
-//! A program that works without end and tells how far it is: the examples `large_table` and `train_mlp`.
+//! A program that works without end and reports its progress: the examples `large_table` and `train_mlp`.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -9,7 +9,7 @@ use baton_harness::program::Program;
 use baton_harness::stop::Stop;
 use baton_harness::{Error, LIMIT};
 
-/// What it had computed after so many pieces of work.
+/// Its results by the number of finished pieces of work.
 pub(crate) type Computed = BTreeMap<u64, String>;
 
 pub(crate) struct Working {
@@ -18,7 +18,7 @@ pub(crate) struct Working {
     computed: Computed,
 }
 
-/// How far it was, and when.
+/// Its progress at a time.
 #[derive(Clone, Copy)]
 struct Point {
     when: Instant,
@@ -37,8 +37,8 @@ impl Working {
         Ok(working)
     }
 
-    /// Pieces of work a second, from now on until `meanwhile` is over: from the last line that came before that to the
-    /// first one that comes after it.
+    /// Measures pieces of work a second from now until `meanwhile` returns: from the last line before its start to the first line after
+    /// its end.
     pub(crate) fn rate<T>(
         &mut self,
         stop: &Stop,
@@ -51,12 +51,12 @@ impl Working {
         Ok(((self.at.number - start.number) as f64 / time.as_secs_f64(), gave))
     }
 
-    /// What it has computed so far.
+    /// Returns its results so far.
     pub(crate) fn computed(self) -> Computed {
         self.computed
     }
 
-    /// Reads its lines up to the first that came after that time, and gives the point before.
+    /// Reads its lines up to the first after that time, and returns the point before.
     fn until(&mut self, time: Instant, stop: &Stop) -> Result<Point, Error> {
         let mut before = self.at;
         while self.at.when < time {
@@ -66,7 +66,7 @@ impl Working {
         Ok(before)
     }
 
-    /// Its next line.
+    /// Reads its next line.
     fn next(&mut self, stop: &Stop) -> Result<(), Error> {
         let Line { when, text } = self.program.line(LIMIT, stop)?;
         if let Some((number, computed)) = read(&text) {
@@ -77,7 +77,7 @@ impl Working {
     }
 }
 
-/// `round 5: 0123456789abcdef`, or `step 5: loss 0.1`.
+/// Parses `round 5: 0123456789abcdef`, or `step 5: loss 0.1`.
 fn read(line: &str) -> Option<(u64, String)> {
     let (counted, computed) = line.split_once(": ")?;
     let (_, number) = counted.split_once(' ')?;

@@ -11,11 +11,11 @@ use serde::Serialize;
 use super::{Mount, Needs, hook};
 use crate::{CliError, DriverChoice, folder, gpu_uuids};
 
-/// The lowest that has all that is needed here: names of devices that begin with a digit (CDI's SPEC.md, "Released versions").
+/// The lowest version with all that is needed here: names of devices that begin with a digit (CDI's SPEC.md, "Released versions").
 const VERSION: &str = "0.5.0";
-/// What kind of device these are: engines know them as `baton.dev/gpu=0`.
+/// The kind of these devices: engines know them as `baton.dev/gpu=0`.
 const KIND: &str = "baton.dev/gpu";
-/// After a device's name: without `LD_PRELOAD`, for `baton run` in the container.
+/// The end of a device's name for `baton run` in the container, without `LD_PRELOAD`.
 const FOR_RUN: &str = "-run";
 
 /// `baton cdi`.
@@ -28,7 +28,7 @@ pub enum Cdi {
     /// of `0`, the container has all but `LD_PRELOAD`: put `/opt/baton/bin/baton run` in front of its program, which keeps what
     /// the image preloads.
     Generate(Generate),
-    /// What engines run when they create a container.
+    /// Check a container at its creation; engines run this.
     #[command(hide = true)]
     Hook,
 }
@@ -44,11 +44,11 @@ pub struct Generate {
     output: Option<PathBuf>,
 }
 
-/// Does what is asked.
+/// Runs one of these commands.
 ///
 /// # Errors
 ///
-/// When there is no GPU or the file cannot be written; when the container cannot be.
+/// When there is no GPU or the file cannot be written; when the container cannot share the GPU.
 pub fn run(cdi: &Cdi) -> Result<(), CliError> {
     match cdi {
         Cdi::Generate(generate) => generate.write(),
@@ -113,7 +113,7 @@ fn words(environment: &[(String, String)]) -> Vec<String> {
 }
 
 impl Spec {
-    /// With these GPUs, by their UUIDs, in order, each with what it alone needs.
+    /// Describes these GPUs by their UUIDs, in order, each with its own needs.
     fn of(gpus: &[([u8; 16], Needs)], needs: &Needs, command: &Path) -> Self {
         let device = |name: String, own: &Needs, preloads: bool| {
             let environment = needs.environment.iter().chain(&own.environment).cloned();

@@ -1,4 +1,4 @@
-//! The GPU itself, for a container whose engine is not told about it by NVIDIA's own files: device nodes, and the driver's libraries.
+//! The GPU itself, for a container whose engine does not hand it over by NVIDIA's own files: device nodes, and the driver's libraries.
 
 use std::path::{Path, PathBuf};
 
@@ -8,11 +8,11 @@ use baton_contract::socket_path;
 use super::Mount;
 use crate::{CliError, DriverChoice};
 
-/// What all GPUs have in common, in `/dev`.
+/// The nodes in `/dev` that all GPUs share.
 const SHARED_NODES: [&str; 4] = ["nvidiactl", "nvidia-uvm", "nvidia-uvm-tools", "nvidia-modeset"];
-/// Where the driver says which node is whose.
+/// The folder in which the driver tells each GPU's node.
 const GPUS: &str = "/proc/driver/nvidia/gpus";
-/// What a program needs of the driver for CUDA, without version.
+/// The driver's libraries that a CUDA program needs, without version.
 const LIBRARIES: [&str; 6] = [
     "libcuda.so.1",
     "libnvidia-ml.so.1",
@@ -21,14 +21,14 @@ const LIBRARIES: [&str; 6] = [
     "libnvidia-gpucomp.so",
     "libcudadebugger.so.1",
 ];
-/// Where distributions have them. Loaders look there whatever `ld.so.cache` says.
+/// The folders of these libraries in distributions. Loaders search them for any content of `ld.so.cache`.
 const FOLDERS: [&str; 3] = ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib"];
 
-/// A GPU's nodes, by their names in this folder (`/dev`), on the machine and in the container.
+/// Returns a GPU's nodes by their names in this folder (`/dev`), on the machine and in the container.
 ///
 /// # Errors
 ///
-/// When the GPU's own is not there.
+/// When the GPU's own node is not there.
 pub(super) fn nodes(
     choice: &DriverChoice,
     dev: &Path,
@@ -51,7 +51,7 @@ pub(super) fn nodes(
     Ok(std::iter::once(own.as_str()).chain(shared).map(|name| (dev.join(name), Path::new("/dev").join(name))).collect())
 }
 
-/// The number of a GPU's device file, as the driver says.
+/// Returns the number of a GPU's device file, as the driver tells it.
 fn minor(gpus: &Path, uuid: [u8; 16]) -> Option<usize> {
     let name = socket_path::gpu_name(uuid);
     let of_gpu = |text: &str| {
@@ -68,7 +68,8 @@ fn minor(gpus: &Path, uuid: [u8; 16]) -> Option<usize> {
         .find_map(|text| of_gpu(&text))
 }
 
-/// The driver's libraries, where a container's loader looks for them: on Debian and what comes from it, and on others.
+/// Returns the driver's libraries at places where a container's loader searches: those of Debian and its derivatives, and those of
+/// others.
 ///
 /// # Errors
 ///

@@ -1,5 +1,5 @@
-//! What container engines run when they create a container (the OCI runtime specification, "POSIX-platform Hooks"): it refuses one
-//! whose program could not start with Baton's library, with a sentence that the engine shows.
+//! The hook that container engines run when they create a container (the OCI runtime specification, "POSIX-platform Hooks"). It refuses
+//! a container whose program could not start with Baton's library, with a sentence that the engine shows.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -10,18 +10,18 @@ use super::PREFIX;
 use crate::CliError;
 use crate::program::{Kind, Root, kind};
 
-/// The loader of glibc, as every program for it names it.
+/// The loader of glibc, as every glibc program names it.
 const LOADER: &str = "/lib64/ld-linux-x86-64.so.2";
-/// Where programs are looked for if the container says nothing about it, as container runtimes do.
+/// The search path for programs if the container sets none, as container runtimes have it.
 const USUAL_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// The state of a container, as far as it matters here.
+/// The state of a container: the part that matters here.
 #[derive(Debug, Deserialize)]
 struct State {
     bundle: PathBuf,
 }
 
-/// A container's configuration, as far as it matters here (`config.json`).
+/// A container's configuration (`config.json`): the part that matters here.
 #[derive(Debug, Deserialize)]
 struct Config {
     root: RootConfig,
@@ -42,11 +42,11 @@ struct Process {
     cwd: PathBuf,
 }
 
-/// Looks at the container whose state comes.
+/// Checks the container whose state is read.
 ///
 /// # Errors
 ///
-/// When its program cannot start with Baton's library, or what engines hand over is not as it should be.
+/// When its program cannot start with Baton's library, or the engine's input is malformed.
 pub fn run(state: impl Read) -> Result<(), CliError> {
     let told = |what: &dyn std::fmt::Display| CliError::Told(format!("the container's state cannot be read: {what}"));
     let state: State = serde_json::from_reader(state).map_err(|error| told(&error))?;
@@ -56,7 +56,7 @@ pub fn run(state: impl Read) -> Result<(), CliError> {
     can_share(&root, &config.process)
 }
 
-/// Whether the container's program can be one that shares the GPU, or can start some that do.
+/// Checks that the container's program can share the GPU, or can start programs that do.
 fn can_share(root: &Root, process: &Process) -> Result<(), CliError> {
     let Some(program) = process.args.first() else { return Ok(()) };
     let refuse = |why: String| {
@@ -65,23 +65,23 @@ fn can_share(root: &Root, process: &Process) -> Result<(), CliError> {
              baton.dev/gpu out"
         )))
     };
-    // That is there only when the container runs.
+    // That program is there only when the container runs.
     let is_ours = Path::new(program).starts_with(PREFIX);
     let found = if is_ours { Some(Kind::Dynamic) } else { found(root, process, Path::new(program)) };
     let shown = Path::new(program).display();
     match found {
-        // The engine says so.
+        // The engine reports this itself.
         None => Ok(()),
         Some(Kind::Musl) => refuse(format!("this container's program {shown} uses musl")),
         Some(Kind::Dynamic | Kind::Privileged) if !is_ours => Ok(()),
-        // Whatever loads a library has its loader somewhere.
+        // A system that can load libraries has the loader.
         Some(_) if root.open(Path::new(LOADER)).is_ok() => Ok(()),
         Some(_) if is_ours => refuse(format!("this container's image has no {LOADER}")),
         Some(_) => refuse(format!("this container's program {shown} is statically linked, its image has no {LOADER}")),
     }
 }
 
-/// What kind of program the container's is, if it is there.
+/// Returns the kind of the container's program, if it is there.
 fn found(root: &Root, process: &Process, program: &Path) -> Option<Kind> {
     let is_there = |path: &PathBuf| root.open(path).is_ok();
     let path = if program.as_os_str().as_encoded_bytes().contains(&b'/') {
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
     use crate::program::tests::elf;
 
-    /// A container with this program, and what becomes of it.
+    /// Creates a container with this program, and returns the outcome.
     fn created(files: &[(&str, &[u8])], args: &[&str]) -> Result<(), String> {
         let bundle = tempfile::tempdir().expect("a folder");
         let root = bundle.path().join("rootfs");
@@ -110,7 +110,7 @@ mod tests {
             std::fs::write(path, content).expect("a file");
         }
         std::fs::create_dir_all(root.join("usr/bin")).expect("a folder");
-        // Where it leads outside of the container there is something else.
+        // Outside the container this link leads to another folder.
         symlink("/usr/bin", root.join("bin")).expect("a link");
         let config = serde_json::json!({
             "root": {"path": "rootfs"},
@@ -134,7 +134,7 @@ mod tests {
         let script = b"#!/bin/it -e\n";
         let said = created(&[("usr/bin/it", &musl), ("srv/begin", script)], &["/srv/begin"]).expect_err("musl");
         assert!(said.contains("/srv/begin uses musl"), "{said}");
-        // An init that is static starts others.
+        // A static init starts other programs.
         assert_eq!(created(&[("usr/bin/it", &still), (loader, &glibc)], &["it"]), Ok(()));
         let said = created(&[("usr/bin/it", &still)], &["it"]).expect_err("nothing else can be in it");
         assert!(said.contains("statically linked") && said.contains(LOADER), "{said}");

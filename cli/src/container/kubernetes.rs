@@ -21,7 +21,7 @@ pub enum Kubernetes {
     DevicePlugin(DevicePlugin),
 }
 
-/// How a pod gets the GPU itself.
+/// The way in which a pod gets the GPU itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum HandOver {
     /// By NVIDIA's name of it, `nvidia.com/gpu=UUID` (kubelet 1.28 or later, and NVIDIA's CDI file on the node).
@@ -33,19 +33,19 @@ enum HandOver {
 /// `baton k8s device-plugin`.
 #[derive(Clone, Debug, Args)]
 pub struct DevicePlugin {
-    /// How many containers may have a share of each GPU, in each class.
+    /// Maximum number of containers with a share of each GPU, in each class.
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1000))]
     replicas: u32,
-    /// How a pod gets the GPU itself.
+    /// The way in which a pod gets the GPU itself.
     #[arg(long, value_enum, default_value_t = HandOver::Cdi)]
     hand_over: HandOver,
-    /// With `--hand-over nodes`: where the GPUs' device files are.
+    /// With `--hand-over nodes`: the folder of the GPUs' device files.
     #[arg(long, value_name = "FOLDER", default_value = "/dev")]
     dev: PathBuf,
-    /// What the resources' names begin with.
+    /// The start of the resources' names.
     #[arg(long, value_name = "NAME", default_value = "baton.dev")]
     domain: String,
-    /// Where kubelet has its socket, and device plugins theirs.
+    /// The folder of the sockets of kubelet and of device plugins.
     #[arg(long, value_name = "FOLDER", default_value = "/var/lib/kubelet/device-plugins")]
     plugin_folder: PathBuf,
     /// The driver: `gpu` (the system's), `sim` (simulated), or a file.
@@ -53,7 +53,7 @@ pub struct DevicePlugin {
     driver: DriverChoice,
 }
 
-/// Does what is asked.
+/// Runs one of these commands.
 ///
 /// # Errors
 ///
@@ -85,7 +85,7 @@ impl DevicePlugin {
         self.driver.set()?;
         let uuids = gpu_uuids(library.as_deref())?;
         let driver = match self.hand_over {
-            // The container finds it where it finds any.
+            // The container finds the driver as any program does.
             HandOver::Nodes => DriverChoice::System,
             HandOver::Cdi => self.driver.clone(),
         };

@@ -1,13 +1,13 @@
-//! What a container needs so that its programs share a GPU of the machine: Baton's files, the coordinators' sockets, and variables.
-//! Whether CDI or Kubernetes hands these over, they are the same.
+//! The needs of a container whose programs share a GPU of the machine: Baton's files, the coordinators' sockets, and variables. They
+//! are the same for CDI and Kubernetes.
 //!
 //! | file | what it does |
 //! |---|---|
-//! | `mod` | says what a container gets, and where in it that is |
-//! | `cdi` | says so in a file for container engines: `baton cdi` |
+//! | `mod` | lists a container's needs, and their places in it |
+//! | `cdi` | writes them to a file for container engines: `baton cdi` |
 //! | `kubernetes` | tells kubelet: `baton k8s` |
-//! | `gpu` | the GPU itself, where NVIDIA's own files do not hand it over |
-//! | `hook` | refuses a container, when it is created, whose program could not start with Baton's library |
+//! | `gpu` | hands over the GPU itself, where NVIDIA's own files do not |
+//! | `hook` | refuses a new container whose program could not start with Baton's library |
 
 pub mod cdi;
 mod gpu;
@@ -22,31 +22,31 @@ use baton_contract::settings as variables;
 
 use super::{CliError, DriverChoice, folder};
 
-/// Where Baton lies in a container, laid out as a package is.
+/// The folder of Baton in a container, with a package's layout.
 pub const PREFIX: &str = "/opt/baton";
-/// Where the coordinators' sockets are in a container.
+/// The folder of the coordinators' sockets in a container.
 const SOCKETS: &str = "/run/baton";
-/// Where the file of a simulated GPU is in a container.
+/// The file of a simulated GPU in a container.
 const SIMULATED_GPU: &str = "/run/baton-simulated/gpu";
 
-/// The library, for `LD_PRELOAD`: glibc's loader puts the name of the system's folder of libraries in place of `$LIB` (`ld.so(8)`).
-/// musl's loader does not, finds nothing, and goes on: a program of musl starts, which it would not with a library for glibc.
+/// The library, for `LD_PRELOAD`: glibc's loader replaces `$LIB` with the name of the system's folder of libraries (`ld.so(8)`). musl's
+/// loader does not, finds no library, and goes on. So a musl program starts, which it would not with a library for glibc.
 const PRELOADED: &str = "/opt/baton/$LIB/libbaton.so";
-/// What `$LIB` is: on Debian and what comes from it, on Fedora, SUSE and what comes from them, and on others.
+/// The values of `$LIB`: on Debian and its derivatives; on Fedora, SUSE and theirs; and on others.
 const SYSTEMS_FOLDERS: [&str; 3] = ["lib/x86_64-linux-gnu", "lib64", "lib"];
 
 /// A file or folder of the machine in a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
-    /// On the machine.
+    /// The path on the machine.
     pub host: PathBuf,
-    /// In the container.
+    /// The path in the container.
     pub container: PathBuf,
-    /// Whether the container's programs cannot write to it.
+    /// True if the container's programs cannot write to it.
     pub is_read_only: bool,
 }
 
-/// What a container gets.
+/// A container's needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
     /// Files and folders.
@@ -56,7 +56,7 @@ pub struct Needs {
 }
 
 impl Needs {
-    /// Those of every container.
+    /// Returns the needs of every container.
     ///
     /// # Errors
     ///
@@ -69,7 +69,7 @@ impl Needs {
         for folder in SYSTEMS_FOLDERS.iter().chain(&["lib/baton"]) {
             needs.mount(&shim, prefix.join(folder).join("libbaton.so"))?;
         }
-        // Read-only, so that nobody in a container can put another socket there, and whoever listens is believed.
+        // Read-only, so that no program in a container can replace a socket: its listener can be trusted.
         needs.mounts.push(Mount {
             host: std::path::absolute(folder())?,
             container: SOCKETS.into(),
@@ -81,7 +81,7 @@ impl Needs {
             needs.use_driver(&driver)?;
         }
         if *choice == DriverChoice::Simulated {
-            // For `baton run` in the container.
+            // `baton run` in the container reads this.
             needs.set("BATON_SERVE_DRIVER", "sim");
         }
         Ok(needs)
@@ -108,7 +108,7 @@ impl Needs {
         self.mount(driver, place)
     }
 
-    /// Those of a container for this GPU of a driver. A simulated one is a file; of several, a container sees one.
+    /// Returns the needs of a container for this GPU of a driver. A simulated GPU is a file; a container sees one of them.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! Which functions of a driver Baton does not know: those that its file exports and no list has.
+//! The functions of a driver that Baton does not know: its file exports them, and no list has them.
 
 use std::collections::BTreeSet;
 use std::io::{Error, ErrorKind};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use object::{Object, ObjectSymbol};
 
-/// Their names, in order. Without a file it is the driver that this process has open.
+/// Returns their names, in order. Without a file, it reads the driver that this process has open.
 pub(super) fn unknown(library: Option<&Path>) -> std::io::Result<Vec<String>> {
     let path = match library {
         Some(path) => path.to_path_buf(),
@@ -21,7 +21,7 @@ pub(super) fn unknown(library: Option<&Path>) -> std::io::Result<Vec<String>> {
     Ok(names.into_iter().filter(|name| is_the_drivers(name) && !known.contains(*name)).map(str::to_owned).collect())
 }
 
-/// `cuMemAlloc`, but not what the debugger looks for (`cudbg…`).
+/// True for `cuMemAlloc`, but not for the debugger's symbols (`cudbg…`).
 fn is_the_drivers(name: &str) -> bool {
     name.strip_prefix("cu").is_some_and(|rest| rest.starts_with(|first: char| first.is_ascii_uppercase()))
 }

@@ -1,5 +1,5 @@
-//! Whether work can be taken off a GPU in the middle of a kernel: it is tried, by a coordinator for the purpose that
-//! has two small programs of class batch and latency take turns.
+//! Tries whether work can be taken off a GPU in the middle of a kernel: a coordinator of its own has two small programs of class batch
+//! and latency take turns.
 
 use std::ffi::{CStr, c_void};
 use std::io::Write as _;
@@ -17,24 +17,24 @@ use clap::{Args, ValueEnum};
 
 use crate::{CliError, open_gpu};
 
-/// Arena and host pool. The programs have next to nothing.
+/// Arena and host pool. The programs use next to nothing.
 const MEMORY: u64 = 64 << 20;
-/// How long anything may take: contexts are made.
+/// Longest time for any step; contexts are made in it.
 const LIMIT: Duration = Duration::from_secs(30);
-/// How long it may take until the coordinator knows what of a program that works can be paused.
+/// Longest time until the coordinator knows the parts of a working program that can be paused.
 const SOON: Duration = Duration::from_secs(2);
 
 /// `baton trial`: one of the two programs. They know nothing of Baton.
 #[derive(Clone, Debug, Args)]
 pub struct Trial {
-    /// Which one.
+    /// The part of this program.
     part: Part,
     /// The GPU, counted from 0.
     #[arg(long, default_value_t = 0)]
     gpu: usize,
 }
 
-/// What it does when it is told to.
+/// The work of a program in the trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Part {
     /// A kernel of a few tenths of a second, on the simulated driver too.
@@ -74,13 +74,13 @@ const PTX: &CStr =
     };
 const FLOATS: u32 = 8;
 
-/// Tries it. Says why work cannot be paused; none: it can.
+/// Tries it. Returns the reason why work cannot be paused, or none if it can.
 pub(super) fn why_not(driver: &Choice, gpu: usize) -> Result<Option<String>, Error> {
     let stop = Stop::on_signals()?;
     let ground = Ground::new(driver, &[], &stop)?;
     let place = ground.place()?;
     let number = gpu.to_string();
-    // One at a time: beside each other nobody would have to be paused.
+    // One at a time: if both ran at once, nothing would have to be paused.
     let coordinator = place.coordinator([MEMORY; 2], &["--mode", "exclusive", "--gpu", &number])?;
     let start = |part: Part| {
         let options = format!("trial {} --gpu {gpu}", part.name());
@@ -99,29 +99,29 @@ pub(super) fn why_not(driver: &Choice, gpu: usize) -> Result<Option<String>, Err
         std::thread::sleep(Duration::from_millis(5));
     }
     for program in [&mut long, &mut short] {
-        // If it has ended, its last words tell more than an error here.
+        // If it has ended, its last words explain more than an error here.
         let _ = program.say("go");
         program.line(LIMIT, &stop)?;
     }
-    // The short one's end.
+    // The short program's end.
     short.line(LIMIT, &stop)?;
     let pauses = coordinator.status()?.counters.preemptions;
     long.line(LIMIT, &stop)?;
     Ok((pauses == 0).then(|| why(&coordinator, "a kernel had ended before it was paused")))
 }
 
-/// What the driver has answered to the coordinator, if it has told that.
+/// Returns the driver's answer to the coordinator, if the log has it.
 fn why(coordinator: &Coordinator, otherwise: &str) -> String {
     let said = coordinator.address.said();
     let refused = said.lines().find_map(|line| line.split_once("its work: "));
     refused.map_or(otherwise, |(_, answer)| answer).to_owned()
 }
 
-/// One of the programs: says that it is ready, that it has begun, and that all has ended.
+/// Plays one of the programs: it reports that it is ready, that it has begun, and that all its work has ended.
 ///
 /// # Errors
 ///
-/// As the driver.
+/// The driver's errors.
 pub fn play(trial: &Trial) -> Result<(), CliError> {
     let gpu = open_gpu(None, trial.gpu)?;
     let (kernel, stream, mark) = (gpu.kernel(PTX, c"busy")?, gpu.stream()?, gpu.mark()?);

@@ -2,9 +2,9 @@
 //!
 //! | file | what it does |
 //! |---|---|
-//! | `model` | what is known, and what keys do |
+//! | `model` | the known state, and the effects of keys |
 //! | `view` | the picture, as cells of a screen |
-//! | `mod` | asks the coordinator, reads keys, and shows the picture where it has changed |
+//! | `mod` | asks the coordinator, reads keys, and redraws the changed parts of the picture |
 //!
 //! Without a terminal, or on one that cannot move its cursor, it prints the picture once.
 
@@ -31,7 +31,7 @@ use super::named::{have_done_patiently, read};
 use super::place::Place;
 use model::{Action, Effect, Key, Model};
 
-/// Wide enough where nobody says how wide it is.
+/// Width of the picture if the terminal's is unknown.
 const WIDTH: u16 = 80;
 
 /// `baton top`.
@@ -39,16 +39,16 @@ const WIDTH: u16 = 80;
 pub struct Top {
     #[command(flatten)]
     place: Place,
-    /// How long between two looks.
+    /// Time between two updates.
     #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = humantime::parse_duration)]
     every: Duration,
 }
 
-/// Shows it until the user ends it.
+/// Shows the picture until the user ends it.
 ///
 /// # Errors
 ///
-/// When no coordinator answers, or not any more.
+/// When no coordinator answers, at first or later.
 pub fn run(Top { place, every }: Top) -> Result<(), CliError> {
     let socket = place.find()?;
     let mut model = Model::default();
@@ -64,14 +64,14 @@ pub fn run(Top { place, every }: Top) -> Result<(), CliError> {
     ended
 }
 
-/// The picture as lines of text, as wide as the user says, and as long as it is.
+/// Returns the picture as lines of text, in the user's width and at full length.
 fn once(model: &Model) -> String {
     let columns = std::env::var("COLUMNS").ok().and_then(|word| word.parse().ok());
     let height = u16::try_from(model.status.tenants.len().max(1)).unwrap_or(u16::MAX).saturating_add(8);
     let mut buffer = Buffer::empty(Rect::new(0, 0, columns.unwrap_or(WIDTH).clamp(20, 500), height));
     view::draw(model, false, &mut buffer);
     let Rect { width, .. } = buffer.area;
-    // The last line is of keys.
+    // The last line shows keys.
     let lines = buffer.content.chunks(usize::from(width)).take(usize::from(height) - 1);
     let line = |cells: &[ratatui::buffer::Cell]| {
         cells.iter().map(ratatui::buffer::Cell::symbol).collect::<String>().trim_end().to_owned() + "\n"
@@ -96,7 +96,7 @@ fn follow(
     let (done, said) = channel();
     let mut next = Instant::now() + every;
     loop {
-        // Only cells that differ are sent, so nothing flickers.
+        // Only changed cells are written, so nothing flickers.
         terminal.draw(|frame| view::draw(model, color, frame.buffer_mut()))?;
         if event::poll(next.saturating_duration_since(Instant::now()))? {
             let effect = match event::read()? {
@@ -108,7 +108,7 @@ fn follow(
                     }
                     code => of(code).map_or(Effect::Nothing, |key| model.key(key)),
                 },
-                // It is drawn anew in any case, as large as the screen is now.
+                // The picture is drawn anew in any case, in the size of the screen.
                 _ => Effect::Nothing,
             };
             match effect {
@@ -128,10 +128,10 @@ fn follow(
     }
 }
 
-/// Stops as any command does at Ctrl-Z, with the terminal as it was, until the shell lets it go on.
+/// Stops at Ctrl-Z as any command does, with the terminal restored, until the shell continues it.
 fn rest(terminal: &mut ratatui::DefaultTerminal) -> Result<(), CliError> {
     ratatui::restore();
-    // The shell waits for all of the job, as where the terminal itself stops it.
+    // The shell waits for the whole job, as it does where the terminal itself stops it.
     kill_current_process_group(Signal::TSTP).map_err(std::io::Error::from)?;
     *terminal = ratatui::try_init()?;
     Ok(())
@@ -157,7 +157,7 @@ fn of(code: KeyCode) -> Option<Key> {
     })
 }
 
-/// The same as a command.
+/// The action as a command.
 fn words(action: Action, name: &str) -> String {
     match action {
         Action::Suspend => format!("suspend {name}"),
@@ -168,7 +168,7 @@ fn words(action: Action, name: &str) -> String {
     }
 }
 
-/// Has it done, which may take long; says then what came of it.
+/// Runs an action, which may take long, and sends its outcome.
 fn act(socket: PathBuf, action: Action, name: String, done: Sender<String>) {
     let what = words(action, &name);
     let change = |change| Opening::Set { name: name.clone(), change };
@@ -184,7 +184,7 @@ fn act(socket: PathBuf, action: Action, name: String, done: Sender<String>) {
             Ok(_) => format!("{what}: done"),
             Err(error) => format!("{what}: {error}"),
         };
-        // Whoever has ended this does not hear it.
+        // After the end of the picture, no one receives this.
         let _ = done.send(said);
     });
 }

@@ -1,4 +1,4 @@
-//! What `baton top` knows and what its keys do: no terminal, no socket, no clock.
+//! The state of `baton top`, and the effects of its keys: no terminal, no socket, no clock.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +8,13 @@ use baton_report::tenant::Tenant;
 use baton_views::summary::{Part, Summary};
 use baton_views::timeline::Timeline;
 
-/// What is shown of the past, in nanoseconds.
+/// The time that is shown, in nanoseconds.
 pub const PAST: u64 = 60_000_000_000;
 
 /// A letter for each program, in this order; then from the beginning.
 const LETTERS: &[u8] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
 
-/// A key, as far as any means anything.
+/// A key that has a meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "keys")]
 pub enum Key {
@@ -28,24 +28,24 @@ pub enum Key {
     Backspace,
 }
 
-/// What is first in the table.
+/// The order of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sort {
-    /// Who came first.
+    /// The oldest program first.
     Age,
     /// By name.
     Name,
-    /// Who had the GPU for longest.
+    /// The most GPU time first.
     Gpu,
-    /// Who has most memory on the GPU.
+    /// The most memory on the GPU first.
     Memory,
-    /// Who waited longest for turns (P99).
+    /// The longest waits for turns first (P99).
     Waits,
-    /// Who got the GPU from others most often.
+    /// The most switches first.
     Switches,
 }
 
-/// Something that is done about a program.
+/// An action on a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "as the commands")]
 pub enum Action {
@@ -56,29 +56,29 @@ pub enum Action {
     Class(Class),
 }
 
-/// What keys mean now.
+/// The present meaning of keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// What they usually mean.
+    /// The usual one.
     Table,
-    /// They are the words of the filter.
+    /// Keys are letters of the filter.
     Filter,
-    /// Any of them ends the help.
+    /// Any key ends the help.
     Help,
-    /// A class is chosen for this program.
+    /// Keys choose a class for this program.
     Class(String),
-    /// Whether this is to be done about that program.
+    /// Keys confirm or refuse this action on this program.
     Confirm(Action, String),
 }
 
-/// What follows from a key.
+/// The effect of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Nothing but another picture.
+    /// The picture changes, nothing else.
     Nothing,
-    /// The end.
+    /// The picture ends.
     Quit,
-    /// To be done about the program of this name.
+    /// An action on the program of this name.
     Do(Action, String),
 }
 
@@ -89,28 +89,28 @@ pub struct Row<'a> {
     pub letter: char,
     /// The program.
     pub tenant: &'a Tenant,
-    /// What it had and did lately.
+    /// Its recent totals.
     pub lately: Part,
 }
 
-/// All of it.
+/// The state of the whole picture.
 #[derive(Debug)]
 pub struct Model {
-    /// How things stand.
+    /// The present status.
     pub status: Status,
-    /// What has happened.
+    /// The events.
     pub timeline: Timeline,
-    /// What that came to.
+    /// Their totals.
     pub summary: Summary,
-    /// What keys mean.
+    /// The present meaning of keys.
     pub mode: Mode,
-    /// What comes first.
+    /// The order of the table.
     pub sort: Sort,
-    /// Part of the names of those that are shown.
+    /// Letters that the shown names contain.
     pub filter: String,
-    /// What was last done, or why it could not be.
+    /// The last action's outcome, or its error.
     pub message: Option<String>,
-    /// The name of the one that keys are about.
+    /// The name of the selected program.
     pub selected: Option<String>,
     letters: BTreeMap<u32, char>,
 }
@@ -132,25 +132,25 @@ impl Default for Model {
 }
 
 impl Model {
-    /// Things stand so now; the timeline has seen what has happened.
+    /// Takes a new status; the timeline has read the events up to it.
     pub fn see(&mut self, status: Status) {
         self.status = status;
         self.timeline.forget_before(self.timeline.now.saturating_sub(PAST));
         self.summary = Summary::of(&self.timeline, PAST);
         let ids = self.status.tenants.iter().map(|tenant| tenant.id).chain(self.timeline.programs.keys().copied());
         for id in ids.collect::<Vec<_>>() {
-            // The numbers of programs go up, so each has another letter than those that came just before.
+            // Programs' numbers go up, so a program's letter differs from those of programs just before it.
             let letter = char::from(LETTERS[(id as usize).wrapping_sub(1) % LETTERS.len()]);
             self.letters.entry(id).or_insert(letter);
         }
     }
 
-    /// The letter of a program.
+    /// Returns a program's letter.
     pub fn letter(&self, id: u32) -> char {
         self.letters.get(&id).copied().unwrap_or('?')
     }
 
-    /// The lines of the table, in order.
+    /// Returns the lines of the table, in order.
     pub fn rows(&self) -> Vec<Row<'_>> {
         let is_shown = |tenant: &&Tenant| tenant.name.to_lowercase().contains(&self.filter.to_lowercase());
         let lately = |id: u32| self.summary.programs.get(&id).cloned().unwrap_or_default();
@@ -169,7 +169,7 @@ impl Model {
         rows
     }
 
-    /// Where in the table the selected one is.
+    /// Returns the selected program's row in the table.
     pub fn selected_row(&self) -> usize {
         let name = self.selected.as_deref();
         self.rows().iter().position(|row| Some(row.tenant.name.as_str()) == name).unwrap_or(0)
@@ -185,7 +185,7 @@ impl Model {
         self.selected = names.get(at).cloned();
     }
 
-    /// What a key does.
+    /// Handles a key.
     pub fn key(&mut self, key: Key) -> Effect {
         match std::mem::replace(&mut self.mode, Mode::Table) {
             Mode::Table => return self.key_in_table(key),
@@ -243,7 +243,7 @@ impl Model {
                 let Some(name) = self.selected_name() else { return Effect::Nothing };
                 self.selected = Some(name.clone());
                 match word {
-                    // These let somebody have what nobody else is using.
+                    // These need no confirmation: they take nothing from other programs.
                     'r' => return Effect::Do(Action::Resume, name),
                     'p' => return Effect::Do(Action::Prefetch, name),
                     's' => self.mode = Mode::Confirm(Action::Suspend, name),
@@ -257,7 +257,7 @@ impl Model {
     }
 }
 
-/// The question before something is done.
+/// The question before an action.
 pub fn question(action: Action, name: &str) -> String {
     match action {
         Action::Suspend => format!("take {name} off the GPU until it is resumed?"),
@@ -334,7 +334,7 @@ mod tests {
         keys(&mut model, "N");
         model.key(Key::Up);
         assert_eq!(model.selected.as_deref(), Some("train"));
-        // When it has left, the first is meant.
+        // When the selected program has left, the first row is selected.
         model.status.tenants.remove(0);
         assert_eq!(model.selected_row(), 0);
     }

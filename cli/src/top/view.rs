@@ -1,4 +1,4 @@
-//! The picture: what the model says, as the cells of a screen.
+//! The picture: the model as cells of a screen.
 
 use std::ops::Range;
 
@@ -19,13 +19,13 @@ mod tests;
 /// Colours of programs, in turn. They differ in brightness too.
 const COLORS: [Color; 6] = [Color::Cyan, Color::Green, Color::Yellow, Color::Magenta, Color::Blue, Color::Red];
 
-/// Where bars begin.
+/// Column at which bars begin.
 const MARGIN: u16 = 11;
-/// A program that had less of a column's time than that had nothing of it.
+/// The part of a column's time below which a program counts as absent.
 const MOMENT: f64 = 0.01;
-/// So wide are names at least, where there is room.
+/// Minimum width of names where there is room.
 const WIDE: usize = 24;
-/// So many lines are above the table's own.
+/// Lines above the table's own.
 const ABOVE: u16 = 7;
 
 const HELP: &[&str] = &[
@@ -44,7 +44,7 @@ const HELP: &[&str] = &[
     "`baton why NAME` says what a program waits for. A wider terminal shows more columns.",
 ];
 
-/// Draws all of it. Without `color`, letters alone tell programs apart.
+/// Draws the whole picture. Without `color`, letters alone tell programs apart.
 pub fn draw(model: &Model, color: bool, buffer: &mut Buffer) {
     let area = buffer.area;
     if area.width < 20 || area.height < 4 {
@@ -70,7 +70,7 @@ pub fn draw(model: &Model, color: bool, buffer: &mut Buffer) {
     footer(model, buffer);
 }
 
-/// A line of text, cut where the screen ends.
+/// Draws a line of text, cut at the screen's edge.
 fn text(buffer: &mut Buffer, line: u16, words: &str, style: Style) {
     if line < buffer.area.height {
         let (area, width) = (buffer.area, buffer.area.width as usize);
@@ -104,7 +104,7 @@ fn style_of(id: Option<u32>, color: bool) -> Style {
     }
 }
 
-/// The program that had the GPU for longest in a stretch of time; none if nobody had it for more than a moment.
+/// Returns the program that had the GPU for longest in a stretch of time; none if no program had it for more than a moment.
 pub fn owner(timeline: &Timeline, time: &Range<u64>) -> Option<u32> {
     let shares = timeline.shares(time);
     let (id, share) = shares.into_iter().max_by(|(_, one), (_, other)| one.total_cmp(other))?;
@@ -130,7 +130,7 @@ fn ribbon(model: &Model, color: bool, buffer: &mut Buffer) {
     }
 }
 
-/// Whose memory lies somewhere, to scale. What is used and nobody's in particular has a sign of its own.
+/// Draws the owners of a memory, to scale. Memory in use that belongs to no single program has a sign of its own.
 fn bar(
     model: &Model,
     color: bool,
@@ -166,7 +166,7 @@ fn bar(
     buffer.set_string(x + width, y, numbers, Style::new());
 }
 
-/// A column: its heading, its width, and what stands in it. The first that have room are shown, in the order of `ORDER`.
+/// A column: its heading, its width, and its text. Columns are shown while there is room, in the order of `ORDER`.
 struct Column {
     heading: &'static str,
     width: usize,
@@ -189,7 +189,7 @@ const fn column(
     Column { heading, width, is_left, cell, sort }
 }
 
-/// As they stand beside each other.
+/// The columns, from left to right.
 const COLUMNS: [Column; 13] = [
     column("class", 7, true, None, |row, _| row.tenant.class.clone()),
     column("weight", 6, false, None, |row, _| row.tenant.weight.to_string()),
@@ -211,10 +211,10 @@ const COLUMNS: [Column; 13] = [
     }),
 ];
 
-/// Which of them are shown first where there is little room.
+/// Indexes of the columns, the most important first.
 const ORDER: [usize; 13] = [3, 7, 4, 5, 0, 9, 10, 8, 6, 1, 2, 11, 12];
 
-/// How wide names are at least.
+/// Minimum width of names.
 const NAME: usize = 10;
 
 fn shown_columns(width: usize) -> Vec<&'static Column> {
@@ -234,7 +234,7 @@ fn table(model: &Model, color: bool, buffer: &mut Buffer) {
     let Rect { width, height, .. } = buffer.area;
     let columns = shown_columns(width as usize);
     let taken: usize = columns.iter().map(|column| column.width + 1).sum();
-    // Figures stay beside the names that they are about, however wide the screen.
+    // Figures stay next to their names on a screen of any width.
     let rows = model.rows();
     let longest = rows.iter().map(|row| row.tenant.name.chars().count()).max().unwrap_or(0).max(WIDE);
     let name_width = (width as usize).saturating_sub(2 + taken).min(longest);
@@ -256,7 +256,7 @@ fn table(model: &Model, color: bool, buffer: &mut Buffer) {
     text(buffer, ABOVE - 1, &line(' ', name, &|column| heading(column)), bold);
     let room = height.saturating_sub(ABOVE + 1) as usize;
     let selected = model.selected_row();
-    // The selected one is always to be seen.
+    // The selected row is always visible.
     let first = (selected + 1).saturating_sub(room.max(1));
     if rows.len() > room {
         let line = format!("{room} of {} programs have room; up and down show the others, / chooses", rows.len());
@@ -278,7 +278,7 @@ fn table(model: &Model, color: bool, buffer: &mut Buffer) {
     }
 }
 
-/// So much of a text as has room.
+/// Cuts a text to a width.
 fn cut(text: &str, width: usize) -> String {
     match text.char_indices().nth(width) {
         Some(_) if width > 0 => text.chars().take(width - 1).chain(['~']).collect(),
@@ -287,7 +287,7 @@ fn cut(text: &str, width: usize) -> String {
     }
 }
 
-/// What the selected program may not have.
+/// Describes the quota that holds back the selected program.
 fn met(model: &Model) -> Option<String> {
     let rows = model.rows();
     let tenant = rows.get(model.selected_row()).filter(|_| model.selected.is_some())?.tenant;

@@ -1,16 +1,16 @@
-//! Why the driver did not do what was asked.
+//! Errors of the driver.
 
 use std::path::PathBuf;
 
 use baton_contract::cuda::{CUDA_ERROR_NO_DEVICE, CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUresult};
 
-/// Why the driver did not do what was asked.
+/// The reason why a call of the driver failed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum GpuError {
     /// The library cannot be used at all.
     #[error("{}: {why}", .library.display())]
     Library {
-        /// Which library.
+        /// The library.
         library: PathBuf,
         /// The loader's message.
         why: String,
@@ -28,7 +28,7 @@ pub enum GpuError {
     NoSuchGpu {
         /// The number that the user asked for.
         asked: usize,
-        /// How many there are.
+        /// The number of GPUs.
         count: usize,
     },
 }

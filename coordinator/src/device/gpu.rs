@@ -2,9 +2,9 @@
 //!
 //! # Safety
 //!
-//! The driver is opened by path and its functions are called with the signatures of `cuda.h`. Memory that
-//! is named to it (addresses, handles, host ranges) belongs to the caller of the method: those that copy or
-//! fill are `unsafe` and say what has to be true; the others only make and name things.
+//! The driver is opened by path and its functions are called with the signatures of `cuda.h`. Memory that is named to it (addresses,
+//! handles, host ranges) belongs to the caller of the method. Methods that copy or fill are `unsafe` and state their conditions; the
+//! others only make and name things.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::mem::ManuallyDrop;
@@ -27,7 +27,7 @@ use crate::device::holders::Census;
 use crate::device::pauser::Pauser;
 
 impl GpuError {
-    /// What the user can do about it: a clause, if there is anything to say.
+    /// Returns advice for the user: a clause, if there is any.
     pub fn advice(&self) -> Option<&'static str> {
         match self {
             Self::Library { .. } | Self::Call { code: CUDA_ERROR_NO_DEVICE, .. } => {
@@ -67,7 +67,7 @@ macro_rules! calls {
         }
 
         impl Calls {
-            /// Looks every name up.
+            /// Finds every function by name.
             ///
             /// # Safety
             ///
@@ -126,13 +126,13 @@ impl Calls {
     fn open(library: &Path) -> Result<(Self, ManuallyDrop<Library>), GpuError> {
         let fault = |error: &libloading::Error| {
             let said = std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string);
-            // The loader begins with the library's name, mostly.
+            // The loader's message mostly begins with the library's name.
             let why = said.strip_prefix(&format!("{}: ", library.display())).unwrap_or(&said).to_owned();
             GpuError::Library { library: library.to_path_buf(), why }
         };
         // SAFETY: opening a driver runs its own start-up code, as it does in every CUDA program.
         let opened = unsafe { Library::new(library) }.map_err(|error| fault(&error))?;
-        // A driver that was started is never closed.
+        // A driver that was opened is never closed.
         let opened = ManuallyDrop::new(opened);
         // SAFETY: the user names this library as a CUDA driver.
         let calls = unsafe { Self::find(&opened) }.map_err(|error| fault(&error))?;
@@ -141,7 +141,7 @@ impl Calls {
         Ok((calls, opened))
     }
 
-    /// How many devices it has.
+    /// Returns the number of devices.
     fn count(&self) -> Result<usize, GpuError> {
         let mut count = 0;
         // SAFETY: an out-parameter.
@@ -149,7 +149,7 @@ impl Calls {
         Ok(usize::try_from(count).unwrap_or(0))
     }
 
-    /// One of its devices, counted from 0.
+    /// Returns one of the devices, counted from 0.
     fn device(&self, number: usize) -> Result<CUdevice, GpuError> {
         let (count, mut device) = (self.count()?, 0);
         if number >= count {
@@ -168,15 +168,15 @@ impl Calls {
     }
 }
 
-/// One GPU, with a context of ours on it.
+/// A GPU, with the coordinator's context on it.
 #[derive(Clone)]
 pub struct Gpu {
     calls: Arc<Calls>,
     device: CUdevice,
     context: usize,
-    /// How it is found out who has memory of it.
+    /// The way to find the processes that have memory of it.
     pub census: Census,
-    /// How work is taken off it.
+    /// The way to take work off it.
     pub pauser: Pauser,
     /// Its name.
     pub name: String,
@@ -192,22 +192,22 @@ pub struct Gpu {
 #[derive(Debug)]
 pub struct Memory {
     handle: Handle,
-    /// Where this process sees it.
+    /// Its address in this process.
     pub address: CUdeviceptr,
     /// Its size.
     pub bytes: u64,
-    /// What another process can import it by.
+    /// The descriptor with which another process can import it.
     pub descriptor: Arc<OwnedFd>,
 }
 
-/// Memory of another process's, for as long as this value lives.
+/// Another process's memory, for as long as this value lives.
 pub struct Imported {
     gpu: Gpu,
     memory: Option<Memory>,
 }
 
 impl Imported {
-    /// Where this process sees it.
+    /// Returns its address in this process.
     pub fn address(&self) -> CUdeviceptr {
         self.memory.as_ref().map_or(0, |memory| memory.address)
     }
@@ -254,7 +254,7 @@ impl Gpu {
     ///
     /// # Errors
     ///
-    /// When the library is no driver, or has no such GPU, or the GPU does not work.
+    /// When the library is not a driver, or has no such GPU, or the GPU does not work.
     pub fn open(library: &Path, number: usize) -> Result<Self, GpuError> {
         let (calls, opened) = Calls::open(library)?;
         let device = calls.device(number)?;
@@ -284,31 +284,31 @@ impl Gpu {
         Ok(gpu)
     }
 
-    /// The UUID of one of a driver's GPUs, and how many it has. None is taken into use for that.
+    /// Returns the UUID of a driver's GPU, and the number of its GPUs. It takes none of them into use.
     ///
     /// # Errors
     ///
-    /// When the library is no driver, or has no such GPU.
+    /// When the library is not a driver, or has no such GPU.
     pub fn uuid_of(library: &Path, number: usize) -> Result<([u8; 16], usize), GpuError> {
         let (calls, _) = Calls::open(library)?;
         Ok((calls.uuid(calls.device(number)?)?, calls.count()?))
     }
 
-    /// Makes our context this thread's. Needed once in every thread that uses the GPU.
+    /// Makes this context the thread's. Every thread that uses the GPU calls it once.
     ///
     /// # Errors
     ///
-    /// As the driver.
+    /// The driver's errors.
     pub fn enter(&self) -> Result<(), GpuError> {
         // SAFETY: the context that `open` retained.
         check("cuCtxSetCurrent", unsafe { (self.calls.set_current)(ptr::with_exposed_provenance_mut(self.context)) })
     }
 
-    /// Device memory that nobody uses, in bytes.
+    /// Returns the unused device memory, in bytes.
     ///
     /// # Errors
     ///
-    /// As the driver.
+    /// The driver's errors.
     pub fn free_memory(&self) -> Result<u64, GpuError> {
         let (mut free, mut total) = (0, 0);
         // SAFETY: two out-parameters.
@@ -316,11 +316,11 @@ impl Gpu {
         Ok(free as u64)
     }
 
-    /// Makes a piece of memory of so many bytes, a multiple of 2 MiB.
+    /// Makes a piece of memory of this size, a multiple of 2 MiB.
     ///
     /// # Errors
     ///
-    /// As the driver; nothing is left behind.
+    /// The driver's errors; no memory is left behind.
     pub fn make(&self, bytes: u64) -> Result<Memory, GpuError> {
         let size = bytes as usize;
         let location = CUmemLocation { kind: CU_MEM_LOCATION_TYPE_DEVICE, id: self.device };
@@ -332,7 +332,7 @@ impl Gpu {
             flags: [0; 8],
         };
         let (mut handle, mut descriptor) = (0, -1);
-        // SAFETY: structures of cuda.h's layout that live over the calls; a descriptor that the driver has just opened for us.
+        // SAFETY: structures of cuda.h's layout that live over the calls; a descriptor that the driver has just opened for this call.
         let descriptor = unsafe {
             check("cuMemCreate", (self.calls.create)(&mut handle, size, &properties, 0))?;
             let export = (self.calls.export)((&raw mut descriptor).cast(), handle, POSIX_DESCRIPTOR, 0);
@@ -346,11 +346,11 @@ impl Gpu {
         self.mapped(handle, bytes, descriptor)
     }
 
-    /// Memory that another process has made and handed over by its descriptor.
+    /// Imports memory that another process has made and handed over by its descriptor.
     ///
     /// # Errors
     ///
-    /// As the driver: that it is so large, or memory at all, is what the other process says.
+    /// The driver's errors: the size, and that it is memory at all, are only the other process's claims.
     pub fn import(&self, descriptor: OwnedFd, bytes: u64) -> Result<Imported, GpuError> {
         let mut handle = 0;
         let number = ptr::without_provenance_mut(descriptor.as_raw_fd() as usize);
@@ -359,14 +359,13 @@ impl Gpu {
         Ok(Imported { gpu: self.clone(), memory: Some(self.mapped(handle, bytes, descriptor)?) })
     }
 
-    /// Maps a handle, which becomes this value's, or is released.
+    /// Maps a handle. This value then owns it; on a failure it is released.
     fn mapped(&self, handle: Handle, bytes: u64, descriptor: OwnedFd) -> Result<Memory, GpuError> {
         let size = bytes as usize;
         let location = CUmemLocation { kind: CU_MEM_LOCATION_TYPE_DEVICE, id: self.device };
         let access = CUmemAccessDesc { location, flags: CU_MEM_ACCESS_FLAGS_PROT_READWRITE };
         let mut address = 0;
-        // SAFETY: structures of cuda.h's layout that live over the calls; on a failure, what was made before
-        // is undone in reverse order.
+        // SAFETY: structures of cuda.h's layout that live over the calls; on a failure, the steps before are undone in reverse order.
         unsafe {
             if let Err(error) = check("cuMemAddressReserve", (self.calls.reserve)(&mut address, size, 0, 0, 0)) {
                 (self.calls.release)(handle);
@@ -390,10 +389,10 @@ impl Gpu {
     ///
     /// # Errors
     ///
-    /// As the driver.
+    /// The driver's errors.
     pub fn unmake(&self, memory: Memory) -> Result<(), GpuError> {
         let size = memory.bytes as usize;
-        // SAFETY: made by `mapped`, and by value: nobody uses it any more.
+        // SAFETY: made by `mapped`, and passed by value: it is used nowhere else.
         unsafe {
             check("cuMemUnmap", (self.calls.unmap)(memory.address, size))?;
             check("cuMemAddressFree", (self.calls.unreserve)(memory.address, size))?;
@@ -401,7 +400,7 @@ impl Gpu {
         }
     }
 
-    /// Makes host memory known to the device, so that copies run at full speed and asynchronously.
+    /// Registers host memory with the device, so that copies run at full speed and asynchronously.
     ///
     /// # Safety
     ///
@@ -409,7 +408,7 @@ impl Gpu {
     ///
     /// # Errors
     ///
-    /// As the driver.
+    /// The driver's errors.
     pub unsafe fn register(&self, address: *mut c_void, bytes: usize) -> Result<(), GpuError> {
         // SAFETY: by this function's contract.
         check("cuMemHostRegister_v2", unsafe { (self.calls.register)(address, bytes, REGISTER_PORTABLE) })
@@ -419,7 +418,7 @@ impl Gpu {
     ///
     /// # Errors
     ///
-    /// As the driver.
+    /// The driver's errors.
     pub fn stream(&self) -> Result<Stream, GpuError> {
         let mut stream = ptr::null_mut();
         // SAFETY: an out-parameter.
@@ -431,7 +430,7 @@ impl Gpu {
     ///
     /// # Errors
     ///
-    /// As the driver.
+    /// The driver's errors.
     pub fn mark(&self) -> Result<Mark, GpuError> {
         let mut event = ptr::null_mut();
         // SAFETY: an out-parameter.
@@ -439,13 +438,13 @@ impl Gpu {
         Ok(Mark(event))
     }
 
-    /// Sets the mark behind what is in the queue now.
+    /// Sets the mark behind all work that is in the queue now.
     ///
     /// # Errors
     ///
-    /// As the driver.
+    /// The driver's errors.
     pub fn set(&self, mark: &Mark, stream: Stream) -> Result<(), GpuError> {
-        // SAFETY: an event and a stream of ours.
+        // SAFETY: an event and a stream of this driver.
         check("cuEventRecord", unsafe { (self.calls.event_record)(mark.0, stream.0) })
     }
 
@@ -453,9 +452,9 @@ impl Gpu {
     ///
     /// # Errors
     ///
-    /// As the driver, also with what went wrong in the queue before.
+    /// The driver's errors, including those of earlier work in the queue.
     pub fn wait(&self, mark: &Mark) -> Result<(), GpuError> {
-        // SAFETY: an event of ours.
+        // SAFETY: an event of this driver.
         check("cuEventSynchronize", unsafe { (self.calls.event_wait)(mark.0) })
     }
 
@@ -463,11 +462,11 @@ impl Gpu {
     ///
     /// # Safety
     ///
-    /// Both ranges are valid, and nobody else writes either, or reads the target, until the queue has passed it.
+    /// Both ranges are valid, and no other code writes either, or reads the target, until the queue has passed it.
     ///
     /// # Errors
     ///
-    /// As the driver.
+    /// The driver's errors.
     pub unsafe fn copy_in(&self, to: CUdeviceptr, from: *const c_void, bytes: u64, s: Stream) -> Result<(), GpuError> {
         // SAFETY: by this function's contract.
         check("cuMemcpyHtoDAsync_v2", unsafe { (self.calls.copy_in)(to, from, bytes as usize, s.0) })
@@ -481,7 +480,7 @@ impl Gpu {
     ///
     /// # Errors
     ///
-    /// As the driver.
+    /// The driver's errors.
     pub unsafe fn copy_out(&self, to: *mut c_void, from: CUdeviceptr, bytes: u64, s: Stream) -> Result<(), GpuError> {
         // SAFETY: by this function's contract.
         check("cuMemcpyDtoHAsync_v2", unsafe { (self.calls.copy_out)(to, from, bytes as usize, s.0) })
@@ -495,7 +494,7 @@ impl Gpu {
     ///
     /// # Errors
     ///
-    /// As the driver.
+    /// The driver's errors.
     pub unsafe fn copy_within(
         &self,
         to: CUdeviceptr,
@@ -511,24 +510,24 @@ impl Gpu {
     ///
     /// # Safety
     ///
-    /// As for [`Gpu::copy_in`]: the memory is nobody's until the queue has passed it.
+    /// As for [`Gpu::copy_in`]: no other code uses the memory until the queue has passed it.
     ///
     /// # Errors
     ///
-    /// As the driver.
+    /// The driver's errors.
     pub unsafe fn fill(&self, at: CUdeviceptr, value: u8, bytes: u64, s: Stream) -> Result<(), GpuError> {
         // SAFETY: by this function's contract.
         check("cuMemsetD8Async", unsafe { (self.calls.fill)(at, value, bytes as usize, s.0) })
     }
 }
 
-/// Memory for ourselves, and kernels of our own.
+/// Memory and kernels of the coordinator's own.
 impl Gpu {
     /// Allocates device memory that no other process sees.
     ///
     /// # Errors
     ///
-    /// As the driver.
+    /// The driver's errors.
     pub fn allocate(&self, bytes: u64) -> Result<CUdeviceptr, GpuError> {
         let mut address = 0;
         // SAFETY: an out-parameter.
@@ -536,7 +535,7 @@ impl Gpu {
         Ok(address)
     }
 
-    /// Frees it. The driver waits for work that uses it.
+    /// Frees memory of [`Gpu::allocate`]. The driver waits for work that uses it.
     ///
     /// # Safety
     ///
@@ -544,7 +543,7 @@ impl Gpu {
     ///
     /// # Errors
     ///
-    /// As the driver.
+    /// The driver's errors.
     pub unsafe fn free(&self, address: CUdeviceptr) -> Result<(), GpuError> {
         // SAFETY: by this function's contract.
         check("cuMemFree_v2", unsafe { (self.calls.free)(address) })
@@ -554,7 +553,7 @@ impl Gpu {
     ///
     /// # Errors
     ///
-    /// As the driver.
+    /// The driver's errors.
     pub fn allocate_host(&self, bytes: usize) -> Result<*mut c_void, GpuError> {
         let mut address = ptr::null_mut();
         // SAFETY: an out-parameter.
@@ -562,7 +561,7 @@ impl Gpu {
         Ok(address)
     }
 
-    /// Frees it.
+    /// Frees memory of [`Gpu::allocate_host`].
     ///
     /// # Safety
     ///
@@ -570,7 +569,7 @@ impl Gpu {
     ///
     /// # Errors
     ///
-    /// As the driver.
+    /// The driver's errors.
     pub unsafe fn free_host(&self, address: *mut c_void) -> Result<(), GpuError> {
         // SAFETY: by this function's contract.
         check("cuMemFreeHost", unsafe { (self.calls.host_free)(address) })
@@ -580,7 +579,7 @@ impl Gpu {
     ///
     /// # Errors
     ///
-    /// As the driver.
+    /// The driver's errors.
     pub fn kernel(&self, ptx: &CStr, name: &CStr) -> Result<Kernel, GpuError> {
         let (mut module, mut function) = (ptr::null_mut(), ptr::null_mut());
         // SAFETY: out-parameters, and texts that end with a zero.
@@ -591,16 +590,16 @@ impl Gpu {
         Ok(Kernel(function))
     }
 
-    /// Queues a kernel, in blocks of so many threads in a row.
+    /// Queues a kernel, in a row of blocks of `threads` threads.
     ///
     /// # Safety
     ///
-    /// The arguments point to values of the types of the kernel's parameters, and what the kernel does with them is
-    /// sound until the queue has passed it.
+    /// The arguments point to values of the types of the kernel's parameters, and the kernel's use of them is sound until the queue has
+    /// passed it.
     ///
     /// # Errors
     ///
-    /// As the driver.
+    /// The driver's errors.
     pub unsafe fn launch(
         &self,
         kernel: Kernel,

@@ -1,4 +1,4 @@
-//! Which processes hold a GPU's memory.
+//! The processes that hold a GPU's memory.
 
 use std::ffi::c_uint;
 use std::fmt;
@@ -14,7 +14,7 @@ use nvml_wrapper::Nvml;
 use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
 
-/// More processes than these are not listed.
+/// Maximum number of processes that are listed.
 const ROOM: usize = 4096;
 
 /// A process that holds memory of the GPU.
@@ -22,18 +22,18 @@ const ROOM: usize = 4096;
 pub struct Holder {
     /// Its number; 0 if it cannot be seen from here.
     pub pid: u32,
-    /// How much it holds, if that is known.
+    /// The bytes that it holds, if known.
     pub bytes: Option<u64>,
 }
 
 impl Holder {
-    /// What its program is called, if it can be seen from here.
+    /// Returns its program's name, if it can be seen from here.
     pub fn name(&self) -> Option<String> {
         let name = std::fs::read_to_string(format!("/proc/{}/comm", self.pid)).ok()?;
         Some(shown(name.trim_end()))
     }
 
-    /// Whether it is another coordinator.
+    /// True if it is another coordinator.
     pub fn is_coordinator(&self) -> bool {
         let line = std::fs::read(format!("/proc/{}/cmdline", self.pid)).unwrap_or_default();
         let mut words = line.split(|byte| *byte == 0);
@@ -56,7 +56,7 @@ impl fmt::Display for Holder {
     }
 }
 
-/// Asks who holds memory of a GPU.
+/// The source for the holders of a GPU's memory.
 #[derive(Clone, Copy, Debug)]
 pub enum Census {
     /// The simulated driver, which has a function for it.
@@ -68,7 +68,7 @@ pub enum Census {
 type Count = unsafe extern "C" fn(*mut c_uint, *mut c_uint, *mut u64) -> CUresult;
 
 impl Census {
-    /// How to ask a driver.
+    /// Returns the source for a driver.
     pub fn of(driver: &Library) -> Self {
         // SAFETY: the simulated driver gives this name this signature, and no other driver has it.
         match unsafe { driver.get::<Count>(b"simcudaGetComputeProcesses") } {
@@ -77,11 +77,11 @@ impl Census {
         }
     }
 
-    /// All but this process, those with the most memory first.
+    /// Returns all holders except this process, those with the most memory first.
     ///
     /// # Errors
     ///
-    /// When that cannot be known here: why.
+    /// The reason why they cannot be known here.
     pub fn others(self, uuid: [u8; 16]) -> Result<Vec<Holder>, String> {
         let mut all = match self {
             Self::Simulated(count) => simulated(count)?,
@@ -96,27 +96,27 @@ impl Census {
 fn simulated(count: Count) -> Result<Vec<Holder>, String> {
     let (mut pids, mut bytes) = (vec![0; ROOM], vec![0; ROOM]);
     let mut there = ROOM as c_uint;
-    // SAFETY: two lists with room for as many items as is said.
+    // SAFETY: two lists with room for `there` items each.
     let answer = unsafe { count(&mut there, pids.as_mut_ptr(), bytes.as_mut_ptr()) };
     if answer != 0 {
         return Err(format!("the simulated driver answers with CUDA error {answer}"));
     }
     let holder = |(pid, bytes)| Holder { pid, bytes: Some(bytes) };
-    // A process that has only asked for the driver is listed there too.
+    // A process that has only started the driver is listed there too.
     let all = pids.into_iter().zip(bytes).take(there as usize).filter(|(_, bytes)| *bytes > 0);
     Ok(all.map(holder).collect())
 }
 
-/// The number of the PID namespace in which the system began (`PROC_PID_INIT_INO`).
+/// The number of the system's first PID namespace (`PROC_PID_INIT_INO`).
 const FIRST_NAMESPACE: u64 = 0xEFFF_FFFC;
 
-/// Whether all processes of this machine can be seen from here.
+/// True if all processes of this machine can be seen from here.
 fn sees_all_processes() -> bool {
     std::fs::metadata("/proc/self/ns/pid").is_ok_and(|namespace| namespace.ino() == FIRST_NAMESPACE)
 }
 
 fn nvidias(uuid: [u8; 16]) -> Result<Vec<Holder>, String> {
-    /// Kept open: to open it takes a while.
+    /// Kept open, because opening it takes a while.
     static NVML: OnceLock<Nvml> = OnceLock::new();
     let failed = |error: NvmlError| format!("NVIDIA's management library (libnvidia-ml.so.1) says: {error}");
     if !sees_all_processes() {

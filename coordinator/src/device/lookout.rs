@@ -1,4 +1,5 @@
-//! Looks who is on the GPU, again and again and when asked, in a thread of its own: the management library takes its time.
+//! Scans for the processes on the GPU, again and again and on request. It has a thread of its own, because the management library takes
+//! its time.
 
 use std::collections::HashMap;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -11,37 +12,37 @@ use super::gpu::Gpu;
 use super::holders::Holder;
 use super::wake::Waker;
 
-/// How often it is looked unasked.
+/// Time between two scans without a request.
 const USUALLY: Duration = Duration::from_secs(10);
-/// How often at most.
+/// Shortest time between two scans.
 const AT_MOST: Duration = Duration::from_millis(300);
-/// A process that has been there for so long is not just ending.
+/// Age at which a process is not just ending.
 const SETTLED: Duration = Duration::from_secs(1);
-/// No process has so many ancestors.
+/// Maximum number of ancestors of a process.
 const MOST_PARENTS: usize = 256;
 
-/// A process, told from others that have had its number.
+/// A process, told apart from others that have had its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Identity {
     /// Its number.
     pub pid: i32,
-    /// When it began, in the system's ticks.
+    /// The time when it began, in the system's ticks.
     start: u64,
 }
 
 impl Identity {
-    /// The process that has this number now; none if it cannot be seen.
+    /// Returns the process that has this number now; none if it cannot be seen.
     pub fn of(pid: i32) -> Option<Self> {
         Some(Stat::of(pid)?.identity)
     }
 }
 
-/// Where a process comes from.
+/// The origin of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kin {
-    /// Itself, and then who has started whom.
+    /// The process, its parent, and all further ancestors.
     pub line: Vec<Identity>,
-    /// Its process group and its session, which are named by who began them and may live longer.
+    /// Its process group and its session, which have their first process's number and may outlive it.
     pub groups: [i32; 2],
 }
 
@@ -59,7 +60,7 @@ impl Kin {
     }
 }
 
-/// What the system says of a process in one line.
+/// The system's line about a process.
 struct Stat {
     identity: Identity,
     parent: i32,
@@ -68,7 +69,7 @@ struct Stat {
 
 impl Stat {
     fn of(pid: i32) -> Option<Self> {
-        // `PID (NAME) STATE PARENT GROUP SESSION …`, and a name may hold anything.
+        // `PID (NAME) STATE PARENT GROUP SESSION …`; the name may contain any text.
         let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         let words: Vec<&str> = text.rsplit_once(") ")?.1.split(' ').collect();
         let number = |at: usize| words.get(at)?.parse::<i32>().ok();
@@ -77,7 +78,7 @@ impl Stat {
     }
 }
 
-/// Whether there is such a process, also if nothing else can be seen of it.
+/// True if there is such a process, even if nothing else can be seen of it.
 pub fn lives(pid: i32) -> bool {
     Pid::from_raw(pid).is_some_and(|pid| test_kill_process(pid) != Err(rustix::io::Errno::SRCH))
 }
@@ -85,31 +86,31 @@ pub fn lives(pid: i32) -> bool {
 /// A process on the GPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sighting {
-    /// Which, and how much it holds.
+    /// The process, and its memory.
     pub holder: Holder,
-    /// What its program is called.
+    /// Its program's name.
     pub name: Option<String>,
-    /// Where it comes from; none if that cannot be seen.
+    /// Its origin; none if that cannot be seen.
     pub kin: Option<Kin>,
-    /// Whether it has been there for a while.
+    /// True if it has been there for a while.
     pub is_settled: bool,
 }
 
-/// Everybody on the GPU at a moment, but for this process; or why that is not known.
+/// All processes on the GPU at a moment, except this one; or the reason why they are not known.
 #[derive(Clone, Debug)]
 pub struct Seen {
-    /// When it was looked.
+    /// The time of the scan.
     pub at: Instant,
-    /// Who was there.
+    /// The processes.
     pub all: Result<Vec<Sighting>, String>,
 }
 
-/// The end that the server holds.
+/// The server's end of the thread.
 #[derive(Debug)]
 pub struct Lookout(Sender<()>);
 
 impl Lookout {
-    /// Starts the thread. What it sees goes to `reports`, and `waker` is woken when it has changed.
+    /// Starts the thread. Its scans go to `reports`, and `waker` is woken when they differ from the last.
     ///
     /// # Errors
     ///
@@ -118,7 +119,7 @@ impl Lookout {
         let (sender, asked) = channel();
         let gpu = gpu.clone();
         let work = move || {
-            // The simulated driver tells of the current context's GPU.
+            // The simulated driver reports on the current context's GPU.
             let _ = gpu.enter();
             let mut since = HashMap::new();
             let mut before: Option<Seen> = None;
@@ -145,7 +146,7 @@ impl Lookout {
         Ok(Self(sender))
     }
 
-    /// Has it look soon.
+    /// Asks for a scan soon.
     pub fn look(&self) {
         // The thread ends only with the server.
         let _ = self.0.send(());

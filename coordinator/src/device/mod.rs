@@ -1,8 +1,10 @@
-//! What the driver does for the server, on threads of its own where it takes time.
+//! The driver's work for the server, on threads of its own where it takes time.
 //!
-//! - [`gpu`]: the GPU's memory; [`error`]: why it did not do what was asked. [`mover`]: copies. [`slabs`]: the host pool's memory. [`digest`]: what is in memory.
-//! - [`preemptor`]: taking work off the GPU, with what the driver offers for that ([`pauser`]). [`holders`]: who else has memory of it. [`lookout`]: looks for them.
-//! - [`wake`]: how these threads tell the server that they are done.
+//! - [`gpu`]: the GPU's memory; [`error`]: the driver's errors. [`mover`]: copies. [`slabs`]: the host pool's memory. [`digest`]: scans
+//!   of memory.
+//! - [`preemptor`]: taking work off the GPU, by the driver's means ([`pauser`]). [`holders`]: other processes with memory of the GPU.
+//!   [`lookout`]: scans for them.
+//! - [`wake`]: wakes the server when these threads are done.
 
 pub mod digest;
 pub mod error;

@@ -1,7 +1,7 @@
 //! The mover: copies and fills, each direction in a queue and a thread of its own.
 //!
-//! The server hands a lane jobs and goes on; the lane keeps two jobs queued on the device, so that it never
-//! waits for us, and reports each when it has ended. Jobs of one lane end in the order they were given.
+//! The server hands a lane jobs and goes on. The lane keeps two jobs queued on the device, so that the device never waits for this
+//! process, and reports each when it has ended. Jobs of one lane end in the order in which they were given.
 
 use std::collections::VecDeque;
 use std::ffi::c_void;
@@ -16,7 +16,7 @@ use crate::device::wake::Waker;
 /// The mover's lanes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Lane {
-    /// To the device.
+    /// Host to device.
     In,
     /// Device to host.
     Out,
@@ -27,11 +27,11 @@ pub enum Lane {
 /// The other end of a piece.
 #[derive(Clone, Copy, Debug)]
 pub enum End {
-    /// This byte, all over it. Only into the device's memory.
+    /// A byte that fills the piece. Only into the device's memory.
     Bytes(u8),
     /// An address in this process.
     Host(usize),
-    /// Another address in the device's memory. Only from there.
+    /// Another address in the device's memory, as a source only.
     Device(u64),
 }
 
@@ -40,9 +40,9 @@ pub enum End {
 pub struct Piece {
     /// Address in the device's memory, as the coordinator sees it.
     pub device: u64,
-    /// Where it comes from, or goes to.
+    /// The other end of the copy.
     pub other: End,
-    /// How much.
+    /// Its size.
     pub bytes: u64,
 }
 
@@ -50,16 +50,16 @@ pub struct Piece {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JobId(pub u64);
 
-/// What became of a job.
+/// The outcome of a job.
 #[derive(Debug)]
 pub struct Finished {
-    /// Where it ran.
+    /// The lane.
     pub lane: Lane,
-    /// Which it was.
+    /// The job.
     pub job: JobId,
-    /// From its first piece's submission to its last one's end.
+    /// The time from its first piece's submission to its last one's end.
     pub time: Range<Instant>,
-    /// Whether it worked.
+    /// Its success or error.
     pub result: Result<(), GpuError>,
 }
 
@@ -68,13 +68,13 @@ struct Job {
     pieces: Vec<Piece>,
 }
 
-/// Some lanes' ends that the server holds.
+/// The server's ends of some lanes.
 pub struct Mover {
     lanes: Vec<(Lane, Sender<Job>)>,
     next: u64,
 }
 
-/// How many jobs of a lane are on the device at once.
+/// Jobs of a lane that are on the device at once.
 const DEPTH: usize = 2;
 
 impl Mover {
@@ -82,7 +82,7 @@ impl Mover {
     ///
     /// # Errors
     ///
-    /// When the driver or the system has no queue or thread for us.
+    /// When the driver or the system has no queue or thread left.
     pub fn start(gpu: &Gpu, lanes: &[Lane], reports: &Sender<Finished>, waker: &Waker) -> Result<Self, GpuError> {
         let start = |lane: Lane| -> Result<(Lane, Sender<Job>), GpuError> {
             let (sender, jobs) = channel();
@@ -102,7 +102,7 @@ impl Mover {
     ///
     /// # Safety
     ///
-    /// All ranges are valid until the job's report; nobody writes its sources or touches its targets till then.
+    /// All ranges are valid until the job's report; no other code writes its sources or touches its targets until then.
     pub unsafe fn submit(&mut self, lane: Lane, pieces: Vec<Piece>) -> JobId {
         self.next += 1;
         let id = JobId(self.next);

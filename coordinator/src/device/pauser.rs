@@ -7,14 +7,14 @@ use libloading::Library;
 
 use crate::device::error::{GpuError, check};
 
-/// How this GPU's driver does it.
+/// The means that this GPU's driver offers.
 #[derive(Clone, Copy, Debug)]
 pub struct Pauser {
     pub(super) gpu: [u8; 16],
     pub(super) simulated: Option<Simulated>,
 }
 
-/// The simulated driver's own functions for it.
+/// The simulated driver's own functions for this.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Simulated {
     pub(super) pause: unsafe extern "C" fn(c_uint) -> CUresult,
@@ -47,7 +47,7 @@ impl Simulated {
 }
 
 impl Pauser {
-    /// For a GPU, with what its driver offers.
+    /// Makes one for a GPU, with the means that its driver offers.
     pub fn of(gpu: [u8; 16], driver: &Library) -> Self {
         Self { gpu, simulated: Simulated::find(driver).ok() }
     }

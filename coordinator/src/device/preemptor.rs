@@ -1,7 +1,7 @@
 //! The preemptor: takes tenants' work off the GPU, in the middle of a kernel, and puts it back.
 //!
-//! Each takes the driver about a millisecond, so it happens in a thread of its own, one after the other in the order
-//! it was asked for.
+//! Each step takes the driver about a millisecond. So they happen in a thread of their own, one after the other in the order of
+//! requests.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -17,11 +17,11 @@ use crate::device::pauser::Pauser;
 use crate::device::wake::Waker;
 use baton_policy::arbiter::TenantId;
 
-/// What of a tenant can be taken off the GPU.
+/// The parts of a tenant that can be taken off the GPU.
 #[derive(Clone, Debug)]
 pub enum PreemptTarget {
-    /// A process of the simulated driver by its number there, and by that which the system has for the tenant's: nothing is done if these
-    /// are two processes. One that cannot be seen from here has no number.
+    /// A process of the simulated driver, by its number there and by the system's number of the tenant's process: nothing is done if
+    /// these are two processes. A process that cannot be seen from here has no number.
     Simulated(u32, Option<i32>),
     /// Objects of the resource manager of NVIDIA's driver, and the tenant's control device. The driver refuses objects
     /// that do not belong to that, so a tenant can only name its own.
@@ -29,7 +29,7 @@ pub enum PreemptTarget {
 }
 
 impl PreemptTarget {
-    /// What of this is not in another one, which is paused already; none if that is nothing.
+    /// Returns the parts that are not in `other`, which is paused already; none if there are no such parts.
     pub fn beyond(&self, other: Option<&Self>) -> Option<Self> {
         match (self, other) {
             (Self::ResourceManager(objects, control), Some(Self::ResourceManager(known, _))) => {
@@ -43,41 +43,41 @@ impl PreemptTarget {
     }
 }
 
-/// What is to be done with it.
+/// A command for these parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PreemptCommand {
-    /// To find out whether it can be paused. It is not.
+    /// Finds out whether they can be paused, without pausing them.
     Try,
-    /// Off the GPU, wherever it is.
+    /// Takes them off the GPU, at any point of their work.
     Preempt,
-    /// On it again, as if nothing had been.
+    /// Puts them on the GPU again, with no trace of the pause.
     Resume,
-    /// No more time for its compute work. Not as sure as [`PreemptCommand::Preempt`], and easier on others.
+    /// Gives the compute work no more time. Less certain than [`PreemptCommand::Preempt`], and easier on others.
     Deschedule,
-    /// The end of that.
+    /// Ends a descheduling.
     Reschedule,
-    /// So many microseconds in a row for its compute work, while other processes have work too.
+    /// Sets the microseconds in a row for the compute work while other processes have work too.
     Slice(u64),
-    /// The tenant's process has ended: off the GPU for good, and nothing of it is kept alive by us.
+    /// The tenant's process has ended: takes its parts off the GPU for good, and keeps none of them alive here.
     End,
 }
 
-/// Why it was not done.
+/// The reason why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum PreemptError {
     /// The simulated driver's answer.
     #[error(transparent)]
     Simulated(#[from] GpuError),
-    /// NVIDIA's.
+    /// The answer of NVIDIA's resource manager.
     #[error(transparent)]
     ResourceManager(#[from] resource_manager::Error),
     /// Nothing can be paused with this driver.
     #[error("this driver cannot pause")]
     Unknown,
-    /// The tenant offers what is not on this GPU.
+    /// The tenant names parts on another GPU.
     #[error("what it offers to be paused is on another GPU")]
     OtherGpu,
-    /// Or another process's.
+    /// The tenant names parts of another process.
     #[error("what it offers to be paused is another process's")]
     OtherProcess,
 }
@@ -88,7 +88,7 @@ impl Pauser {
             PreemptTarget::Simulated(process, pid) => {
                 let simulated = self.simulated.ok_or(PreemptError::Unknown)?;
                 if command == PreemptCommand::End {
-                    // It is gone already, and all that it had.
+                    // The process and all its memory are gone already.
                     return Ok(());
                 }
                 if !simulated.is(*process, *pid)? {
@@ -132,30 +132,30 @@ struct Job {
     target: PreemptTarget,
 }
 
-/// What became of a command.
+/// The outcome of a command.
 #[derive(Debug)]
 pub struct Preempted {
-    /// Whose work it was about.
+    /// The tenant.
     pub tenant: TenantId,
-    /// What was to be done.
+    /// The command.
     pub command: PreemptCommand,
-    /// How long the driver took.
+    /// The driver's time for it.
     pub time: Duration,
-    /// Whether it is done.
+    /// Its success or error.
     pub result: Result<(), PreemptError>,
 }
 
-/// The end that the server holds.
+/// The server's end of the thread.
 pub struct Preemptor(Sender<Job>);
 
-/// Work of our own, as little as there can be.
+/// Work of the coordinator's own, as little as possible.
 struct Nudge {
     gpu: Gpu,
     stream: Stream,
     at: CUdeviceptr,
 }
 
-/// How much [`Nudge`] writes.
+/// Bytes that [`Nudge`] writes.
 const NUDGE: u64 = 16;
 
 impl Nudge {
@@ -163,9 +163,9 @@ impl Nudge {
         Ok(Self { gpu: gpu.clone(), stream: gpu.stream()?, at: gpu.allocate(NUDGE)? })
     }
 
-    /// Has the GPU look who may run: what was descheduled does not go on by itself ([`Objects::reschedule`]).
+    /// Makes the GPU choose anew: descheduled work does not go on by itself ([`Objects::reschedule`]).
     fn give(&self) {
-        // SAFETY: our own memory, of this size, that nobody reads.
+        // SAFETY: memory of this value, of this size, that is never read.
         let _ = unsafe { self.gpu.fill(self.at, 0, NUDGE, self.stream) };
     }
 }
@@ -175,7 +175,7 @@ impl Preemptor {
     ///
     /// # Errors
     ///
-    /// When the GPU has nothing left for it.
+    /// When the GPU has no resources left for it.
     pub fn start(gpu: &Gpu, reports: Sender<Preempted>, waker: Waker) -> Result<Self, GpuError> {
         let (sender, jobs) = channel::<Job>();
         let (pauser, nudge) = (gpu.pauser, Nudge::new(gpu)?);
@@ -189,7 +189,8 @@ impl Preemptor {
                     if command == PreemptCommand::Reschedule && entered.is_ok() {
                         nudge.give();
                     }
-                    // Before the report: the last one to have the control device open lets go of all that the process had.
+                    // Before the report: the last process to have the control device open lets go of everything that the tenant's
+                    // process had.
                     drop(target);
                     // The server is gone only when the process is about to end.
                     let _ = reports.send(Preempted { tenant, command, time: start.elapsed(), result });
@@ -200,7 +201,7 @@ impl Preemptor {
         Ok(Self(sender))
     }
 
-    /// Asks for it.
+    /// Submits a command.
     pub fn submit(&self, tenant: TenantId, command: PreemptCommand, target: PreemptTarget) {
         // The thread lives as long as its sender: it only ends when this value is dropped.
         let _ = self.0.send(Job { tenant, command, target });

@@ -1,7 +1,7 @@
 //! The host pool's memory: memfds, touched in parallel ahead of need, and pinned once.
 //!
-//! They lie one behind the other in this process, so that an offset of [`baton_books::pool`] is an address. The
-//! memory is in files without a name because a successor can be given those.
+//! The slabs lie one behind the other in this process, so that an offset of [`baton_books::pool`] is an address. The memory is in files
+//! without a name, so that a successor can be given them.
 
 use std::io::IsTerminal as _;
 use std::num::NonZero;
@@ -22,34 +22,34 @@ use baton_books::pool::Run;
 
 /// A slab's size in a large pool.
 const SLAB: u64 = 1 << 30;
-/// A smaller pool has so many, so that its first part is ready soon.
+/// Minimum number of slabs in a smaller pool, so that its first part is ready soon.
 const FEWEST: u64 = 16;
 
 /// The pool's memory.
 pub struct Slabs {
     base: usize,
-    /// The size of each.
+    /// The size of each slab.
     pub slab: u64,
     stop: Arc<AtomicBool>,
 }
 
-/// What the preparing threads report.
+/// A report of the preparing threads.
 #[derive(Debug)]
 pub enum Prepared {
-    /// This slab can be used. The descriptor is what a successor would be given.
+    /// This slab can be used. A successor would be given the descriptor.
     Slab(u64, OwnedFd),
-    /// There will be no more, for this reason.
+    /// There will be no more slabs, for this reason.
     Failed(String),
 }
 
 impl Slabs {
-    /// The slab size for a pool of so many bytes.
+    /// Returns the slab size for a pool of this size.
     pub fn size_for(pool: u64) -> u64 {
         (pool / FEWEST).clamp(GRANULE, SLAB) / GRANULE * GRANULE
     }
 
-    /// Reserves addresses and starts to prepare in the background. With `bar`, shows on standard error how far
-    /// it is, if that is a terminal.
+    /// Reserves addresses and starts to prepare in the background. With `bar`, shows the progress on standard error, if that is a
+    /// terminal.
     ///
     /// # Errors
     ///
@@ -60,7 +60,7 @@ impl Slabs {
         let base = if count == 0 {
             0
         } else {
-            // SAFETY: new addresses wherever the system likes, without memory behind them.
+            // SAFETY: new addresses of the system's choice, without memory behind them.
             unsafe {
                 mmap_anonymous(
                     std::ptr::null_mut(),
@@ -94,7 +94,7 @@ impl Slabs {
         Ok(Self { base, slab, stop })
     }
 
-    /// The address of a run.
+    /// Returns the address of a run.
     pub fn address(&self, run: Run) -> usize {
         self.base + run.at as usize
     }
@@ -106,7 +106,7 @@ impl Drop for Slabs {
     }
 }
 
-/// Shows on a terminal how much of the pool is ready.
+/// Shows the ready part of the pool on a terminal.
 fn progress(count: u64, slab: u64) -> ProgressBar {
     let style =
         ProgressStyle::with_template("host pool [{bar:30}] {bytes} of {total_bytes}").expect("a valid template");
@@ -127,16 +127,16 @@ impl Preparer {
         ftruncate(&file, self.slab).map_err(|error| words("ftruncate", &error))?;
         let size = self.slab as usize;
         let address = std::ptr::with_exposed_provenance_mut(self.base + (number * self.slab) as usize);
-        // SAFETY: over addresses that `prepare` reserved for this slab, which nobody uses yet.
+        // SAFETY: over addresses that `prepare` reserved for this slab, which are not in use yet.
         let mapped = unsafe {
             mmap(address, size, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::FIXED, &file, 0)
         };
         let mapped = mapped.map_err(|error| words("mmap", &error))?;
-        // Where the system has large pages for shared memory, on request: 8 GiB are ready after 2 s instead of 11, and given back in
+        // Where the system gives large pages to shared memory on request, 8 GiB are ready after 2 s instead of 11, and given back in
         // 0.03 s instead of 2.5 (measured on two processors).
         // SAFETY: the mapping of a few lines above; its contents stay as they are.
         let _ = unsafe { madvise(mapped, size, Advice::LinuxHugepage) };
-        // Nobody's memory is in a dump of this process.
+        // A dump of this process contains no tenant's memory.
         // SAFETY: as above.
         let _ = unsafe { madvise(mapped, size, Advice::LinuxDontDump) };
         self.touch(address.expose_provenance(), size)?;
@@ -146,8 +146,7 @@ impl Preparer {
         Ok(file)
     }
 
-    /// Makes the system find memory for the whole range, with several threads: clearing it takes longer than
-    /// anything else here.
+    /// Makes the system find memory for the whole range, with several threads: clearing it takes longer than any other step here.
     fn touch(&self, address: usize, size: usize) -> Result<(), String> {
         let threads = thread::available_parallelism().map_or(1, NonZero::get).div_ceil(2).min(8);
         let part = size.div_ceil(threads).next_multiple_of(2 << 20);
@@ -157,7 +156,7 @@ impl Preparer {
             while at < end && !self.stop.load(Ordering::Relaxed) {
                 let bytes = (end - at).min(64 << 20);
                 let memory = std::ptr::with_exposed_provenance_mut(address + at);
-                // SAFETY: within the slab, which is ours; populating changes no contents.
+                // SAFETY: within this value's slab; populating changes no contents.
                 if unsafe { madvise(memory, bytes, Advice::LinuxPopulateWrite) }.is_err() {
                     // A kernel before 5.14: write to each page.
                     for page in (at..at + bytes).step_by(4096) {

@@ -1,16 +1,16 @@
-//! Waking the server's loop from another thread.
+//! Wakes the server's loop from another thread.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::event::{EventfdFlags, eventfd};
 
-/// Wakes the loop that polls it.
+/// A descriptor whose poller is woken by it.
 #[derive(Clone, Debug)]
 pub struct Waker(Arc<OwnedFd>);
 
 impl Waker {
-    /// A new one.
+    /// Makes a new one.
     ///
     /// # Errors
     ///
@@ -19,13 +19,13 @@ impl Waker {
         Ok(Self(Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)))
     }
 
-    /// Wakes the loop; it finds out why by itself.
+    /// Wakes the loop, which finds out the reason by itself.
     pub fn wake(&self) {
-        // It can only fail when it is raised already.
+        // It can only fail if it is raised already.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
-    /// Lowers it again, before the reasons are looked at.
+    /// Lowers it again, before the loop checks the reasons.
     pub fn lower(&self) {
         let mut count = [0; 8];
         let _ = rustix::io::read(&self.0, &mut count);

@@ -1,9 +1,8 @@
-//! Tenants that fit together run together: those of class latency at any time, the others in the gaps.
+//! Tenants that fit together co-run: those of class latency at any time, the others in the gaps.
 //!
-//! Three things keep what is urgent from noticing the others. The others' compute work has a tiny **time slice** on the GPU
-//! ([`super::preemption`]), which is set once. Their new launches wait while an urgent tenant is at work, as the **activity page**
-//! says: the tenants see to that among themselves, and the coordinator has no part in a request. And few of them are in flight
-//! (*LimitInFlight*).
+//! Three things keep urgent tenants from noticing the others. The others' compute work has a tiny **time slice** on the GPU
+//! ([`super::preemption`]), which is set once. Their new launches wait while the **activity page** shows an urgent tenant at work: the
+//! tenants see to that among themselves, and the coordinator has no part in a request. And few of them are in flight (*LimitInFlight*).
 //!
 //! All this holds only while no tenant's memory has to leave for another's. As soon as some has to, co-runners leave, and all take
 //! turns.
@@ -27,7 +26,7 @@ const APART: Duration = Duration::from_secs(1);
 /// Interval between checks that a tenant at work was stopped: the others wait for it meanwhile.
 const LOOK: Duration = Duration::from_millis(4);
 
-/// The activity pages, and what follows from who is at work.
+/// The activity pages, and the consequences of the tenants at work there.
 #[derive(Debug)]
 pub(super) struct Corun {
     /// True if the user allows it.
@@ -78,7 +77,7 @@ impl Corun {
         self.activity.change(id, class);
     }
 
-    /// Its connection has ended: what it says holds no more.
+    /// Its connection has ended: its reports no longer count.
     pub(super) fn cut_off(&mut self, id: TenantId) {
         self.cleared = true;
         self.activity.ignore(id);

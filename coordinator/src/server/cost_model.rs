@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use baton_policy::planner::{Costs, Nanos};
 
-/// Before anything was measured: a PCIe 4 link, in bytes per second, and what giving access to an extent took on an H200, in
+/// Before any measurement: the speed of a PCIe 4 link in bytes per second, and the time of giving access to an extent on an H200 in
 /// seconds.
 const USUAL_SPEED: f64 = 20e9;
 const USUAL_MAP: f64 = 30e-6;
@@ -23,7 +23,7 @@ pub(super) struct CostModel {
     map: Option<f64>,
 }
 
-/// An average in which what is new counts for a fifth.
+/// An average in which the new value counts for a fifth.
 fn average(before: &mut Option<f64>, now: f64) {
     *before = Some(before.map_or(now, |before| 0.8 * before + 0.2 * now));
 }

@@ -15,12 +15,12 @@ use super::state::Server;
 use baton_policy::arbiter::{Event, TenantId};
 
 impl Server {
-    /// Ends a tenant's connection. Its process goes on without us.
+    /// Ends a tenant's connection. Its process goes on without the coordinator.
     pub(super) fn cut_off(&mut self, id: TenantId, why: &str) {
         self.disconnect(id, why, true);
     }
 
-    /// A tenant's connection has ended, as far as anybody can tell because its process has.
+    /// Notes that a tenant's connection has ended, presumably because its process has.
     pub(super) fn connection_ended(&mut self, id: TenantId) {
         self.disconnect(id, "the connection ended", false);
     }

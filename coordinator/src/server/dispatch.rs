@@ -1,6 +1,6 @@
 //! Dispatch: each message of a tenant, each decision of the arbiter and each event of the modules goes to the module it concerns.
 //!
-//! This is the only file that tells the arbiter anything and carries out what it decides.
+//! Only this file reports events to the arbiter and carries out its decisions.
 
 use std::os::fd::OwnedFd;
 use std::time::Duration;

@@ -24,9 +24,9 @@ pub(super) enum Source {
     Listener,
     /// The folder of the socket, of which something was removed.
     Place,
-    /// One of those who have connected, by its number.
+    /// A peer that has connected, by its number.
     Stranger(u32),
-    /// One of those who wait to become tenants, by its number.
+    /// A program that waits to become a tenant, by its number.
     Newcomer(u32),
     Control(TenantId),
     Requests(TenantId),

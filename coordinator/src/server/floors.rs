@@ -1,13 +1,13 @@
 //! The server's floors: each module uses only those above it in this list, and methods of [`super::Server`] call only methods of
 //! files above theirs, or of their own.
 //!
-//! So lower modules cannot tell the arbiter anything: they *return* what has happened, and `dispatch` acts upon it. Memory and
-//! preemption know nothing of each other.
+//! So lower modules cannot report to the arbiter: they *return* events, and `dispatch` acts upon them. Memory and preemption know
+//! nothing of each other.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// From the ground up. Those of one line do not know each other.
+/// From the ground up. Modules of one line do not know each other.
 const FLOORS: [&[&str]; 14] = [
     &["event_loop", "tuning"],
     &["tenants"],

@@ -109,7 +109,7 @@ impl Server {
         Process::of_peer(peer, sent).map_err(|error| busy(&error).unwrap_or_else(|| failed(&error)))
     }
 
-    /// Lets those in who have waited for the longest, as many as there is room for.
+    /// Lets in the programs that have waited the longest, as far as there is room.
     pub(super) fn welcome_newcomers(&mut self) {
         while let Some(at) = self.first_newcomer() {
             let Some(newcomer) = self.front.lobby.take(at) else { return };
@@ -142,7 +142,7 @@ impl Server {
         }
     }
 
-    /// A program is about to come for whom this one asks: what it will find.
+    /// Tells a peer, for a program that is about to come, the offer that the program will find.
     pub(super) fn answer_expect(&mut self, mut peer: Peer) {
         // A program that comes again then finds no coordinator, and starts another one.
         if let Some(closed) = self.front.lobby.closed(Refusal::Busy) {

@@ -4,14 +4,14 @@
 //! |---|---|
 //! | `event_loop` | the events that the server waits for |
 //! | `lobby/` | newcomers and their first messages |
-//! | `join` | how a newcomer becomes a tenant |
+//! | `join` | turns newcomers into tenants |
 //! | `tenants/` | a tenant, its process, sockets and shared pages |
 //! | `dispatch` | the paths of messages, decisions and events |
 //! | `receive` | tenants' messages, one after the other |
 //! | `options` | the server's options |
 //! | `state` | everything that its thread owns |
 //! | `pending` | users' requests that take a while |
-//! | `parts` | each owner of state, with what it needs of others |
+//! | `parts` | each owner of state, with its needs of others |
 //! | `tuning` | settings that users change meanwhile |
 //! | `turns` | turns begin and end |
 //! | `memory/` | memory: allocations, frames, eviction, swapping in, work ahead of need |
@@ -309,9 +309,9 @@ impl Server {
         self.memory().timers();
     }
 
-    /// A tenant's time has come, for whatever it may be.
+    /// Handles a tenant whose time has come.
     fn look_at(&mut self, id: TenantId) {
-        // Also when it is due next.
+        // This also updates the time at which it is due next.
         self.card.tenants.touch(id);
         self.preemptions().look_at(id);
         self.settle();

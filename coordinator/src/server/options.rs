@@ -40,7 +40,7 @@ pub struct Options {
     pub poison: Option<u8>,
     /// Other users whose programs may be tenants, by their numbers. They can steer nothing.
     pub guests: Vec<RangeInclusive<u32>>,
-    /// Between whom physical memory never changes hands.
+    /// The parties between which physical memory never changes hands.
     pub isolation: Isolation,
     /// The treatment of unresponsive tenants that hold up others all the same.
     pub on_stuck: OnStuck,
@@ -77,8 +77,8 @@ impl OnStuck {
     }
 }
 
-/// Between whom a piece of physical memory never changes hands: for others it is given back to the driver, and another piece is made. A
-/// program that has kept a handle to a piece sees nothing of theirs.
+/// The parties between which a piece of physical memory never changes hands: for others it is given back to the driver, and another
+/// piece is made. A program that has kept a handle to a piece sees nothing of theirs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Isolation {
     /// Between users.

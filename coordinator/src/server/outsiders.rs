@@ -1,8 +1,8 @@
 //! Processes on the GPU that are no tenants, and those among them that a program under Baton has started.
 //!
-//! A program that loses its environment on the way (`ssh`, `sudo`, `env -i`) runs beside Baton, unnoticed: its memory is only
-//! missing. Who has started whom the system says. It no longer does when a program has put itself in the background and left its
-//! group, so such a one counts as anybody's.
+//! A program that loses its environment on the way (`ssh`, `sudo`, `env -i`) runs beside Baton, unnoticed: its memory is only missing.
+//! The system tells each process's parent. It no longer does when a program has put itself in the background and left its group, so
+//! such a program counts as having no known parent.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -95,7 +95,7 @@ impl Outsiders {
         self.look();
     }
 
-    /// Takes in what was seen, and tells the log who is new.
+    /// Takes in the last scan, and logs new programs.
     pub(super) fn hear(&mut self, tenants: &Tenants) {
         let Some(seen) = self.reports.try_iter().last() else { return };
         self.left.retain(|(_, since)| *since >= seen.at);

@@ -1,4 +1,4 @@
-//! The owners of the server's state, each with what it needs of the others for its work.
+//! The owners of the server's state, each with its needs of the others for its work.
 
 use super::state::Server;
 use super::tenants::peer::Peer;

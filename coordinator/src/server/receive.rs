@@ -1,6 +1,6 @@
-//! Receives what tenants say: reports of their control loops, and requests of their programs.
+//! Receives tenants' messages: reports of their control loops, and requests of their programs.
 //!
-//! A peer's bytes are allegations. What cannot be true costs the tenant its connection, and nothing else.
+//! A peer's bytes are allegations. An impossible one costs the tenant its connection, and nothing else.
 
 use std::os::fd::OwnedFd;
 

@@ -63,7 +63,7 @@ pub(super) struct Clock {
 pub(super) struct Front {
     pub(super) events: Arc<EventLoop>,
     pub(super) lobby: Lobby,
-    /// Given up last: who comes after us takes the GPU then.
+    /// Given up last: the next coordinator takes the GPU then.
     pub(super) endpoint: Endpoint,
 }
 

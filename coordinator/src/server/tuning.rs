@@ -1,5 +1,5 @@
-//! Settings that users change while the coordinator serves: what its decisions are made by from then on. Whatever was made by the
-//! other settings, memory and sockets, lasts as long as the coordinator does.
+//! Settings that users change while the coordinator serves: its later decisions use them. Parts made with the other settings, memory
+//! and sockets, last as long as the coordinator does.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use crate::device::wake::Waker;
 use baton_policy::arbiter::{Micros, SHARE};
 use baton_policy::bursts::Rules;
 
-/// Such settings.
+/// The settings that can change.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tuning {
     /// The shortest time for which a tenant has the baton before an equal gets it.
@@ -19,7 +19,7 @@ pub struct Tuning {
     pub burst: Duration,
     /// The slowdown that urgent tenants may suffer from those beside them: 0.05 is 5 %.
     pub latency_slack: f64,
-    /// As many tenants as there may be at once; who comes then waits. Those who are there already stay.
+    /// Maximum number of tenants at once; later programs wait. Present ones stay.
     pub max_tenants: usize,
 }
 

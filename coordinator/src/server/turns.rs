@@ -1,6 +1,6 @@
-//! Turns: how each begins and ends, and what is in flight meanwhile.
+//! Turns: their beginning and end, and their work in flight.
 //!
-//! [`Turns`] is what is known here and nowhere else; [`Access`] is that with what else is needed. A turn's own states are in
+//! [`Turns`] is the state of this module alone; [`Access`] adds the parts of others that it needs. A turn's own states are in
 //! `tenants/turn.rs`.
 
 use std::time::{Duration, Instant};
@@ -27,7 +27,7 @@ pub(super) struct Turns {
     limit_until: Option<Micros>,
 }
 
-/// Turns, and what else is needed for them.
+/// Turns, and the other parts needed for them.
 pub(super) struct Access<'a> {
     pub(super) turns: &'a mut Turns,
     pub(super) tenants: &'a mut Tenants,
@@ -49,8 +49,8 @@ impl Turns {
 }
 
 impl Access<'_> {
-    /// From here on the tenant may write to what is here: what is in the pool of that is only good for comparing. `decided` is when
-    /// the arbiter chose it.
+    /// From here on the tenant may write to its memory: pool copies of it are only good for comparing. `decided`: the time at which the
+    /// arbiter chose it.
     pub(super) fn begin(&mut self, id: TenantId, decided: Instant) {
         if let Some(mut extents) = self.tenants.extents(id) {
             extents.may_change();

@@ -1,8 +1,8 @@
 //! Tenants that do not answer: others do not wait for them.
 //!
-//! A tenant that was stopped, or does nothing that it is told, is **left out** like a suspended one: its work is paused, if it has the
-//! GPU, and others get their turns. If it is off the GPU, and has not closed its gate or not unmapped what it was told to, its memory is
-//! **taken** without asking when others need it ([`super::memory`]). That is so at once if the system says that its process is
+//! A tenant that was stopped, or ignores all commands, is **left out** like a suspended one: its work is paused, if it has the GPU, and
+//! others get their turns. If it is off the GPU, and has not closed its gate or not unmapped the memory that it was told to, its memory
+//! is **taken** without asking when others need it ([`super::memory`]). That is so at once if the system says that its process is
 //! stopped, and else after a while. It is let in again when it answers; or in place, if it shows that it lives and cannot answer,
 //! because one of its calls waits for the work that is paused.
 

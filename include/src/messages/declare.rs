@@ -1,15 +1,15 @@
-//! What makes a declaration of messages: the types, their bytes both ways, how many descriptors come with each, and, for
-//! tests, a strategy that draws every one of them. So none of these can lack a message, or disagree about one.
+//! The macro for declarations of messages. It makes the types, their bytes both ways, the number of descriptors that come with each,
+//! and, for tests, a strategy that draws every message. So none of these can lack a message, or disagree about one.
 
 /// One direction's messages, in families.
 ///
 /// ```text
 /// messages! {
-///     /// What the direction is.
+///     /// The direction.
 ///     FromSomebody {
-///         /// What the family is about, and who handles it.
+///         /// The family's subject, and its handler.
 ///         Family(Type) {
-///             /// What it means, and how it is answered.
+///             /// The message's meaning, and its answer.
 ///             21 => Kind { field: u32, list: Vec<u64> [MOST] } carries list.len(),
 ///         }
 ///     }
@@ -17,8 +17,8 @@
 /// ```
 ///
 /// The number is the message's kind on the wire, and its fields follow in their order ([`Field`](super::fields::Field)). `[MOST]`
-/// belongs to fields with a length of their own ([`Counted`](super::fields::Counted)). What a message `carries` is its
-/// number of descriptors, by its fields; none if nothing is said.
+/// belongs to fields with a length of their own ([`Counted`](super::fields::Counted)). `carries` gives a message's number of
+/// descriptors, by its fields; the default is none.
 macro_rules! messages {
     (
         $(#[$about:meta])*
@@ -43,11 +43,11 @@ macro_rules! messages {
         }
 
         impl $direction {
-            /// Reads a message, and which GPU it is about.
+            /// Reads a message, and the GPU that it concerns.
             ///
             /// # Errors
             ///
-            /// [`Malformed`] says what is wrong with it.
+            /// [`Malformed`] gives the reason.
             pub fn decode(message: &[u8]) -> Result<(GpuNumber, Self), Malformed> {
                 let (kind, gpu, mut reader) = Reader::new(message)?;
                 #[deny(unreachable_patterns, reason = "every kind has a number of its own")]

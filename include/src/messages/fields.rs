@@ -1,4 +1,4 @@
-//! How a field of a message looks on the wire, by its type.
+//! The form of a message's field on the wire, by its type.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -13,9 +13,9 @@ use crate::resource_manager::Objects;
 use crate::scheduling::{Change, Scheduling};
 use crate::wire::{Malformed, Reader, Writer};
 
-/// What a field can be.
+/// A type that a field can have.
 pub(super) trait Field: Sized + 'static {
-    /// The least and the most bytes that it takes.
+    /// The least and the most bytes of a value.
     const LEAST: usize;
     const MOST: usize;
 
@@ -28,7 +28,7 @@ pub(super) trait Field: Sized + 'static {
     fn any() -> BoxedStrategy<Self>;
 }
 
-/// A field with a length of its own, and a limit to that.
+/// A type of fields with a length of their own, and a limit to that.
 pub(super) trait Counted: Sized + 'static {
     /// The most bytes that one item takes; the length takes four.
     const MOST_OF_ONE: usize;
@@ -41,7 +41,7 @@ pub(super) trait Counted: Sized + 'static {
     fn any(limit: usize) -> BoxedStrategy<Self>;
 }
 
-/// Writes a field, as it was declared.
+/// Writes a field by its declared type.
 macro_rules! write {
     ($writer:expr, $field:ident: $type:ty) => {
         <$type as fields::Field>::write($field, $writer)
@@ -51,7 +51,7 @@ macro_rules! write {
     };
 }
 
-/// Reads a field, as it was declared.
+/// Reads a field by its declared type.
 macro_rules! read {
     ($reader:expr, $field:ident: $type:ty) => {
         <$type as fields::Field>::read($reader, stringify!($field))?
@@ -61,7 +61,7 @@ macro_rules! read {
     };
 }
 
-/// The least bytes that a field takes, as it was declared.
+/// The least bytes of a field by its declared type.
 macro_rules! least {
     ($type:ty) => {
         <$type as fields::Field>::LEAST
@@ -71,7 +71,7 @@ macro_rules! least {
     };
 }
 
-/// The most bytes that a field takes, as it was declared.
+/// The most bytes of a field by its declared type.
 macro_rules! most {
     ($type:ty) => {
         <$type as fields::Field>::MOST
@@ -81,7 +81,7 @@ macro_rules! most {
     };
 }
 
-/// Draws a field, as it was declared.
+/// Draws a field by its declared type.
 #[cfg(test)]
 macro_rules! any {
     ($type:ty) => {
@@ -96,10 +96,10 @@ macro_rules! any {
 pub(super) use any;
 pub(super) use {most, read, write};
 
-/// So that the macros above mean the same here as in the module of messages.
+/// The macros above mean the same here as in the module of messages.
 use crate::messages::fields;
 
-/// Integers, as they are.
+/// Integers in little-endian bytes.
 macro_rules! integers {
     ($($type:ty),*) => {
         $(impl Field for $type {
@@ -124,7 +124,7 @@ macro_rules! integers {
 
 integers!(u8, u32, u64);
 
-/// A GPU's UUID, a key, a handle of the driver's.
+/// A GPU's UUID, a key, or a handle of the driver's.
 impl<const N: usize> Field for [u8; N] {
     const LEAST: usize = N;
     const MOST: usize = N;
@@ -165,7 +165,7 @@ impl Field for bool {
     }
 }
 
-/// Types of which each value has a number. A value that the list lacks does not compile.
+/// Types whose values have a number each. A value that the list lacks does not compile.
 macro_rules! enumerations {
     ($($type:ident { $($value:ident),* })*) => {
         $(impl Field for $type {
@@ -236,7 +236,7 @@ impl Field for ExtentId {
     }
 }
 
-/// Whether there is one, and then the value.
+/// A flag for the presence of a value, and then the value.
 impl<T: Field + core::fmt::Debug + Clone> Field for Option<T> {
     const LEAST: usize = bool::LEAST;
     const MOST: usize = bool::MOST + T::MOST;
@@ -297,7 +297,7 @@ impl<A: Field + core::fmt::Debug, B: Field + core::fmt::Debug, C: Field + core::
     }
 }
 
-/// Its length in bytes, and the bytes. What is longer than it may be is cut.
+/// The length in bytes, and the bytes. A text beyond its limit is cut.
 impl Counted for String {
     const MOST_OF_ONE: usize = 1;
 
@@ -316,7 +316,7 @@ impl Counted for String {
     }
 }
 
-/// How many, and each.
+/// The number of items, and each item.
 impl<T: Field + core::fmt::Debug> Counted for Vec<T> {
     const MOST_OF_ONE: usize = T::MOST;
 
@@ -380,7 +380,7 @@ structures! {
     }
 }
 
-/// Refused if it makes no sense.
+/// A scheduling that makes no sense is refused.
 impl Field for Scheduling {
     const LEAST: usize = Class::LEAST + u32::LEAST + u64::LEAST;
     const MOST: usize = Class::MOST + u32::MOST + u64::MOST;
@@ -413,7 +413,7 @@ impl Field for Scheduling {
     }
 }
 
-/// Its kind, and what belongs to that.
+/// The kind, and the parts that belong to it.
 impl Field for Channels {
     const LEAST: usize = 4;
     const MOST: usize = 4 + if Objects::MOST > u32::MOST { Objects::MOST } else { u32::MOST };

@@ -1,4 +1,4 @@
-//! What is written is read back, and nothing that a peer can send does harm.
+//! Written messages are read back unchanged, and no bytes of a peer do harm.
 
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
@@ -9,15 +9,15 @@ use proptest::test_runner::TestRunner;
 use super::*;
 use crate::wire::VERSION;
 
-/// No small number, so that it is not taken for another field.
+/// A large number, so that it is not taken for another field.
 const GPU: GpuNumber = GpuNumber(0x0102_0304);
 
-/// A direction's messages, as tests draw them. The declaration of the messages implements it.
+/// A direction's messages, as tests draw them. The declaration of the messages implements this.
 pub(super) trait Drawn: Sized {
     /// The numbers of all kinds.
     const KINDS: &[u32];
 
-    /// Any message.
+    /// Draws any message.
     fn any() -> BoxedStrategy<Self>;
 }
 
@@ -75,7 +75,7 @@ proptest! {
     ) {
         let _ = FromTenant::decode(&bytes);
         let _ = FromCoordinator::decode(&bytes);
-        // The same behind a good start, so that the fields' checks are reached.
+        // Checks the same behind a valid header, so that the fields' checks are reached.
         let good = [VERSION.to_le_bytes().as_slice(), &kind.to_le_bytes(), &bytes].concat();
         if let Ok((gpu, read)) = FromTenant::decode(&good) {
             prop_assert_eq!(read.encode(gpu), good.clone());
@@ -92,7 +92,7 @@ fn another_version_is_told_apart_from_nonsense() {
     let other = VERSION + 1;
     bytes[..4].copy_from_slice(&other.to_le_bytes());
     assert_eq!(FromTenant::decode(&bytes), Err(Malformed::Version { theirs: other }));
-    // Also when the rest is of a form that this version does not know.
+    // The rest may have a form that this version does not know.
     bytes.resize(MAX_MESSAGE + 1, 0xEE);
     assert_eq!(FromTenant::decode(&bytes), Err(Malformed::Version { theirs: other }));
 }

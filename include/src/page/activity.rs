@@ -1,30 +1,30 @@
-//! The activity pages: which tenants that run beside others are at work. Nothing but the pace of others depends on what they say.
+//! The activity pages: they show the tenants at work that run beside others. Only the pace of other tenants depends on them.
 //!
-//! Tenants that are of one user, in one pod or container, are a *domain*, and have a page of their own. Those of class latency and the
-//! coordinator write it, and all of the domain read it: a program that writes nonsense there holds up its own domain. Of the
-//! others a tenant sees one word that the coordinator alone writes, in a page that the domain can only read.
+//! Tenants of one user, in one pod or container, are a *domain*, and have a page of their own. Those of class latency and the
+//! coordinator write it, and all of the domain read it: a program that writes nonsense there delays only its own domain. Of other
+//! domains, a tenant sees one word that the coordinator alone writes, in a page that the domain can only read.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::PAGE_BYTES;
 use super::summary::Word;
 
-/// Who of a domain is at work: written by its tenants of class latency and by the coordinator.
+/// The tenants of a domain that are at work: written by its tenants of class latency and by the coordinator.
 ///
-/// A tenant has a *slot*, a bit in one of the words. Whether anybody is at work is one load for any number of them: a summary
-/// has a bit for each word that is not 0 (`summary`).
+/// A tenant has a *slot*, a bit in one of the words. One load tells, for any number of tenants, whether any is at work: a summary has a bit
+/// for each word that is not 0 (`summary`).
 #[repr(C)]
 #[derive(Debug)]
 pub struct ActivityPage {
     summary: AtomicU64,
-    /// Changes when there is nobody to wait for any more, here or elsewhere: who waits does so with a (shared) futex here.
+    /// Changes when no tenant is left to wait for, here or elsewhere: waiters use a (shared) futex here.
     pub news: AtomicU32,
     words: [AtomicU64; ACTIVITY_WORDS],
 }
 
-/// How many words the activity page has.
+/// The number of words on the activity page.
 pub const ACTIVITY_WORDS: usize = u64::BITS as usize;
-/// How many tenants can be on an activity page.
+/// The number of tenants that can be on an activity page.
 pub const ACTIVITY_SLOTS: u32 = u64::BITS * ACTIVITY_WORDS as u32;
 
 impl Default for ActivityPage {
@@ -40,42 +40,42 @@ impl ActivityPage {
         Word { word: &self.words[at], summary: &self.summary, in_summary: 1 << at }
     }
 
-    /// A slot's word, and its bit there.
+    /// Returns a slot's word, and its bit there.
     fn place(&self, slot: u32) -> (Word<'_>, u64) {
         (self.at((slot / u64::BITS) as usize), 1 << (slot % u64::BITS))
     }
 
-    /// Whether anybody is at work.
+    /// True if any tenant is at work.
     #[inline]
     pub fn is_any_busy(&self) -> bool {
         self.summary.load(Ordering::Relaxed) != 0
     }
 
-    /// Whether the tenant with this slot is, and others see it.
+    /// True if the tenant with this slot is at work, and others see it.
     pub fn is_seen_busy(&self, slot: u32) -> bool {
         let (Word { word, summary, in_summary }, bit) = self.place(slot);
         word.load(Ordering::Relaxed) & bit != 0 && summary.load(Ordering::Relaxed) & in_summary != 0
     }
 
-    /// It is at work from now on.
+    /// Marks the tenant of a slot as at work.
     pub fn set_busy(&self, slot: u32) {
         let (word, bit) = self.place(slot);
         word.set(bit);
     }
 
-    /// It is no longer. Says whether that leaves nobody: then those who wait are to be woken.
+    /// Marks the tenant of a slot as no longer at work. True if that was the last: then the waiters are to be woken.
     pub fn set_idle(&self, slot: u32) -> bool {
         let (word, bit) = self.place(slot);
         word.clear(bit) != 0 && !self.is_any_busy()
     }
 
-    /// The slots of a word that are at work, a bit each; by number of the word.
+    /// Returns the slots of a word that are at work, a bit each, by the word's index.
     pub fn word(&self, at: usize) -> u64 {
         self.words[at].load(Ordering::Relaxed)
     }
 
-    /// The coordinator: whatever was written, nobody is at work but those with a bit in `slots`, and the summary says so. Says
-    /// whether that leaves nobody where there seemed to be somebody.
+    /// The coordinator's side: leaves only the tenants in `slots` marked as at work, and makes the summary agree, for any content of
+    /// the page. True if no tenant is left at work where one seemed to be.
     pub fn repair(&self, slots: &[u64; ACTIVITY_WORDS]) -> bool {
         let seemed = self.is_any_busy();
         for (at, slots) in slots.iter().enumerate() {
@@ -90,14 +90,14 @@ impl ActivityPage {
     }
 }
 
-/// What a domain is told of all others. Written by the coordinator, read-only in tenants.
+/// A domain's view of all other domains. Written by the coordinator, read-only in tenants.
 #[repr(C)]
 #[derive(Debug, Default)]
 pub struct ElsewherePage {
-    /// Not 0 while anybody of another domain is at work.
+    /// Not 0 while a tenant of another domain is at work.
     pub busy: AtomicU64,
-    /// Nobody waits for those at work, here or elsewhere, while this is 1: the others have waited for so long that it is their turn,
-    /// or their work is descheduled and disturbs nobody.
+    /// While this is 1, waiting for tenants at work ends, here and elsewhere: the waiters have waited for so long that it is their
+    /// turn, or the work is descheduled and disturbs no one.
     pub pass: AtomicU32,
 }
 
@@ -127,7 +127,7 @@ mod tests {
         let page = ActivityPage::default();
         page.set_busy(3);
         page.set_busy(4);
-        // What the other one does until it is killed: it saw nobody else.
+        // These are the steps of the other one until it is killed: it saw no other tenant.
         page.words[0].fetch_and(!(1 << 4), Ordering::AcqRel);
         page.summary.fetch_and(!1, Ordering::AcqRel);
         assert!(!page.is_seen_busy(3), "so it says so again");
@@ -142,7 +142,7 @@ mod tests {
         slots[0] = 1 << 3 | 1 << 4;
         let page = ActivityPage::default();
         assert!(!page.repair(&slots));
-        // Somebody writes whatever it likes.
+        // A tenant writes nonsense.
         page.words.iter().for_each(|word| word.store(u64::MAX, Ordering::Relaxed));
         page.summary.store(0, Ordering::Relaxed);
         page.repair(&slots);
@@ -165,7 +165,7 @@ mod tests {
                 scope.spawn(move || {
                     for _ in 0..rounds {
                         page.set_busy(slot);
-                        // Another one may have found nobody at work just before, and be about to look again.
+                        // Another one may have found no tenant at work just before, and be about to scan again.
                         while !page.is_any_busy() {
                             std::thread::yield_now();
                         }

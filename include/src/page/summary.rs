@@ -1,13 +1,13 @@
-//! Whether any of many words has a bit, in one load: a *summary* has a bit for each word that is not 0. Pure: no system calls;
-//! checked by loom (`shim/model/`, which includes this file with loom's atomics).
+//! The summary of many words, which tells in one load whether any of them has a bit: it has a bit for each word that is not 0. Pure: no
+//! system calls; checked by loom (`shim/model/`, which includes this file with loom's atomics).
 //!
-//! Whoever has changed a word *settles* its bit: makes it what the word is, and looks at the word again until that is so. The last
-//! one to write the summary has looked at the word after that, and whoever changes the word later writes the summary later. So when
-//! nobody is between the two, the summary is right, in whatever order they came.
+//! A thread that has changed a word *settles* its bit: it sets the bit to the word's state, and reads the word again until both agree.
+//! The last thread to write the summary has read the word after that, and a thread that changes the word later writes the summary
+//! later. So when no thread is between the two steps, the summary is right, in any order of the threads.
 
 use super::sync::{AtomicU64, Ordering};
 
-/// How often a word is looked at before whoever changes it all the time is left to it.
+/// Maximum number of reads of a word; after that, the thread that keeps changing it has to settle it.
 const MOST_LOOKS: usize = 100;
 
 /// A word, and its bit in the summary.
@@ -19,30 +19,30 @@ pub(super) struct Word<'a> {
 }
 
 impl Word<'_> {
-    /// These bits are set from here on, and seen.
+    /// Sets these bits, visibly.
     pub(super) fn set(self, bits: u64) {
         self.word.fetch_or(bits, Ordering::AcqRel);
         self.settle();
     }
 
-    /// They are no longer. Gives those of them that were.
+    /// Clears these bits. Returns those of them that were set.
     pub(super) fn clear(self, bits: u64) -> u64 {
         let before = self.word.fetch_and(!bits, Ordering::AcqRel);
-        // Also where nothing has changed: one that was killed before it came here has left it to us.
+        // Also if nothing has changed: a thread that was killed before this point has left this step to the next.
         self.settle();
         before & bits
     }
 
-    /// Whether the summary says what the word is.
+    /// True if the summary agrees with the word.
     pub(super) fn is_settled(self) -> bool {
         (self.summary.load(Ordering::Acquire) & self.in_summary != 0) == self.has_bits()
     }
 
-    /// Has the summary say it.
+    /// Makes the summary agree with the word.
     pub(super) fn settle(self) {
         for _ in 0..MOST_LOOKS {
             let has_bits = self.has_bits();
-            // Also where that changes nothing: what the others have changed before is seen by this, and by the look that follows.
+            // Also where that changes nothing: this operation, and the read that follows, see earlier changes by other threads.
             match has_bits {
                 true => self.summary.fetch_or(self.in_summary, Ordering::AcqRel),
                 false => self.summary.fetch_and(!self.in_summary, Ordering::AcqRel),

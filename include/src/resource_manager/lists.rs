@@ -1,16 +1,16 @@
-//! Taking lists of channels off the GPU and putting them back, while some of them may go.
+//! Takes lists of channels off the GPU and puts them back, while some of them may be freed.
 //!
-//! Whoever names a channel learns late that it has gone: its program frees channels whenever it destroys a context. A list with such a
-//! channel in it is answered with an error **and carried out all the same**: the others are disabled, or those before it enabled
+//! A caller that names a channel learns late that it was freed: its program frees channels whenever it destroys a context. A list with
+//! such a channel in it is answered with an error **and carried out all the same**: the others are disabled, or those before it enabled
 //! (measured: `bench/results/driver_facts.json`, H1). And the driver counts: a channel that is disabled twice has to be enabled twice
-//! (H2). So what such a call has done is undone, channel by channel, which also tells those that have gone; then the rest is tried again.
+//! (H2). So the effect of such a call is undone, channel by channel, which also shows the freed ones; then the rest is tried again.
 
 use super::{Disable, Error, INVALID_CHANNEL};
 
 /// The most channels that one call takes (`NV2080_CTRL_FIFO_DISABLE_CHANNELS_MAX_ENTRIES` in `ctrl2080fifo.h`).
 pub(super) const MAX_CHANNELS: usize = 64;
 
-/// Disables all channels that there are, or, if it answers with an error, none.
+/// Disables all channels that still exist, or, after an error, none.
 pub(super) fn disable(
     channels: &[u32],
     how: Disable,
@@ -27,7 +27,7 @@ pub(super) fn disable(
     }
 }
 
-/// Enables all channels that there are. One that is enabled already stays so.
+/// Enables all channels that still exist. An enabled channel stays so.
 pub(super) fn enable(
     channels: &[u32],
     call: &mut impl FnMut(&[u32], Disable) -> Result<(), Error>,
@@ -38,7 +38,7 @@ pub(super) fn enable(
     })
 }
 
-/// Enables one channel after the other. Says which of them there are.
+/// Enables one channel after the other. Returns those that still exist.
 fn enable_each(
     channels: &[u32],
     call: &mut impl FnMut(&[u32], Disable) -> Result<(), Error>,
@@ -64,12 +64,12 @@ mod tests {
 
     use super::*;
 
-    /// Channels as the driver has them: how often each is disabled.
+    /// Channels in the driver, with the number of times that each is disabled.
     struct Driver {
         channels: BTreeMap<u32, u32>,
-        /// Those that go before the call of this number, counted down to zero.
+        /// Channels that are freed before the call of this number, counted down to zero.
         going: Vec<(u32, u32)>,
-        /// It answers this to calls for this channel.
+        /// A channel, and the answer to calls that name it.
         refuses: Option<(u32, u32)>,
     }
 
@@ -114,7 +114,7 @@ mod tests {
         }
     }
 
-    /// 100 of them, so that no one call takes all.
+    /// Returns 100 channels, so that no one call takes all.
     fn listed() -> Vec<u32> {
         (0..100).collect()
     }
@@ -126,7 +126,7 @@ mod tests {
             driver.channels.remove(&gone);
             driver.disable(&listed()).expect("the others are there");
             assert!(driver.all_are(1), "without {gone}: {:?}", driver.channels);
-            // It is known by now, and no longer named.
+            // Its end is known by now, and it is no longer named.
             let rest: Vec<u32> = driver.channels.keys().copied().collect();
             driver.enable(&rest).expect("all are there");
             assert!(driver.all_are(0), "without {gone}: {:?}", driver.channels);

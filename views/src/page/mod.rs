@@ -13,18 +13,18 @@ use crate::words::{bytes, duration, escaped, percent};
 #[cfg(test)]
 mod tests;
 
-/// Of so many programs a page has lanes.
+/// Maximum number of programs with a lane in a page.
 pub const MOST: usize = 64;
 
 const TEMPLATE: &str = include_str!("page.html");
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 
-/// What is said above the ribbon.
+/// The text above the ribbon.
 pub struct Caption<'a> {
     /// The heading.
     pub title: &'a str,
-    /// Which GPU, and when.
+    /// The GPU and the time.
     pub line: &'a str,
 }
 
@@ -49,7 +49,7 @@ pub fn page(ribbon: &Ribbon, summary: &Summary, caption: &Caption<'_>) -> String
     ])
 }
 
-/// Puts values into the template. What they say is not looked at again.
+/// Puts values into the template. Values are not scanned for further names.
 fn fill(values: &[(&str, &str)]) -> String {
     let mut parts = TEMPLATE.split("{{");
     let mut page = parts.next().unwrap_or_default().to_owned();
@@ -130,7 +130,7 @@ fn legend(ribbon: &Ribbon) -> String {
     let Some(look) = ribbon.programs.first().and_then(|lane| lane.look.as_ref()) else { return String::new() };
     let mut out = String::from("<ul class=\"legend\">");
     for (kind, word) in needed(ribbon) {
-        // What is drawn low in a lane is shown in the middle of its line.
+        // A mark that lies low in its lane is shown in the middle of its line here.
         let top = match kind {
             Kind::Evicting => 12,
             Kind::Request => 16,

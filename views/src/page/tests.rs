@@ -41,7 +41,7 @@ fn a_page_loads_nothing() {
 }
 
 proptest! {
-    /// Whatever programs are called, a page is well-formed, and has no element or script of theirs.
+    /// A page is well-formed for any names of programs, and contains no element or script from a name.
     #[test]
     fn every_page_is_well_formed(history in history(100)) {
         let mut timeline = Timeline::default();

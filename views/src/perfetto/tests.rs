@@ -58,7 +58,7 @@ fn copies_are_slices_with_their_bytes_and_counters_say_how_fast_they_were() {
     assert_eq!((trace.bytes("copy_in"), trace.bytes("copy_out")), (12_000, 1000));
     let rates = &trace.counters[&(GPU, "GB/s to the GPU".to_owned())];
     assert_eq!(*rates, [(1000, 8.0), (1500, 12.0), (2000, 4.0), (2500, 0.0)]);
-    // What overlaps has a track of its own.
+    // An overlapping copy has a track of its own.
     assert_eq!(trace.tracks[&(GPU, COPIES_IN + 1)], "copies to the GPU (2)");
 }
 
@@ -90,7 +90,7 @@ fn a_name_is_a_strangers_bytes() {
 }
 
 proptest! {
-    /// Whatever comes, and whatever of it is forgotten, viewers can read the trace, and its sums are those of the timeline.
+    /// For any history, with any part of it forgotten, viewers can read the trace, and its sums are those of the timeline.
     #[test]
     fn every_trace_can_be_read(history in history(150), forgotten in 0..300u64) {
         let mut timeline = Timeline::default();

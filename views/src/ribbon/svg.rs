@@ -7,31 +7,31 @@ use crate::palette::{COLOURS, Look};
 use crate::timeline::State;
 use crate::words::{escaped, shortened};
 
-/// How all of it looks, in light and dark. Custom properties begin with `--`, classes with `r-`.
+/// The style of the drawing, in light and dark. Custom properties begin with `--`, classes with `r-`.
 pub const CSS: &str = include_str!("ribbon.css");
 
-/// A program's lane: its state, below that what is evicted, and its requests.
+/// Height of a program's lane: the state, evictions below it, and requests.
 pub const HEIGHT: u32 = 27;
-/// Where a state begins, and how high it is.
+/// Top and height of a state.
 const STATE: (u32, u32) = (1, 17);
-/// Lanes of the GPU.
+/// Height of a lane of the GPU.
 pub const LOW: u32 = 20;
 
-/// Of so many programs a file has lanes.
+/// Maximum number of programs with a lane in a file.
 pub const MOST: usize = 12;
 
-/// Of a whole file.
+/// Measures of a whole file.
 const WIDTH: f64 = 960.0;
 const LEFT: f64 = 184.0;
 const RIGHT: f64 = 16.0;
 const TOP: u32 = 58;
 const GAP: u32 = 7;
-/// A name that is longer is cut.
+/// Maximum length of a name in letters; a longer one is cut.
 const NAME: usize = 18;
-/// A mark of the owner that is wider has its letters: from 0 to 1.
+/// The owner's marks wider than this have letters: from 0 to 1.
 const LETTERS: f64 = 0.032;
 
-/// States that are explained below a ribbon, with what is drawn in the same lane.
+/// The states and events in a program's lane that the legend explains.
 pub const EXPLAINED: [(Kind, &str); 10] = [
     (Kind::State(State::Running), "running"),
     (Kind::State(State::RunningArriving), "running, memory arriving"),
@@ -45,12 +45,12 @@ pub const EXPLAINED: [(Kind, &str); 10] = [
     (Kind::Request, "request"),
 ];
 
-/// How places between 0 and 1 are written: of a page in percent, which changes with its width.
+/// The unit of places between 0 and 1. A page uses percent, because its width changes.
 #[derive(Clone, Copy)]
 pub enum Across {
-    /// From here on, so wide.
+    /// Pixels from this place on, with this width.
     Pixels(f64, f64),
-    /// Of what there is.
+    /// Percent of the width.
     Percent,
 }
 
@@ -63,7 +63,7 @@ impl Across {
     }
 
     fn width(self, from: f64, to: f64) -> String {
-        // Whatever was, can be seen.
+        // Each mark is wide enough to be seen.
         let width = (to - from).max(1.0 / super::PLACES as f64);
         match self {
             Self::Pixels(_, all) => format!("{:.1}", width * all),
@@ -72,7 +72,7 @@ impl Across {
     }
 }
 
-/// Colours and patterns, which have to be once in each document.
+/// Colours and patterns. A document contains them once.
 pub fn definitions() -> String {
     let mut out = String::from("<defs><style>");
     for (at, (colour, on_it)) in COLOURS.iter().enumerate() {
@@ -96,7 +96,7 @@ pub fn definitions() -> String {
     out + "</defs>"
 }
 
-/// Draws one lane, whose upper edge is at `top`. `details`: what is said of each mark, as a `<title>` or as an attribute.
+/// Draws one lane, whose upper edge is at `top`. `details`: the place of each mark's text, a `<title>` or an attribute.
 pub fn lane(lane: &Lane, looks: &[Look], across: Across, top: u32, details: Details) -> String {
     let mut out = String::new();
     for mark in &lane.marks {
@@ -106,14 +106,14 @@ pub fn lane(lane: &Lane, looks: &[Look], across: Across, top: u32, details: Deta
     out
 }
 
-/// Where what is said of a mark goes.
+/// The place of a mark's text.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Details {
     /// A child that viewers show by themselves.
     Title,
-    /// An attribute for the page's script.
+    /// An attribute that the page's script reads.
     Attribute,
-    /// Nowhere.
+    /// No place.
     None,
 }
 
@@ -178,7 +178,7 @@ fn draw(out: &mut String, mark: &Mark, look: Option<&Look>, across: Across, top:
     }
 }
 
-/// The mark of a kind beside its explanation.
+/// Draws a mark of this kind for the legend.
 pub fn sample(kind: Kind, look: &Look) -> String {
     let mark = Mark { from: 0.0, to: 1.0, kind, number: None, said: String::new() };
     let mut out = String::new();
@@ -186,7 +186,7 @@ pub fn sample(kind: Kind, look: &Look) -> String {
     out
 }
 
-/// A program's letters on its colour, 20 wide and 16 high.
+/// Draws a program's letters on its colour, 22 wide and 16 high.
 pub fn badge(look: &Look, x: u32, y: u32) -> String {
     let Look { colour, pattern, letters } = look;
     let mut out =
@@ -202,15 +202,15 @@ pub fn badge(look: &Look, x: u32, y: u32) -> String {
     out + &format!("<text class=\"r-letter r-t{colour} r-s{colour}\" x=\"{x}\" y=\"{y}\">{letters}</text>")
 }
 
-/// What an SVG file says beside the ribbon.
+/// The text of an SVG file beside the ribbon.
 pub struct Caption<'a> {
-    /// Its heading.
+    /// The heading.
     pub title: &'a str,
-    /// A line below that.
+    /// The line below the heading.
     pub line: &'a str,
 }
 
-/// The ribbon as a file of its own, for documents.
+/// Draws the ribbon as a file of its own, for documents.
 pub fn file(ribbon: &Ribbon, caption: &Caption<'_>) -> String {
     let across = Across::Pixels(LEFT, WIDTH - LEFT - RIGHT);
     let mut body = String::new();
@@ -271,12 +271,12 @@ pub fn file(ribbon: &Ribbon, caption: &Caption<'_>) -> String {
     )
 }
 
-/// What is said of programs of which nothing is to be seen.
+/// Counts the programs without activity, in words.
 pub fn others(count: usize) -> String {
     if count == 1 { "and one more program".to_owned() } else { format!("and {count} more programs") }
 }
 
-/// What of the explanations a ribbon needs.
+/// Returns the explanations that a ribbon needs.
 pub fn needed(ribbon: &Ribbon) -> impl Iterator<Item = (Kind, &'static str)> {
     let is_there = |kind: &Kind| ribbon.programs.iter().flat_map(|lane| &lane.marks).any(|mark| mark.kind == *kind);
     EXPLAINED.into_iter().filter(move |(kind, _)| is_there(kind))

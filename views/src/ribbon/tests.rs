@@ -18,7 +18,7 @@ fn event(what: &str, id: u32, ns: u64) -> Event {
     Event { id: Some(id), tenant: Some(format!("program {id}")), what: what.into(), ns, ..Event::default() }
 }
 
-/// Two programs that take turns of so many nanoseconds.
+/// A timeline of two programs that take `count` turns of `each` nanoseconds.
 fn turns(count: u64, each: u64) -> Timeline {
     let turn = |n: u64| {
         let (id, at) = (1 + (n % 2) as u32, n * each);
@@ -74,7 +74,7 @@ fn an_axis_has_few_round_steps() {
 }
 
 proptest! {
-    /// Whatever comes, marks lie in the picture, and the file is well-formed.
+    /// For any history, marks lie in the picture, and the file is well-formed.
     #[test]
     fn every_picture_is_well_formed(history in history(100), most in 0..6usize) {
         let mut timeline = Timeline::default();
@@ -86,7 +86,7 @@ proptest! {
             for mark in &lane.marks {
                 prop_assert!(0.0 <= mark.from && mark.from <= mark.to && mark.to <= 1.0 + 1e-9, "{:?}", mark);
             }
-            // Marks of one row begin one after the other.
+            // The marks of one row are in the order of their starts.
             let rows = [|kind: Kind| matches!(kind, Kind::State(_)), |kind: Kind| kind == Kind::Owner];
             for row in rows {
                 let starts: Vec<_> = lane.marks.iter().filter(|mark| row(mark.kind)).map(|mark| mark.from).collect();

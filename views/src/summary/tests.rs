@@ -18,7 +18,7 @@ fn granted(ms: u64, id: u32, asked_ms: u64) -> Event {
     Event { from_ns: Some(asked_ms * MS), ..event(ms, id, "granted") }
 }
 
-/// It had the GPU for all of that time.
+/// An event: the program had the GPU for all of that time.
 fn worked(from_ms: u64, to_ms: u64, id: u32) -> Event {
     let (from, to) = (from_ms * MS, to_ms * MS);
     Event { from_ns: Some(from), gpu_ns: Some(to - from), ..event(to_ms, id, "worked") }
@@ -52,7 +52,7 @@ fn shares_switches_waits_and_bytes_are_those_of_the_last_so_many_seconds() {
     assert!((second.share - 0.8).abs() < 1e-9 && second.switches == 1 && second.bytes_in == 30, "{second:?}");
     assert_eq!((second.waits.percentile(50), second.requests.percentile(99)), (Some(30 * MS), Some(3 * MS)));
     assert_eq!((summary.gpu.switches, summary.gpu.bytes_in, summary.gpu.bytes_out), (1, 30, 40));
-    // Of all the time, the first one has its part too.
+    // Over the whole time, the first program has a share too.
     assert!(Summary::of(&timeline, u64::MAX).programs[&1].share > 0.4);
 }
 

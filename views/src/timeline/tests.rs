@@ -3,7 +3,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// What a coordinator would say of these: kind, program and time of each.
+/// A history as a coordinator would send it, made of kind, program and time of each event.
 fn told(events: &[(&str, u32, u64)]) -> History {
     let event = |(n, (what, id, ns)): (u64, &(&str, u32, u64))| Event {
         n,
@@ -30,7 +30,7 @@ fn the_class_of_one_that_joined_before_is_what_the_status_says() {
     let tenant = |class: &str| baton_report::tenant::Tenant { id: 1, class: class.to_owned(), ..Default::default() };
     timeline.know(&Status { tenants: vec![tenant("batch")], ..Status::default() });
     assert_eq!(timeline.programs[&1].class.as_deref(), Some("batch"));
-    // What is known stays: it may have been another then.
+    // A known class stays: the program may have had another one then.
     timeline.know(&Status { tenants: vec![tenant("latency")], ..Status::default() });
     assert_eq!(timeline.programs[&1].class.as_deref(), Some("batch"));
 }
@@ -159,7 +159,7 @@ fn one_is_evicted_until_all_that_leaves_is_copied_and_unmapped() {
         ("leaves", 1, 40),
         ("opened", 1, 50),
     ]);
-    // The second has not changed, and the third neither; the last is never heard of again.
+    // The second span does not change, nor does the third; no later event concerns the last.
     let bytes = [None, Some((8, 2)), Some((8, 8)), None, Some((6, 0)), None, Some((8, 8)), None, Some((8, 0)), None];
     for (event, (bytes, uncopied)) in history.events.iter_mut().zip(bytes.map(Option::unzip)) {
         (event.bytes, event.uncopied_bytes) = (bytes, uncopied);
@@ -211,7 +211,7 @@ fn one_that_has_left_is_forgotten_with_its_time() {
 }
 
 proptest! {
-    /// Whatever comes, spans follow each other, no more than one of each lane is open, and two hearings make the same as one.
+    /// For any events, spans follow each other, at most one of each lane is open, and reading them in two parts makes no difference.
     #[test]
     fn spans_never_overlap(raw in prop::collection::vec((0..Kind::ALL.len(), 0..4u32, 0..5u64), 0..200), cut in 0..200usize) {
         let mut now = 0;

@@ -1,9 +1,9 @@
-//! `baton bench corun`: how long requests take while other work runs on the same GPU, and how much of that work gets
-//! done. This is the experiment of Tally (ASPLOS'25).
+//! `baton bench corun`: the time of requests while other work runs on the same GPU, and the progress of that work. This is the
+//! experiment of Tally (ASPLOS'25).
 //!
-//! Requests arrive at random (Poisson), at a share of what their server can answer alone. Everything that is measured
-//! is measured with programs that are started for it, and compared with the same program alone and bare, at the start
-//! and at the end of the same run. Every answer, and all that the batch work computes, must be what it was alone.
+//! Requests arrive at random (Poisson), at a share of the rate that their server can answer alone. Each measurement starts its own
+//! programs, and is compared with the same program alone and bare, at the start and at the end of the same run. Every answer, and every
+//! result of the batch work, must be the same as alone.
 
 mod report;
 mod run;
@@ -36,13 +36,13 @@ pub struct Options {
     /// The driver to run on: `auto` (the GPU if there is one), `gpu`, `sim` (simulated), or a file.
     #[arg(long, default_value = "sim", value_name = "auto|gpu|sim|PATH")]
     driver: Choice,
-    /// How many requests to measure each time.
+    /// Requests in each measurement.
     #[arg(long, default_value_t = 200, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     requests: u32,
-    /// How much of what a server can answer alone is asked of it.
+    /// Share of the server's rate alone that is asked of it.
     #[arg(long, default_value_t = 0.5, value_name = "SHARE", value_parser = load)]
     load: f64,
-    /// Of the times at which requests arrive.
+    /// Seed of the times at which requests arrive.
     #[arg(long, default_value_t = 1, value_name = "N")]
     seed: u32,
     /// The servers.
@@ -85,7 +85,7 @@ struct Program {
     options: &'static str,
 }
 
-/// How large everything is. All of it fits the arena together.
+/// The sizes of programs and arena. All programs fit the arena together.
 struct Sizes {
     arena: u64,
     pool: u64,
@@ -113,8 +113,8 @@ const REAL: Sizes = Sizes {
     train: "--batch 2048 --inputs 1024 --hidden 4096 --steps 1000000 --every 2 --verify 0",
 };
 
-/// The simulated driver, where the user sets nothing else. Slow, so that this machine computes everything well within
-/// the modelled times; the slice is NVIDIA's.
+/// The simulated driver, where the user has set nothing else. It is slow, so that this machine computes everything well within the
+/// modelled times; the slice is NVIDIA's.
 const MODEL: [Setting; 4] = [
     ("SIMCUDA_H2D_GBPS", "0.8"),
     ("SIMCUDA_D2H_GBPS", "0.8"),
@@ -122,10 +122,10 @@ const MODEL: [Setting; 4] = [
     ("SIMCUDA_TIMESLICE_MS", "2"),
 ];
 
-/// How both run together.
+/// A way in which both run together.
 struct Way {
     name: &'static str,
-    /// For `baton serve`; none: without Baton.
+    /// Options for `baton serve`; none: without Baton.
     serve: Option<&'static [&'static str]>,
 }
 
@@ -136,12 +136,11 @@ const WAYS: [Way; 4] = [
     Way { name: "bare", serve: None },
 ];
 
-/// Measures, and prints a table, or one JSON object.
+/// Measures, and prints a table or one JSON object.
 ///
 /// # Errors
 ///
-/// When a program or a part of Baton is missing, or one of them fails. Differing answers are no error here: the report
-/// says so.
+/// When a program or a part of Baton is missing, or one of them fails. Differing answers are not an error: the report has them.
 pub fn run(options: &Options) -> Result<Report, Error> {
     let report = told(options.json, |say, stop| measure(options, say, stop), table::table)?;
     if let Some(file) = &options.out {

@@ -1,9 +1,9 @@
-//! `baton bench switch`: how long a model server takes to answer whose memory was moved to the host, while a trainer
-//! has the GPU. This is the experiment of PipeSwitch (OSDI'20, section 6).
+//! `baton bench switch`: the time until a model server answers whose memory was moved to the host, while a trainer has the GPU. This is
+//! the experiment of PipeSwitch (OSDI'20, section 6).
 //!
-//! Each variant is a coordinator of its own with a way of bringing memory in. Before every request all of the
-//! server's memory is evicted, and the trainer gets the GPU and its memory back. The server measures each request by
-//! itself, and knows as little of Baton as the trainer. Every answer must be what it was when all memory was there.
+//! Each variant is a coordinator of its own with a way of bringing memory in. Before every request all of the server's memory is
+//! evicted, and the trainer gets the GPU and its memory back. The server measures each request by itself, and knows as little of Baton
+//! as the trainer. Every answer must be the same as with all memory on the GPU.
 
 mod table;
 
@@ -27,21 +27,21 @@ use crate::told;
 
 const SERVER: &str = "server";
 const TRAINER: &str = "trainer";
-/// Requests before those that count: from them the coordinator learns in which order memory is used.
+/// Uncounted requests at first: from them the coordinator learns the order in which memory is used.
 const UNCOUNTED: u32 = 2;
-/// How long the coordinator may take for what should be quick.
+/// Longest time for steps of the coordinator that should be quick.
 const SOON: Duration = Duration::from_secs(60);
 
 /// A way of bringing memory in.
 struct Variant {
     name: &'static str,
-    /// For `baton serve`.
+    /// Options for `baton serve`.
     options: &'static [&'static str],
-    /// Whether there is a trainer, and the server's memory is evicted before every request.
+    /// True if there is a trainer, and the server's memory is evicted before every request.
     evicts: bool,
 }
 
-/// The first says what answers have to be.
+/// The variants. The first gives the answers that all others must give.
 const VARIANTS: [Variant; 6] = [
     Variant { name: "ready", options: &[], evicts: false },
     Variant { name: "default", options: &[], evicts: true },
@@ -51,23 +51,23 @@ const VARIANTS: [Variant; 6] = [
     Variant { name: "no hash", options: &["--no-hash"], evicts: true },
 ];
 
-/// How large everything is.
+/// The sizes of programs and arena.
 struct Sizes {
     arena: u64,
-    /// The server's: layers of `width` x `width` floats, and rows in a request.
+    /// The server: layers of `width` x `width` floats, and rows in a request.
     width: u64,
     layers: u64,
     batch: u64,
     trainer_megabytes: u64,
 }
 
-/// With the speeds of [`MODEL`], the server's transfer takes 42 ms, and its computing too. Small, so that this machine
-/// does its copying and computing well within the modelled times. A layer just fits 2 MiB.
+/// With the speeds of [`MODEL`], the server's transfer takes 42 ms, and its computing too. Small, so that this machine copies and
+/// computes well within the modelled times. A layer just fits 2 MiB.
 const SIMULATED: Sizes = Sizes { arena: 96 << 20, width: 724, layers: 16, batch: 8, trainer_megabytes: 80 };
-/// About as long on a GPU behind PCIe 5.
+/// These take about as long on a GPU behind PCIe 5.
 const REAL: Sizes = Sizes { arena: 4 << 30, width: 4096, layers: 20, batch: 4, trainer_megabytes: 3 << 10 };
 
-/// The simulated driver's speeds, where the user sets no others.
+/// The simulated driver's speeds, where the user has set no others.
 const MODEL: [Setting; 3] =
     [("SIMCUDA_H2D_GBPS", "0.8"), ("SIMCUDA_D2H_GBPS", "0.8"), ("SIMCUDA_KERNEL_GFLOPS", "3.2")];
 
@@ -77,14 +77,14 @@ impl Sizes {
     }
 }
 
-/// What was measured.
+/// The results.
 #[derive(Debug, Serialize)]
 pub struct Report {
-    /// Whether every answer was what it was when all memory was there.
+    /// True if every answer was the same as with all memory on the GPU.
     pub outputs_match: bool,
-    /// What the driver calls its device.
+    /// The name of its device, as the driver gives it.
     pub driver: String,
-    /// How much GPU memory there was to share.
+    /// GPU memory that the programs shared.
     pub arena_bytes: u64,
     /// The server's weights.
     pub server_bytes: u64,
@@ -99,17 +99,17 @@ pub struct Report {
 /// One variant's figures.
 #[derive(Debug, Serialize)]
 pub struct Measured {
-    /// What it is called here.
+    /// Its name here.
     pub name: String,
-    /// What `baton serve` was given.
+    /// Options of `baton serve`.
     pub options: Vec<String>,
     /// Median time of a request, in milliseconds, as the server measured it.
     pub p50_ms: f64,
-    /// The longest.
+    /// The longest time.
     pub max_ms: f64,
-    /// All of them, in order.
+    /// All times, in order.
     pub requests_ms: Vec<f64>,
-    /// Whether its answers were those of the first variant.
+    /// True if its answers were those of the first variant.
     pub outputs_match: bool,
     /// The switches to the server; none if there were no others.
     pub switches: Option<Switches>,
@@ -120,9 +120,9 @@ pub struct Measured {
 pub struct Switches {
     /// Milliseconds since the server wanted the GPU. Null: did not happen.
     pub phases: MedianPhases,
-    /// In how many pieces its memory came.
+    /// Pieces in which its memory came.
     pub groups: f64,
-    /// Of how many extents that was.
+    /// Extents in these pieces.
     pub extents: f64,
     /// Copied to the device, in bytes.
     pub bytes_in: f64,
@@ -130,13 +130,13 @@ pub struct Switches {
     pub bytes_out: f64,
     /// Calls of the server that had to wait for memory.
     pub waits: f64,
-    /// How long they waited, all together.
+    /// Duration of these waits together, in milliseconds.
     pub waited_ms: f64,
-    /// Copied to the host when the server's memory was evicted before, in bytes.
+    /// Copied to the host at the eviction of the server's memory before, in bytes.
     pub evicted_bytes_out: f64,
 }
 
-/// When things happened, as `baton status --json` calls them.
+/// The times of events, with the names of `baton status --json`.
 #[derive(Debug, Serialize)]
 #[allow(missing_docs, reason = "they are the coordinator's words")]
 pub struct MedianPhases {
@@ -147,12 +147,11 @@ pub struct MedianPhases {
     pub all_resident_ms: Option<f64>,
 }
 
-/// Measures, and prints a table, or one JSON object.
+/// Measures, and prints a table or one JSON object.
 ///
 /// # Errors
 ///
-/// When a program or a part of Baton is missing, or one of them fails. Differing answers are no error here: the report
-/// says so.
+/// When a program or a part of Baton is missing, or one of them fails. Differing answers are not an error: the report has them.
 pub fn run(choice: &Choice, repeat: u32, json: bool) -> Result<Report, Error> {
     told(json, |say, stop| measure(choice, repeat, say, stop), table::table)
 }
@@ -195,14 +194,14 @@ fn measure(choice: &Choice, repeat: u32, say: &dyn Fn(&str), stop: &Stop) -> Res
     })
 }
 
-/// One request, and what it took to answer it.
+/// One request, with its costs.
 struct Request {
     answer: Answer,
-    /// The switch to the server, and what was copied out when it was evicted before.
+    /// The switch to the server, and the bytes copied out at its eviction before.
     switch: Option<(Switch, u64)>,
 }
 
-/// A variant that is measured.
+/// The measurement of one variant.
 struct Measuring<'a> {
     place: Place<'a>,
     sizes: &'a Sizes,
@@ -211,7 +210,7 @@ struct Measuring<'a> {
 
 impl Measuring<'_> {
     fn requests(&self, variant: &Variant, repeat: u32) -> Result<Vec<Request>, Error> {
-        // What nobody needed meanwhile would come back without a copy, and there would be less to measure.
+        // Memory that no program displaced would come back without a copy, and less would be measured.
         let serving = [variant.options, &["--no-keep"]].concat();
         let coordinator = self.place.coordinator([self.sizes.arena; 2], &serving)?;
 
@@ -235,7 +234,7 @@ impl Measuring<'_> {
                 let runs = status.tenant(TRAINER).is_some_and(|trainer| trainer.state == State::Running);
                 runs && there.is_some_and(|(bytes, evicted)| bytes == evicted) && has.is_some_and(|(_, out)| out == 0)
             })?;
-            // Not always at the same place in the trainer's work.
+            // The request comes at varying places in the trainer's work.
             std::thread::sleep(Duration::from_millis(u64::from(number) * 7 % 20));
             let answer = server.ask(self.stop)?;
             let last = status.recent.last().map_or(0, |switch| switch.n);
@@ -250,10 +249,10 @@ impl Measuring<'_> {
         Ok(requests)
     }
 
-    /// A trainer that has all its memory.
+    /// Starts a trainer and waits until it has all its memory.
     fn trainer(&self, coordinator: &Coordinator) -> Result<Program, Error> {
         let megabytes = self.sizes.trainer_megabytes;
-        // Without much work queued: how long that takes to end is another question.
+        // Little work is queued: the time until queued work ends is another question.
         let options = format!("--megabytes {megabytes} --rounds 1000000 --queued 1");
         let mut command = self.place.tenant(coordinator, TRAINER, Class::Batch, "large_table", &options)?;
         let mut trainer = Program::start(TRAINER, &mut command)?;
@@ -263,14 +262,14 @@ impl Measuring<'_> {
         Ok(trainer)
     }
 
-    /// `baton evict`: returns when all the server's memory is on the host.
+    /// Runs `baton evict`, which returns when all the server's memory is on the host.
     fn evict(&self, coordinator: &Coordinator) -> Result<(), Error> {
         let end = Instant::now() + SOON;
         loop {
             let mut command = self.place.ours("evict");
             command.arg("--socket").arg(&coordinator.address.socket).arg(SERVER);
             match Program::start("baton evict", &mut command)?.finish(self.stop) {
-                // On a busy machine its last request may not be over for it.
+                // On a busy machine the coordinator may not have seen the end of the last request.
                 Err(Error::Failed { output, .. }) if output.contains("in use again") && Instant::now() < end => {}
                 done => return done.map(drop),
             }
@@ -278,7 +277,7 @@ impl Measuring<'_> {
         }
     }
 
-    /// Waits until things stand as wanted, while the trainer works.
+    /// Waits for a status that is wanted, while the trainer works.
     fn until(
         &self,
         coordinator: &Coordinator,
@@ -342,7 +341,7 @@ impl Switches {
     }
 }
 
-/// The middle one, or what lies between the two in the middle.
+/// The median: the middle value, or the mean of the two in the middle.
 fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);

@@ -1,5 +1,4 @@
-//! A server whose requests come at random times, beside a training that fits the GPU with it: with Baton, and as both share the GPU
-//! without it.
+//! A server whose requests come at random times, beside a training that fits the GPU with it: with Baton and without.
 
 use std::time::Duration;
 
@@ -14,40 +13,40 @@ use crate::bench::corun::Times;
 use crate::known::Known;
 use crate::working::Working;
 
-/// How long each step takes, in seconds: each program alone, and both with Baton and without.
+/// Planned duration of each step, in seconds: each program alone, and both with Baton and without.
 pub const PLAN: [f64; 3] = [3.2, 3.0, 3.4];
 
-/// Requests one after the other before those that count: they say how long one takes.
+/// Uncounted requests at first, one after the other: they measure the time of one.
 const PACE: u32 = 11;
-/// How much of what the server can answer alone is asked of it.
+/// The share of the server's rate alone that is asked of it.
 const LOAD: f64 = 0.3;
-/// For how long requests come.
+/// The time in which requests come.
 const WINDOW: Duration = Duration::from_millis(2300);
-/// So many there are at least, so that one in a hundred is one.
+/// Minimum number of requests, so that one in a hundred is one.
 const FEWEST: u32 = 100;
 const MOST: u32 = 2000;
-/// Of the times at which they come.
+/// The seed of the times at which they come.
 const SEED: u32 = 1;
-/// For how long the training is measured alone.
+/// Duration of the training's measurement alone.
 const ALONE: Duration = Duration::from_millis(700);
 
-/// Both fit this together.
+/// An arena that both fit together.
 const ARENA: [u64; 2] = [64 << 20, 2 << 30];
-/// What the programs are told on the simulated driver, and on a GPU.
+/// The programs' options on the simulated driver, and on a GPU.
 const SERVER: [&str; 2] = ["--width 96 --layers 8 --batch 8 --check 0", "--width 2048 --layers 8 --batch 4 --check 0"];
 const TRAINING: [&str; 2] = [
     "--batch 64 --inputs 128 --hidden 64 --steps 1000000 --every 1 --verify 0",
     "--batch 2048 --inputs 1024 --hidden 4096 --steps 1000000 --every 2 --verify 0",
 ];
 
-/// What came of it.
+/// The results.
 #[derive(Debug, Default, Serialize)]
 pub struct Beside {
-    /// Whether every answer, and all that the training computed, was the same in each way.
+    /// True if every answer, and every result of the training, was the same in each way.
     pub outputs_match: bool,
-    /// How many requests there were, each time.
+    /// Requests in each measurement.
     pub requests: u32,
-    /// Every so many milliseconds on average.
+    /// Average time between two requests, in milliseconds.
     pub mean_ms: f64,
     /// The server alone, without Baton.
     pub alone: Times,
@@ -62,21 +61,21 @@ pub struct Beside {
 /// A server and a training on the same GPU.
 #[derive(Debug, Default, Serialize)]
 pub struct Both {
-    /// How long requests took.
+    /// Times of requests.
     pub times: Times,
     /// Steps of the training a second.
     pub steps_per_second: f64,
 }
 
 impl Beside {
-    /// What came of it, in a sentence.
+    /// Returns the result in a sentence.
     pub fn sentence(&self) -> String {
         let [with, without] = [&self.with_baton, &self.without_baton].map(|both| both.times.p99_ms);
         format!("The server's P99 beside the training is {with:.0} ms, against {without:.0} ms without Baton.")
     }
 }
 
-/// Measures it in each way.
+/// Measures each way.
 ///
 /// # Errors
 ///
@@ -145,12 +144,12 @@ impl Run<'_> {
         of[usize::from(!self.ground.simulated)]
     }
 
-    /// Requests one after the other.
+    /// Makes requests one after the other.
     fn first(&self, server: &mut Asked) -> Result<Vec<Answer>, Error> {
         (0..PACE).map(|_| server.ask(self.ground.stop)).collect()
     }
 
-    /// Those that count, and the server's end.
+    /// Makes the counted requests and ends the server.
     fn requests(&mut self, what: &str, first: Vec<Answer>, mut server: Asked) -> Result<Times, Error> {
         let (stop, count) = (self.ground.stop, self.found.requests);
         let mean = Duration::from_secs_f64(self.found.mean_ms / 1e3);
@@ -167,7 +166,7 @@ impl Run<'_> {
     }
 }
 
-/// A line of the table.
+/// Returns a line of the table.
 fn line(what: &str, times: &Times, steps: f64) -> String {
     let Times { p50_ms, p99_ms, .. } = times;
     format!("   {what:<20} P50 {p50_ms:>5.1} ms   P99 {p99_ms:>6.1} ms   training {steps:>6.1} steps/s")

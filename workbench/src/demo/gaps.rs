@@ -17,53 +17,53 @@ use serde::Serialize;
 use super::picture;
 use super::screen::Screen;
 
-/// How long each step takes, in seconds: each program alone, and both together.
+/// Planned duration of each step, in seconds: each program alone, and both together.
 pub const PLAN: [f64; 3] = [2.7, 2.7, 3.4];
 
 const PROGRAMS: [Resting; 2] = [
     Resting { name: "train", why: "its data", rounds: 3, rest: 600 },
     Resting { name: "notebook", why: "its user", rounds: 2, rest: 1000 },
 ];
-/// What both are.
+/// The example that both run.
 const EXAMPLE: &str = "large_table";
-/// Of how many megabytes its pieces are.
+/// Megabytes of each of its pieces.
 const PIECE: u64 = 8;
 /// The memory of each, in thirds of the arena.
 const THIRDS: u64 = 2;
-/// How wide the picture is.
+/// Width of the picture.
 const WIDTH: u64 = 60;
-/// How often it is looked how things go.
+/// Delay between two looks at the programs.
 const LOOK: Duration = Duration::from_millis(2);
 
 struct Resting {
     name: &'static str,
-    /// For what it waits when it rests.
+    /// The reason of its rests.
     why: &'static str,
     rounds: u32,
-    /// In the middle of each round, in milliseconds.
+    /// Length of the rest in the middle of each round, in milliseconds.
     rest: u32,
 }
 
-/// What came of it.
+/// The results.
 #[derive(Debug, Default, Serialize)]
 pub struct Gaps {
-    /// Whether each computed the same in both ways.
+    /// True if each program computed the same in both ways.
     pub outputs_match: bool,
-    /// How much GPU memory the programs shared.
+    /// GPU memory that the programs shared.
     pub arena_bytes: u64,
-    /// From the start of each program to its end, alone and bare, added up.
+    /// Time from each program's start to its end, alone and bare, added up.
     pub one_after_the_other_seconds: f64,
-    /// From the start of the first to the end of the last.
+    /// Time from the start of the first to the end of the last.
     pub together_seconds: f64,
     /// The programs.
     pub programs: Vec<Shared>,
-    /// How often the GPU changed hands.
+    /// Number of times that the GPU changed hands.
     pub switches: u64,
     /// Copied to the device, in bytes.
     pub bytes_in: u64,
     /// Copied to the host, in bytes.
     pub bytes_out: u64,
-    /// How long the recorder saw programs that shared the GPU: from the first that joined to the last that ended.
+    /// Time from the first program's joining to the last one's end, by the recorder.
     pub recorded_seconds: f64,
 }
 
@@ -74,27 +74,27 @@ pub struct Shared {
     pub name: String,
     /// The most memory that it had.
     pub peak_bytes: u64,
-    /// How long it took alone, with the whole GPU.
+    /// Its run time alone, with the whole GPU.
     pub solo_seconds: f64,
-    /// How long it took beside the other.
+    /// Its run time beside the other.
     pub shared_seconds: f64,
     /// Its last line, alone.
     pub solo_result: String,
     /// Its last line, beside the other.
     pub shared_result: String,
-    /// For how long it had the GPU, by the recorder.
+    /// Its time on the GPU, by the recorder.
     pub gpu_seconds: f64,
 }
 
 impl Shared {
-    /// Whether both results are the same, and are results at all.
+    /// True if both results are the same, and are results at all.
     fn matches(&self) -> bool {
         self.solo_result == self.shared_result && self.solo_result.ends_with(" ok")
     }
 }
 
 impl Gaps {
-    /// What came of it, in a sentence.
+    /// Returns the result in a sentence.
     pub fn sentence(&self) -> String {
         format!(
             "The two programs together took {:.1} s, against {:.1} s one after the other.",
@@ -145,7 +145,7 @@ impl Resting {
         let Self { name, rounds, rest, .. } = self;
         let seed: u32 = name.bytes().map(u32::from).sum();
         let megabytes = bytes >> 20;
-        // It waits for all of its pieces before it rests: then nothing runs meanwhile.
+        // It waits for all of its pieces before it rests, so nothing runs meanwhile.
         let pieces = megabytes / PIECE;
         format!("--megabytes {megabytes} --rounds {rounds} --rest-ms {rest} --queued {pieces} --seed {seed}")
     }
@@ -193,7 +193,7 @@ fn together(ground: &Ground<'_>, screen: &Screen<'_>, [arena, each]: [u64; 2], g
 
 const BOTH: &str = "both at the same time, with Baton";
 
-/// What the recorder knows of it, and a picture of that.
+/// Adds the recorder's figures, and shows a picture of them.
 fn recorded(timeline: &Timeline, gaps: &mut Gaps, screen: &Screen<'_>) {
     let found: Vec<_> = gaps.programs.iter().filter_map(|shared| picture::program(timeline, &shared.name)).collect();
     let joined = found.iter().filter_map(|(_, program)| program.states.iter().next()).map(|span| span.from).min();
@@ -209,7 +209,7 @@ fn recorded(timeline: &Timeline, gaps: &mut Gaps, screen: &Screen<'_>) {
     screen.line(&format!("   {:<9} {}", "", picture::LEGEND));
 }
 
-/// Shows how things go until all have ended, or one has failed.
+/// Shows the progress until all programs have ended, or one has failed.
 fn watch(coordinator: &Coordinator, running: &mut [Program], screen: &Screen<'_>, stop: &Stop) -> Result<(), Error> {
     loop {
         let mut all = true;

@@ -1,11 +1,11 @@
-//! Who had the GPU when, as a line of text for each program.
+//! The owners of the GPU over time, as a line of text for each program.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use baton_views::timeline::{Program, State, Timeline};
 
-/// What the letters mean.
+/// The meaning of the letters.
 pub(super) const LEGEND: &str = "█ has the GPU   ░ waits for it   · rests";
 
 /// The letter of a state.
@@ -17,7 +17,7 @@ fn letter(state: State) -> char {
     }
 }
 
-/// A program's line, so many letters wide: each is how it stood for most of a part of the time.
+/// Returns a program's line of `width` letters: each is the state that it had for most of a part of the time.
 pub(super) fn line(program: &Program, time: &Range<u64>, width: u64) -> String {
     let step = ((time.end - time.start) / width).max(1);
     (0..width).map(|at| most(program, &(time.start + at * step..time.start + (at + 1) * step))).collect()
@@ -33,7 +33,7 @@ fn most(program: &Program, time: &Range<u64>) -> char {
     took.into_iter().max_by_key(|(_, took)| *took).map_or(' ', |(letter, _)| letter)
 }
 
-/// The program of a name.
+/// Returns the program of this name.
 pub(super) fn program<'a>(timeline: &'a Timeline, name: &str) -> Option<(u32, &'a Program)> {
     timeline.programs.iter().find(|(_, program)| program.name == name).map(|(id, program)| (*id, program))
 }

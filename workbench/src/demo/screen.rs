@@ -1,26 +1,25 @@
-//! How the demo goes on: a line for each step that is over, and on a terminal one in place for the step at hand, with the time that
-//! is left.
+//! The demo's progress: a line for each finished step, and on a terminal one in place for the present step, with the time that is left.
 
 use std::cell::Cell;
 use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 
-/// How often the line in place is written anew.
+/// Delay between two updates of the line in place.
 const PERIOD: Duration = Duration::from_millis(100);
-/// Where the time that is left stands.
+/// Column of the time that is left.
 const WIDTH: usize = 62;
 
-/// All of it.
+/// The screen.
 pub struct Screen<'a> {
     say: &'a dyn Fn(&str),
-    /// Whether there is a terminal.
+    /// True if there is a terminal.
     is_live: bool,
-    /// How long each step takes, in seconds, where the machine has time for it.
+    /// Planned duration of each step, in seconds, on a machine that has time for it.
     plan: Vec<f64>,
-    /// How many are over.
+    /// The number of finished steps.
     over: Cell<usize>,
     start: Instant,
-    /// When the step at hand began.
+    /// The start of the present step.
     since: Cell<Instant>,
     shown: Cell<Option<Instant>>,
 }
@@ -32,7 +31,7 @@ impl Drop for Screen<'_> {
 }
 
 impl<'a> Screen<'a> {
-    /// Steps that take about so many seconds each are to be shown.
+    /// Makes a screen for steps of these planned durations.
     pub fn new(say: &'a dyn Fn(&str), plan: &[f64]) -> Self {
         let is_dumb = std::env::var_os("TERM").is_some_and(|word| word == "dumb");
         Self::of(say, plan, std::io::stdout().is_terminal() && !is_dumb)
@@ -50,31 +49,31 @@ impl<'a> Screen<'a> {
         }
     }
 
-    /// A line that stays.
+    /// Prints a line that stays.
     pub fn line(&self, text: &str) {
         self.clear();
         (self.say)(&format!("{text}\n"));
     }
 
-    /// A step is over; a line that stays says what came of it.
+    /// Finishes a step, with a line of its result that stays.
     pub fn over(&self, text: &str) {
         self.over.set(self.over.get() + 1);
         self.since.set(Instant::now());
         self.line(text);
     }
 
-    /// How the step at hand goes, to be said as often as one likes.
+    /// Shows the present step's progress. It may be called at any rate.
     pub fn now(&self, text: impl FnOnce(f64) -> String) {
         if !self.is_live || self.shown.get().is_some_and(|at| at.elapsed() < PERIOD) {
             return;
         }
         self.shown.set(Some(Instant::now()));
         let text: String = text(self.since.get().elapsed().as_secs_f64()).chars().take(WIDTH - 2).collect();
-        // Where the terminal is narrow, it is cut instead of going on in the next line.
+        // A narrow terminal cuts the line instead of wrapping it.
         (self.say)(&format!("\r\x1b[?7l{text:<WIDTH$}{:.0} s left\x1b[K\x1b[?7h", self.left()));
     }
 
-    /// How many seconds are left, by the plan and by how much longer the steps took that are over.
+    /// Returns the seconds that are left, by the plan and by the delay of the finished steps.
     pub fn left(&self) -> f64 {
         let (over, at_hand) = self.plan.split_at(self.over.get().min(self.plan.len()));
         let spent = self.since.get().duration_since(self.start).as_secs_f64();
@@ -88,7 +87,7 @@ impl<'a> Screen<'a> {
     }
 }
 
-/// `spent`: on the steps that are over; `elapsed`: on the first of those that are not.
+/// `spent`: on finished steps; `elapsed`: on the present one.
 fn left(over: &[f64], at_hand: &[f64], spent: f64, elapsed: f64) -> f64 {
     let planned: f64 = over.iter().sum();
     let slower = if planned > 0.0 { (spent / planned).max(1.0) } else { 1.0 };
@@ -107,7 +106,7 @@ mod tests {
     fn a_machine_that_is_slower_than_planned_has_more_time_left() {
         assert_eq!(left(&[], &[2.0, 3.0], 0.0, 0.5), 4.5);
         assert_eq!(left(&[2.0], &[3.0, 1.0], 4.0, 1.0), 7.0);
-        // One that is faster may meet slower steps yet, and none that goes on is over.
+        // A fast run may still meet slower steps, and a running step always has time left.
         assert_eq!(left(&[2.0], &[3.0], 1.0, 0.0), 3.0);
         assert_eq!(left(&[2.0], &[3.0], 2.0, 9.0), 1.0);
     }

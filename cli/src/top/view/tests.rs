@@ -21,7 +21,7 @@ fn tenant(id: u32, name: &str, state: &str, resident: u64, evicted: u64) -> Tena
     }
 }
 
-/// Two programs of which the first had the GPU for 30 of 60 seconds, and the second for the others.
+/// Two programs: the first had the GPU for 30 of 60 seconds, the second for the rest.
 fn model() -> Model {
     let event = |s: u64, id: u32, what: &str| Event {
         ns: s * S,

@@ -5,12 +5,12 @@ use baton_books::extents::Page;
 /// The facts known of some pages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scan {
-    /// Each page that was asked for.
+    /// The pages that were asked for.
     pub pages: Vec<Page>,
-    /// Which pages point where: the page's place among those asked for, and which [`PAGE`](baton_books::extents::PAGE) of the range, counted from
-    /// its start; or [`TO_HOST`]. Sorted, each pair once. `None` if there are too many to list.
+    /// Pairs of pages and pointers: the page's index among those asked for, and the [`PAGE`](baton_books::extents::PAGE) of the range
+    /// that it points to, counted from the range's start; or [`TO_HOST`]. Sorted, each pair once. `None` if there are too many to list.
     pub pointers: Option<Vec<(u32, u32)>>,
 }
 
-/// In the place of where a page points: it holds a word that looks like an address of the host.
+/// Marks a page with a word that looks like an address of the host, in place of the target.
 pub const TO_HOST: u32 = u32::MAX;

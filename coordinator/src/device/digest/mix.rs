@@ -1,19 +1,19 @@
-//! The page digest on the CPU: slower, and bit for bit what the GPU computes.
+//! The page digest on the CPU: slower, and bit for bit the same as the GPU's.
 
 use std::ops::Range;
 
 use super::{PAGE, Page};
 
-/// What makes digests unpredictable.
+/// The key that makes digests unpredictable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key(pub [u64; 2]);
 
 impl Key {
-    /// A new one that nobody can guess.
+    /// Draws a new, unguessable key.
     pub fn draw() -> Self {
         let mut bytes = [0; 16];
         let drawn = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
-        // As getrandom(2) promises for so few.
+        // getrandom(2) promises this for so few bytes.
         assert_eq!(drawn, Ok(bytes.len()), "the system has random numbers");
         let [low, high] = [0, 8].map(|at| u64::from_ne_bytes(bytes[at..at + 8].try_into().expect("eight bytes")));
         Self([low, high])
@@ -25,9 +25,9 @@ impl Key {
     }
 }
 
-/// How a unit's place is made part of it: odd, so that no two are alike.
+/// Makes a unit's place part of it: odd, so that no two places are alike.
 const PLACE: u32 = 0x9E37_79B1;
-/// Philox-4x32's multipliers, and what it adds to its keys.
+/// Philox-4x32's multipliers, and the steps of its keys.
 const MULTIPLIERS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
 const STEPS: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
 const ROUNDS: u32 = 8;
@@ -51,8 +51,7 @@ fn round_keys(keys: [u32; 4], placed: u32, round: u32) -> [u32; 2] {
     if round == ROUNDS / 2 { [placed, b] } else { [a, b] }
 }
 
-/// What the GPU would find out about a page of these contents, a multiple of 16 bytes of which there may also be fewer
-/// than [`PAGE`].
+/// Returns the page as the GPU would find it for these contents: a multiple of 16 bytes, at most [`PAGE`].
 pub fn of_page(page: &[u8], key: Key) -> Page {
     let mut digest = [0u64; 2];
     for (place, unit) in page.chunks_exact(16).enumerate() {
@@ -65,7 +64,7 @@ pub fn of_page(page: &[u8], key: Key) -> Page {
     Page { digest, zero: page.iter().all(|byte| *byte == 0) }
 }
 
-/// Which granules of the range the page's words point to: sorted, each once.
+/// Returns the granules of the range that the page's words point to: sorted, each once.
 pub fn granules_in(page: &[u8], range: &Range<u64>) -> Vec<u32> {
     let words = page.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("eight bytes")));
     let pointers = words.filter(|word| range.contains(word));
@@ -75,7 +74,7 @@ pub fn granules_in(page: &[u8], range: &Range<u64>) -> Vec<u32> {
     granules
 }
 
-/// Whether a page holds a word that looks like an address of the host's: it lies within 4 GiB of one of them, and of none of the range's.
+/// True if a page holds a word that looks like an address of the host: it lies within 4 GiB of such an address, and not in the range.
 pub fn has_host_words(page: &[u8], range: &Range<u64>, host: &Range<u64>) -> bool {
     let near = (host.start >> 32)..=(host.end.wrapping_sub(1) >> 32);
     let mut words = page.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("eight bytes")));
@@ -94,7 +93,7 @@ mod tests {
         let keys = key.words();
         let placed = keys[0].wrapping_add(place.wrapping_mul(PLACE));
         let inverses = MULTIPLIERS.map(|factor| {
-            // Newton's method: each step doubles the bits that are right.
+            // Newton's method: each step doubles the number of right bits.
             (0..5).fold(factor, |x, _| x.wrapping_mul(2u32.wrapping_sub(factor.wrapping_mul(x))))
         });
         let c = (0..ROUNDS).rev().fold(mixed, |[c0, c1, c2, c3], round| {
@@ -112,7 +111,7 @@ mod tests {
         any::<[u64; 2]>().prop_map(Key)
     }
 
-    /// A few units of what memory holds: noise, floats, small numbers, one value over and over, nothing.
+    /// A few units of typical contents of memory: noise, floats, small numbers, one value over and over, zeros.
     fn contents() -> impl Strategy<Value = Vec<u8>> {
         let words = |word: BoxedStrategy<u32>| proptest::collection::vec(word, 4 * UNITS).boxed();
         prop_oneof![
@@ -158,7 +157,7 @@ mod tests {
         fn no_pair_of_flipped_bits_goes_unnoticed(page in contents(), key in key(), bits in two_bits()) {
             let (before, after) = (of_page(&page, key).digest, of_page(&flipped(&page, &bits), key).digest);
             prop_assert_ne!(before, after);
-            // Each half notices by itself.
+            // Each half changes by itself.
             prop_assert!(before[0] != after[0] && before[1] != after[1]);
         }
 

@@ -1,14 +1,14 @@
-//! The page digest: what pages of device memory hold, found out on the GPU in one pass at the memory's own speed.
+//! The page digest: the facts about pages of device memory, computed on the GPU in one pass at the memory's own speed.
 //!
-//! Of every page it tells a digest of 128 bits, the same for the same contents wherever they lie, and whether the page
-//! is all zeros. Of all pages together it tells which of them point into a range of addresses, and where in it, and which hold words
-//! that look like addresses of the host.
+//! A scan gives a digest of 128 bits for every page, the same for the same contents at any address, and tells whether it is all zeros.
+//! For all pages together it lists those that point into a range of addresses, with their targets, and those that hold words that look
+//! like addresses of the host.
 //!
-//! - `pages.cu`: what is computed, and how on the GPU. `pages.ptx` is made from it.
+//! - `pages.cu`: the computation on the GPU. `pages.ptx` is made from it.
 //! - `mix`: the same on the CPU, as [`of_page`], [`granules_in`] and [`has_host_words`].
 //! - `pass`: one pass on the device.
 //!
-//! Digests are keyed: those of different [`Scanner`]s have nothing to do with each other.
+//! Digests are keyed: those of different [`Scanner`]s are unrelated.
 
 mod found;
 mod mix;
@@ -30,14 +30,14 @@ pub use baton_books::extents::{PAGE, Page};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ScanId(pub u64);
 
-/// What became of a scan.
+/// The outcome of a scan.
 #[derive(Debug)]
 pub struct Scanned {
-    /// Which it was.
+    /// The scan.
     pub id: ScanId,
-    /// From its submission to its end.
+    /// The time from its submission to its end.
     pub time: Range<Instant>,
-    /// What it found.
+    /// Its findings.
     pub result: Result<Scan, GpuError>,
 }
 
@@ -48,7 +48,7 @@ struct Job {
     host: Range<u64>,
 }
 
-/// Scans pages, in a queue and a thread of its own, in the order they are given.
+/// Scans pages, in a queue and a thread of its own, in the order of requests.
 pub struct Scanner {
     jobs: Sender<Job>,
     next: u64,
@@ -56,11 +56,11 @@ pub struct Scanner {
 }
 
 impl Scanner {
-    /// Draws a key and starts. Reports go to `reports`, and `waker` is woken for each.
+    /// Draws a key and starts the thread. Reports go to `reports`, and `waker` is woken for each.
     ///
     /// # Errors
     ///
-    /// When the driver does not take the kernel, or has no queue or memory for us.
+    /// When the driver does not take the kernel, or has no queue or memory left.
     pub fn start(gpu: &Gpu, reports: &Sender<Scanned>, waker: &Waker) -> Result<Self, GpuError> {
         let key = Key::draw();
         let pass = Pass::new(gpu, key)?;
@@ -73,8 +73,8 @@ impl Scanner {
         Ok(Self { jobs: sender, next: 0, key })
     }
 
-    /// Queues a scan of pages, given by their addresses in the coordinator's context. What points into `range` counts
-    /// as a pointer; an empty range has none. What else points within 4 GiB of an address in `host` counts as one of the host's.
+    /// Queues a scan of pages, given by their addresses in the coordinator's context. A word in `range` counts as a pointer; an empty
+    /// range has none. Any other word within 4 GiB of an address in `host` counts as an address of the host.
     ///
     /// # Safety
     ///
@@ -88,7 +88,7 @@ impl Scanner {
         id
     }
 
-    /// The key that digests are made with.
+    /// The key of the digests.
     pub fn key(&self) -> Key {
         self.key
     }

@@ -20,16 +20,16 @@ const ENTRY: &CStr = c"baton_pages";
 const THREADS: u32 = 256;
 /// Blocks that share a page.
 const PARTS: u32 = 8;
-/// So many pairs of page and granule can be told.
+/// Maximum number of pairs of page and granule that can be listed.
 const MOST_PAIRS: u32 = 1 << 17;
-/// Slots of the table that finds out which pairs are known already.
+/// Slots of the table that finds repeated pairs.
 const SLOTS: u32 = 2 * MOST_PAIRS;
 /// In larger ranges granules have no numbers.
 const LARGEST_RANGE: u64 = 1 << 52;
-/// Pages that there is room for from the start: 8 GiB.
+/// Pages with room from the start: 8 GiB.
 const FIRST_ROOM: usize = 4096;
 
-/// What the kernel leaves: `struct Found`, followed by a `struct Digest` for each page.
+/// The kernel's output: `struct Found`, followed by a `struct Digest` for each page.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Found {
@@ -67,7 +67,7 @@ struct Parameters {
 }
 
 impl Parameters {
-    /// Their addresses, with their sizes.
+    /// Returns their addresses, with their sizes.
     fn list(&self) -> [(*const c_void, usize); 15] {
         fn one<T>(value: &T) -> (*const c_void, usize) {
             ((&raw const *value).cast(), size_of::<T>())
@@ -92,16 +92,16 @@ impl Parameters {
     }
 }
 
-/// Memory on the device and pinned memory that mirrors it, but for the table, which comes first and only the device
-/// uses. Then come the pairs, what was found of all pages and each, and the pages' addresses.
+/// Memory on the device, and pinned memory that mirrors it except for the table, which comes first and only the device uses. Then come
+/// the pairs, the findings of all pages and of each, and the pages' addresses.
 struct Memory {
     device: u64,
     host: *mut c_void,
-    /// For so many pages.
+    /// The number of pages that it has room for.
     room: usize,
 }
 
-// SAFETY: the host's part is nobody else's, and the driver's memory is every thread's.
+// SAFETY: the host's part has no other owner, and the driver's memory may be used from every thread.
 unsafe impl Send for Memory {}
 
 const PAIRS: u64 = SLOTS as u64 * 8;
@@ -136,14 +136,14 @@ impl Memory {
 
     /// # Safety
     ///
-    /// The offset is that of so many values which the device wrote and is done with.
+    /// The offset is that of this many values which the device wrote and is done with.
     unsafe fn read<T: Copy>(&self, offset: u64, count: usize) -> &[T] {
         // SAFETY: inside the pinned memory and aligned: all offsets are multiples of 8; the rest by this function's contract.
         unsafe { slice::from_raw_parts(self.host(offset).cast_const().cast(), count) }
     }
 }
 
-/// What passes need.
+/// The resources of passes.
 pub(super) struct Pass {
     gpu: Gpu,
     kernel: Kernel,
@@ -151,12 +151,12 @@ pub(super) struct Pass {
     mark: Mark,
     key: Key,
     memory: Memory,
-    /// Whether the table has anything in it.
+    /// True if the table is not empty.
     used: bool,
 }
 
 impl Pass {
-    /// Gets everything ready, so that the first pass is as fast as the others.
+    /// Prepares everything, so that the first pass is as fast as the others.
     pub(super) fn new(gpu: &Gpu, key: Key) -> Result<Self, GpuError> {
         let (kernel, stream, mark) = (gpu.kernel(PTX, ENTRY)?, gpu.stream()?, gpu.mark()?);
         let memory = Memory::make(gpu, FIRST_ROOM)?;
@@ -172,7 +172,7 @@ impl Pass {
     ///
     /// # Safety
     ///
-    /// As for [`super::Scanner::scan`].
+    /// The conditions of [`super::Scanner::scan`] hold.
     pub(super) unsafe fn run(
         &mut self,
         pages: &[u64],
@@ -185,12 +185,12 @@ impl Pass {
         self.grow(pages.len())?;
         let can_number = range.end.saturating_sub(range.start) <= LARGEST_RANGE;
         let addresses = self.memory.host(self.memory.addresses()).cast::<u64>();
-        // SAFETY: there is room for so many, and no work that reads them is queued.
+        // SAFETY: there is room for this many, and no work that reads them is queued.
         unsafe { addresses.copy_from_nonoverlapping(pages.as_ptr(), pages.len()) };
         // SAFETY: by this function's contract.
         unsafe { self.submit(pages.len(), if can_number { range.clone() } else { 0..0 }, host.clone())? };
         self.wait()?;
-        // SAFETY: what the device wrote, which was waited for.
+        // SAFETY: the device wrote this, and was waited for.
         let (found, digests) =
             unsafe { (self.memory.read::<Found>(FOUND, 1)[0], self.memory.read::<Digest>(DIGESTS, pages.len())) };
         let pages = digests.iter().map(|page| Page { digest: page.sums, zero: page.flags & IS_SET == 0 }).collect();
@@ -205,16 +205,16 @@ impl Pass {
         Ok(Scan { pages, pointers })
     }
 
-    /// Fetches what points where.
+    /// Fetches the pairs of pages and targets.
     fn pairs(&self, count: u32) -> Result<Vec<(u32, u32)>, GpuError> {
         if count == 0 {
             return Ok(Vec::new());
         }
         let count = count.min(MOST_PAIRS) as usize;
-        // SAFETY: memory of ours, which nothing else uses now.
+        // SAFETY: memory of this value, which nothing else uses now.
         unsafe { self.fetch(PAIRS, count * size_of::<u64>())? };
         self.wait()?;
-        // SAFETY: what was just fetched.
+        // SAFETY: this was just fetched.
         let mut pairs = unsafe { self.memory.read::<u64>(PAIRS, count) }.to_vec();
         pairs.sort_unstable();
         Ok(pairs.iter().map(|pair| ((pair >> 32) as u32, *pair as u32)).collect())
@@ -224,7 +224,7 @@ impl Pass {
     ///
     /// # Safety
     ///
-    /// The pages' addresses lie in the pinned memory, and are as [`super::Scanner::scan`] wants them.
+    /// The pages' addresses lie in the pinned memory, and meet the conditions of [`super::Scanner::scan`].
     unsafe fn submit(&mut self, count: usize, range: Range<u64>, host: Range<u64>) -> Result<(), GpuError> {
         let (device, addresses) = (self.memory.device, self.memory.addresses());
         let answers = (size_of::<Found>() + count * size_of::<Digest>()) as u64;
@@ -246,8 +246,8 @@ impl Pass {
         };
         let arguments = parameters.list().map(|(address, _)| address.cast_mut());
         let blocks = (count as u32).max(1) * PARTS;
-        // SAFETY: memory of ours with room for all of this, which nobody else touches until the stream was waited
-        // for; the pages by this function's contract; the kernel's own parameters, as a test compares.
+        // SAFETY: memory of this value with room for all of this, which no other code touches until the stream was waited for; the
+        // pages by this function's contract; the kernel's own parameters, as a test compares.
         unsafe {
             if self.used {
                 self.gpu.fill(device, 0xFF, PAIRS, self.stream)?;
@@ -267,7 +267,7 @@ impl Pass {
     ///
     /// # Safety
     ///
-    /// So much is there, and nobody reads it before it was waited for.
+    /// The device's memory has this many bytes there, and the copy is not read before it was waited for.
     unsafe fn fetch(&self, offset: u64, bytes: usize) -> Result<(), GpuError> {
         let (to, from) = (self.memory.host(offset), self.memory.device + offset);
         // SAFETY: by this function's contract.

@@ -5,7 +5,7 @@ use crate::server::tenants::peer::Peer;
 use baton_policy::arbiter::TenantId;
 
 impl Server {
-    /// Sends a tool what has happened, from the event of this number on.
+    /// Sends a tool the events from this number on.
     pub(in crate::server) fn answer_events(&mut self, mut peer: Peer, next: u64) {
         let (all, now): (Vec<TenantId>, _) = (self.card.tenants.ids().collect(), self.now());
         for id in all {

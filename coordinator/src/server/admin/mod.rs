@@ -1,11 +1,11 @@
-//! Requests of users: how things stand, other settings, memory that is to leave.
+//! Requests of users: status, other settings, memory that is to leave.
 //!
 //! | file | what it does |
 //! |---|---|
-//! | `status` | shows how things stand |
-//! | `events` | passes on what has happened |
-//! | `why` | says what each tenant waits for, as data |
-//! | `set` | changes how programs are scheduled |
+//! | `status` | shows the status |
+//! | `events` | passes on events |
+//! | `why` | gives the reason why each tenant waits, as data |
+//! | `set` | changes programs' scheduling |
 //! | `evict` | evicts memory on request |
 //! | `prefetch` | brings memory back on request |
 //! | `stop` | ends the coordinator on request |

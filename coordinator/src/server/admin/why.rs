@@ -96,7 +96,7 @@ impl Server {
     fn turn_for(&self, id: TenantId, tenant: &Tenant, prospect: Option<Prospect>) -> WaitsFor {
         let since_ms = prospect.map(|prospect| micros_as_ms(prospect.waited));
         let has_failed = prospect.is_some_and(|prospect| prospect.failed) || tenant.memory.is_told(Notice::PutOff);
-        // One that could not arrive has to wait for what was in the way.
+        // A tenant that could not arrive has to wait for the obstacle.
         let obstacle = has_failed.then(|| self.memory_for(id, since_ms)).flatten();
         if let Some(waits) = obstacle.filter(|waits| waits.reason != Reason::OwnMemory) {
             return waits;

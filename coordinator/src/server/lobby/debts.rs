@@ -1,11 +1,11 @@
 //! Users' debts in time: for programs that have kept others waiting, for connections that came faster than they may.
 //!
-//! One number for each user who owes anything.
+//! There is one number for each user with a debt.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// Until when each of them owes something.
+/// The time until which each user has a debt.
 #[derive(Debug, Default)]
 pub(super) struct Debts(BTreeMap<u32, Instant>);
 

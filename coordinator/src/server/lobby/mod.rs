@@ -180,7 +180,7 @@ impl Lobby {
         }
     }
 
-    /// A stranger's first message decides what it is: says who wants what, with the descriptor that came with it.
+    /// Reads a stranger's first message, which decides its kind. Returns the peer, its request, and the descriptor that came with it.
     pub(super) fn hear(&mut self, at: u32) -> Option<(Peer, Opening, Option<OwnedFd>)> {
         let stranger = self.strangers.get_mut(at)?;
         if stranger.stage == Stage::Reading {

@@ -1,4 +1,4 @@
-//! Those who have connected and are no tenants: tools, programs on their way in, `baton run`'s that wait for theirs.
+//! Peers that have connected and are no tenants: tools, programs on their way in, `baton run`'s that wait for theirs.
 //!
 //! None of them keeps the others out. A silent stranger is sent away after a while. When connections are at their limit, or no
 //! descriptor is left, newcomers are told to come again, and programs do so by themselves. Guests have a part of the connections,
@@ -106,7 +106,7 @@ pub(super) struct Strangers {
     of_guests: OfGuests,
     /// The time by which guests have come too early.
     ahead: Debts,
-    /// The user who was turned away last, and what is said then.
+    /// The user that was turned away last, and the message to it.
     turned_away: Option<(u32, Vec<u8>)>,
     is_full: bool,
 }
@@ -166,7 +166,7 @@ impl Strangers {
         self.all.insert(number, stranger);
     }
 
-    /// Takes one in again, for what it has yet to do.
+    /// Takes a stranger in again, for its remaining steps.
     pub(super) fn keep(&mut self, peer: Peer, stage: Stage) {
         self.add(Stranger { peer, stage, since: Instant::now() });
     }
@@ -225,7 +225,7 @@ impl Strangers {
         };
         let peer = Peer::new(socket, THIS_GPU, guest);
         if let Some(user) = guest.filter(|user| self.comes_too_fast(*user)) {
-            // It is not even heard: that is what would cost the others.
+            // Its message is not even read: reading would cost the others.
             return refuse(peer, &format_args!("user {user} connects more often than other users may"));
         }
         if self.all.len() + others >= self.most {
@@ -289,7 +289,7 @@ impl Strangers {
 /// This coordinator has one GPU.
 const THIS_GPU: GpuNumber = GpuNumber::FIRST;
 
-/// Why a user's programs are not taken in.
+/// The reason why a user's programs are not taken in.
 struct NoGuest(u32);
 
 impl Display for NoGuest {

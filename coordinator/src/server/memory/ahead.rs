@@ -88,8 +88,8 @@ impl Ground<'_> {
             return false;
         }
         self.store.frames.begin_reading(&copied.iter().map(|one| one.frame).collect::<Vec<_>>());
-        // SAFETY: `release` keeps frames that are looked at, and the runs are the task's own. What the program writes meanwhile may be
-        // copied or not: then the copy does not count.
+        // SAFETY: `release` keeps frames that are being read, and the runs are the task's own. Words that the program writes meanwhile
+        // may be copied or not: then the copy does not count.
         unsafe { self.store.transfer.copy_ahead(ahead.tenant, ahead.rest, group, copied) };
         true
     }

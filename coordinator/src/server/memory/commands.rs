@@ -52,8 +52,8 @@ impl Ground<'_> {
             let extents = group.extents.len() as u64;
             self.recorder.record(tenant, What::Comes { extents, bytes: group.whole, zeros: group.zeros });
         }
-        // SAFETY: the extents' table says that these frames and runs belong to these extents until the job has
-        // ended; what leaves is not written, because its tenant is off the GPU, and what arrives is not mapped.
+        // SAFETY: the extents' table says that these frames and runs belong to these extents until the job has ended; leaving memory is
+        // not written, because its tenant is off the GPU, and arriving memory is not mapped.
         unsafe { self.store.transfer.copy(lane, tenant, group) };
     }
 

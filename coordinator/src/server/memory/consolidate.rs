@@ -113,9 +113,9 @@ impl Ground<'_> {
             return self.tell_consolidated(id, at, false);
         }
         self.store.frames.begin_reading(&frames);
-        // SAFETY: the tenant is off the GPU and stays so until it has heard of the copies' end; frames that are looked at stay as they
-        // are, and the task keeps the piece. What others do to a piece that the tenant has shared already spoils no other tenant's
-        // memory.
+        // SAFETY: the tenant is off the GPU and stays so until it has heard of the copies' end; frames that are being read stay as they
+        // are, and the task keeps the piece. Other processes' writes to a piece that the tenant has shared already spoil no other
+        // tenant's memory.
         unsafe { self.store.transfer.consolidate((id, at), pieces, frames, piece) };
     }
 

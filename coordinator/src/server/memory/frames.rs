@@ -318,7 +318,7 @@ impl Frames {
         true
     }
 
-    /// Marks frames as being read until [`Self::end_reading`], whatever becomes of their tenant.
+    /// Marks frames as being read until [`Self::end_reading`], even if their tenant ends.
     pub(super) fn begin_reading(&mut self, frames: &[FrameId]) {
         for frame in frames {
             *self.read.entry(*frame).or_default() += 1;

@@ -207,7 +207,7 @@ impl Residency {
     fn start_groups(&mut self, ground: &mut Ground<'_>, id: TenantId, coming: &mut Coming) -> u64 {
         let (mut soon, mut missing, mut missing_as_it_is) =
             (PerClass::default(), PerClass::default(), PerClass::default());
-        // A frame is overwritten completely, whatever it held; poison shows if it is not.
+        // A frame is overwritten completely, for any contents; poison shows if it is not.
         let clean = ground.store.frames.is_poisoned();
         let owner = ground.owner_of(id);
         let groups = std::mem::take(&mut coming.left);

@@ -4,9 +4,9 @@
 //! lead to the frames that others get then. That does no harm as long as none of the tenant's work runs: it is let on the GPU again
 //! only
 //!
-//! - when it has **answered**, and has unmapped what it was left with; then its memory comes as it always does;
-//! - or **in place**, if it cannot change mappings before its work goes on: others leave the very frames that it has mapped, what
-//!   it had there comes back, and its work goes on as if nothing had been.
+//! - when it has **answered**, and has unmapped the memory that it was left with; then its memory comes as it always does;
+//! - or **in place**, if it cannot change mappings before its work goes on: others leave the very frames that it has mapped, its memory
+//!   there comes back, and its work goes on with no trace of the taking.
 //!
 //! A frame that a former tenant still has mapped is neither exchanged nor given back to the driver ([`Arena::hold`]).
 //!

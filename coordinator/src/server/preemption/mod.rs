@@ -3,18 +3,18 @@
 //! | file | what it does |
 //! |---|---|
 //! | `mod` | pauses a tenant, and resumes it |
-//! | `parts` | the preemptor, and what it has yet to tell |
-//! | `probe` | whether a paused tenant's memory can be unmapped |
-//! | `deschedule` | making way for those that run beside it |
-//! | `timeslice` | how long each may compute at a time |
+//! | `parts` | the preemptor, and its pending reports |
+//! | `probe` | learns whether a paused tenant's memory can be unmapped |
+//! | `deschedule` | makes way for tenants that run beside it |
+//! | `timeslice` | sets each tenant's time slice |
 //!
-//! The states are in `tenants/preemption.rs`. What work in flight will touch cannot be known. So a tenant that was paused goes on
-//! only when all its memory is back; one that was drained comes in piece by piece ([`super::memory`]). Its memory is touched only
-//! when it is paused **and** has closed its gate: before that, its calls could still be refused for what is missing. And only when
+//! The states are in `tenants/preemption.rs`. The memory that work in flight will touch cannot be known. So a tenant that was paused
+//! goes on only when all its memory is back; one that was drained comes in piece by piece ([`super::memory`]). Its memory is touched
+//! only when it is paused **and** has closed its gate: before that, its calls could still be refused for missing memory. And only when
 //! its pager has shown that it can change mappings now.
 //!
-//! [`Preemptions`] is what is known here and nowhere else; [`Access`] is that with what else is needed. What others have to act
-//! upon comes back as a [`PreemptEvent`].
+//! [`Preemptions`] is the state of this module alone; [`Access`] adds the parts of others that it needs. Events for others come back as
+//! a [`PreemptEvent`].
 
 mod deschedule;
 mod parts;
@@ -267,7 +267,7 @@ impl Access<'_> {
         }
     }
 
-    /// Resumes the paused target, whatever the tenant does.
+    /// Resumes the paused target in any state of the tenant.
     fn resume_rest(&self, id: TenantId, paused: Option<PreemptTarget>) {
         if let Some(paused) = paused {
             self.preemptions.preemptor.submit(id, PreemptCommand::Resume, paused);

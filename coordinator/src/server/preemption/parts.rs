@@ -1,4 +1,4 @@
-//! The preemptor, what it has yet to tell, and what else is needed to take tenants off the GPU.
+//! The preemptor, its pending reports, and the other parts needed to take tenants off the GPU.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, channel};
@@ -34,7 +34,7 @@ pub(in crate::server) enum PreemptEvent {
     Lost { tenant: TenantId, why: &'static str },
 }
 
-/// The preemptor, and what it has yet to tell.
+/// The preemptor, and its pending reports.
 pub(in crate::server) struct Preemptions {
     pub(super) preemptor: Preemptor,
     reports: Receiver<Preempted>,
@@ -45,7 +45,7 @@ pub(in crate::server) struct Preemptions {
     pub(super) is_urgent: bool,
 }
 
-/// Preemptions, and what else is needed to carry them out.
+/// Preemptions, and the other parts needed to carry them out.
 pub(in crate::server) struct Access<'a> {
     pub(in crate::server) preemptions: &'a mut Preemptions,
     pub(in crate::server) tenants: &'a mut Tenants,

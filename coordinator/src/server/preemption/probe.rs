@@ -1,10 +1,10 @@
-//! The probe of a paused tenant: the first call that its pager makes after a pause is watched, to learn if it can change mappings.
+//! The probe of a paused tenant: the first call that its pager makes after a pause is watched, to learn whether it can change mappings.
 //!
-//! The driver may need for it what a thread of the program holds that waits, inside the driver, for work that is paused now. So the
-//! first call is for memory that no program uses ([`PreemptionCommand::Probe`]). If it does not come back, the tenant is resumed,
-//! although it is not its turn: that is better than to lose it. Its gate is closed, so its work comes to an end, if it does not
-//! wait for the program. It is paused again when it has answered, or when it was let go on for long enough; then its memory stays
-//! where it is.
+//! For that call the driver may need a lock of a thread of the program that waits, inside the driver, for work that is paused now. So
+//! the first call is for memory that no program uses ([`PreemptionCommand::Probe`]). If it does not come back, the tenant is resumed,
+//! although it is not its turn: that is better than to lose it. Its gate is closed, so its work comes to an end, if it does not wait
+//! for the program. It is paused again when it has answered, or when it was let go on for long enough; then its memory stays where it
+//! is.
 
 use baton_contract::messages::PreemptionCommand;
 
@@ -50,7 +50,7 @@ impl Access<'_> {
                     log::info!("{} is resumed for a while: {why}", tenant.name);
                 }
                 self.recorder.record(id, What::UnmapTimedOut);
-                // Nothing was moved yet. What is missing was missing when its work ran.
+                // Nothing was moved yet. Missing memory was missing when its work ran.
                 Next::Resume
             }
             Looked::Late { runs: true } => Next::Pause,

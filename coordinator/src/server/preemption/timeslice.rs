@@ -9,7 +9,7 @@ use crate::device::preemptor::{PreemptCommand, PreemptError};
 use baton_policy::arbiter::TenantId;
 
 impl Access<'_> {
-    /// Sets the time slices that are not as they should be. `activity` says who is at work, and who was until a moment ago.
+    /// Sets the time slices that are out of date. `activity`: the tenants at work, and those that were until a moment ago.
     pub(in crate::server) fn set_slices(&mut self, activity: &[(TenantId, bool)]) {
         let now = Instant::now();
         let urgent = self.tenants.index().has(Class::Latency);

@@ -129,7 +129,7 @@ pub(in crate::server) enum What {
         time: Range<Instant>,
         gpu_time: Duration,
     },
-    /// Memory of its was read on the GPU, to find what has changed.
+    /// The GPU has read memory of the tenant, to find changes.
     Scanned {
         bytes: u64,
         time: Range<Instant>,
@@ -181,7 +181,7 @@ impl Recorded {
             What::Departed { peak_bytes, .. } => shown.peak_bytes = Some(*peak_bytes),
             What::Joined { class, .. } => shown.class = Some(class.word().to_owned()),
             What::Arrived { story } if story.first_call_micros != u64::MAX => {
-                // The story ends now; whatever it says of itself, nothing in it was later.
+                // The story ends now; no time in it was later, even if the tenant says so.
                 let ago = story.end_micros.saturating_sub(story.first_call_micros).saturating_mul(1000);
                 shown.first_launch_ns = Some(shown.ns.saturating_sub(ago));
             }

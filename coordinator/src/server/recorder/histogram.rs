@@ -14,7 +14,7 @@ pub(super) struct Histogram(hdrhistogram::Histogram<u64>);
 
 impl Default for Histogram {
     fn default() -> Self {
-        // Its memory grows with what comes: usually some ten kilobytes.
+        // Its memory grows with the recorded values: usually some ten kilobytes.
         Self(hdrhistogram::Histogram::new_with_bounds(SHORTEST, LONGEST, 2).expect("bounds in order"))
     }
 }

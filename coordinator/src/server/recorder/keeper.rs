@@ -1,4 +1,4 @@
-//! Has what happens written to a file as it happens, by a thread of its own: the server never waits for a disk.
+//! Writes events to a file as they happen, in a thread of its own: the server never waits for a disk.
 
 use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -10,14 +10,14 @@ use crate::records::Book;
 
 /// The most events that wait to be written. Events that come while there is no room are left out.
 const WAITING: usize = 8 << 10;
-/// For so long events gather before they are written. So the thread wakes a few times a second where much happens, and never where
-/// nothing does.
+/// The time for which events gather before they are written. So the thread wakes a few times a second at a high rate of events, and
+/// never without events.
 const GATHERING: Duration = Duration::from_millis(200);
-/// For so long it is waited at the end for what has yet to be written.
+/// The longest wait at the end for events that have yet to be written.
 const ENDING: Duration = Duration::from_secs(5);
 const LOOK: Duration = Duration::from_millis(5);
 
-/// Where events are put to be written.
+/// The queue of events to be written.
 #[derive(Debug)]
 pub(super) struct Tap(SyncSender<(u64, Recorded)>);
 

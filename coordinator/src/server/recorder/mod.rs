@@ -2,11 +2,11 @@
 //!
 //! | file | what it does |
 //! |---|---|
-//! | `event` | what can happen |
+//! | `event` | the kinds of events |
 //! | `switches` | switches, put together from events |
-//! | `histogram` | how long things take |
-//! | `keeper` | has what happened written to a file as it happens |
-//! | `work` | how long programs have had the GPU |
+//! | `histogram` | durations |
+//! | `keeper` | writes events to a file as they happen |
+//! | `work` | the programs' time on the GPU |
 //!
 //! There is one way in ([`Recorder::record`]). An event goes into a ring of bounded size, and all displayed figures are derived
 //! from it there and then: counters, histograms, switches, and the tenants that have left.

@@ -1,4 +1,4 @@
-//! For how long a program has had the GPU, written down often enough that any stretch of time can be told, and seldom enough that there
+//! The GPU time of a program, written down often enough that any stretch of time can be computed, and seldom enough that there
 //! is room for everything else.
 
 use std::ops::Range;
@@ -14,7 +14,7 @@ pub(super) struct Work {
     seen: Duration,
     /// The part of that time that was written down.
     told: Duration,
-    /// When what was not began, and when it was last seen to have grown.
+    /// The start of the unwritten part, and the time when it was last seen to have grown.
     time: Range<Instant>,
 }
 
@@ -23,7 +23,7 @@ impl Work {
         Self { seen: Duration::ZERO, told: Duration::ZERO, time: now..now }
     }
 
-    /// It has had the GPU for so long now. Gives what is to be written down, if it is time for that: how much in which time.
+    /// Takes a tenant's GPU time so far. Returns the part to be written, if it is due: a stretch of time, and the GPU time in it.
     pub(super) fn see(&mut self, now: Instant, all: Duration) -> Option<(Range<Instant>, Duration)> {
         if all > self.seen {
             (self.seen, self.time.end) = (all, now);

@@ -233,7 +233,7 @@ impl Activity {
         self.domains.values().any(|pages| pages.page.is_any_busy() || pages.is_any_at_work())
     }
 
-    /// Corrects the pages so that only counting tenants are at work there, whatever programs have written.
+    /// Corrects the pages, with any contents, so that only counting tenants are at work there.
     pub(in crate::server) fn repair(&self) {
         self.domains.values().for_each(Pages::repair);
     }

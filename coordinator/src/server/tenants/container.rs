@@ -1,6 +1,6 @@
-//! In which container and pod a process is, as its control group says.
+//! The container and the pod of a process, as its control group tells.
 
-/// Where a process runs, as far as that can be seen.
+/// The place where a process runs, as far as it can be seen.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::server) struct Container {
     /// The container's number, as its runtime shows it: the first twelve digits.

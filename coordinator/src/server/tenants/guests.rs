@@ -1,4 +1,4 @@
-//! Guests, users that are neither the coordinator's nor root: how many of something they have, and what each may have.
+//! Guests, users that are neither the coordinator's nor root: their amounts of each resource, and their quotas.
 
 use std::collections::BTreeMap;
 

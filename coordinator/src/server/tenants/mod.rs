@@ -10,15 +10,15 @@
 //! | `descriptors` | handles descriptors from peers, which may be of anything |
 //! | `process` | knows a process by a descriptor |
 //! | `container` | reads the container and pod of a process from its control group |
-//! | `guests` | counts what users other than the coordinator's and root have, and may have |
+//! | `guests` | counts the resources and quotas of users other than the coordinator's and root |
 //! | `shared` | the pages that a tenant and the server share |
 //! | `activity` | the activity pages of domains |
 //! | `signs` | signs of life |
 //! | `memory` | a tenant's memory, and its orders about it |
 //! | `turn` | a tenant's turn |
-//! | `preemption` | how far a tenant is taken off the GPU |
-//! | `off` | how one that is taken off the GPU stands with its memory |
-//! | `limits` | how long tenants may take |
+//! | `preemption` | the stages of taking a tenant off the GPU |
+//! | `off` | the memory of a tenant that is taken off the GPU |
+//! | `limits` | time limits of tenants |
 //! | `slice` | a tenant's time slice on the GPU |
 
 pub(super) mod activity;

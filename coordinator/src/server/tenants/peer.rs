@@ -285,7 +285,7 @@ mod tests {
     #[test]
     fn a_send_that_the_system_has_no_room_for_is_made_later() {
         const NAME: &str = "a_send_that_the_system_has_no_room_for_is_made_later";
-        // SAFETY: asks who we are.
+        // SAFETY: only reads this process's user.
         if unsafe { libc::geteuid() } != 0 {
             return eprintln!("skipped: only root can be another user");
         }

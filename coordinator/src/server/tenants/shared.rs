@@ -70,8 +70,8 @@ impl TenantsPage {
     }
 
     /// True if the tenant no longer has it mapped: its program has been replaced by another one (`exec`), which has none of the old
-    /// one's mappings. The system refuses this seal as long as any process can write (fcntl(2)), in whatever namespace. Callers ask
-    /// only about a tenant that probably has it mapped no more: the tenant cannot map it again.
+    /// one's mappings. The system refuses this seal as long as any process can write (fcntl(2)), in any namespace. Callers ask only
+    /// about a tenant that probably has it mapped no more: the tenant cannot map it again.
     pub(in crate::server) fn is_let_go(&self) -> bool {
         fcntl_add_seals(&self.file, SealFlags::WRITE).is_ok()
     }

@@ -1,4 +1,4 @@
-//! What was measured.
+//! The results.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,46 +8,46 @@ use serde::Serialize;
 
 use crate::asked::Answer;
 
-/// What was measured in one run.
+/// The results of one run.
 #[derive(Debug, Serialize)]
 pub struct Report {
-    /// Whether every answer, and all that the batch work computed, was what it was alone.
+    /// True if every answer, and every result of the batch work, was the same as alone.
     pub outputs_match: bool,
-    /// What the driver calls its device.
+    /// The name of its device, as the driver gives it.
     pub driver: String,
-    /// How the simulated driver was set; empty on another.
+    /// The simulated driver's settings; empty on another driver.
     pub model: BTreeMap<String, String>,
-    /// How much GPU memory there was to share.
+    /// GPU memory that the programs shared.
     pub arena_bytes: u64,
-    /// Requests each time.
+    /// Requests in each measurement.
     pub requests: u32,
-    /// How much of what a server can answer alone was asked of it.
+    /// The share of the server's rate alone that was asked of it.
     pub load: f64,
-    /// Of the times at which requests arrived.
+    /// The seed of the times at which requests arrived.
     pub seed: u32,
     /// The servers alone.
     pub served: Vec<ServedAlone>,
     /// The batch work alone.
     pub batch: Vec<BatchAlone>,
-    /// Both together.
+    /// Both together, in each way.
     pub cells: Vec<Cell>,
 }
 
 /// A server alone and bare.
 #[derive(Debug, Serialize)]
 pub struct ServedAlone {
-    /// What it is called here.
+    /// Its name here.
     pub name: String,
-    /// How long a request takes if the next one comes only after it.
+    /// Time of a request if the next one comes only after it.
     pub pace_ms: f64,
-    /// At the start of the run and at its end. The cells are compared with the mean of both.
+    /// Times at the start of the run and at its end. The cells are compared with the mean of both.
     pub alone: Vec<Times>,
 }
 
 /// Batch work alone and bare.
 #[derive(Debug, Serialize)]
 pub struct BatchAlone {
-    /// What it is called here.
+    /// Its name here.
     pub name: String,
     /// Rounds or steps a second, at the start of the run and at its end. The cells are compared with the mean of both.
     pub alone: Vec<f64>,
@@ -60,23 +60,23 @@ pub struct Cell {
     pub served: String,
     /// The batch work.
     pub batch: String,
-    /// How they ran together.
+    /// The way in which they ran together.
     pub way: String,
-    /// What `baton serve` was given; null: they ran without Baton.
+    /// Options of `baton serve`; null: they ran without Baton.
     pub options: Option<Vec<String>>,
-    /// How long requests took.
+    /// Times of requests.
     pub times: Times,
     /// Rounds or steps of the batch work a second.
     pub batch_per_second: f64,
-    /// All that against alone.
+    /// All figures relative to those alone.
     pub ratios: Ratios,
-    /// How often work was paused; null without Baton.
+    /// Pauses of work; null without Baton.
     pub preemptions: Option<u64>,
-    /// Whether every answer, and all that the batch work computed, was what it was alone.
+    /// True if every answer, and every result of the batch work, was the same as alone.
     pub outputs_match: bool,
 }
 
-/// A cell against its programs alone.
+/// A cell relative to its programs alone.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 #[allow(missing_docs, reason = "they are the cell's words")]
 pub struct Ratios {
@@ -86,18 +86,18 @@ pub struct Ratios {
     pub batch: f64,
 }
 
-/// How long requests took, from their arrival to their end.
+/// Times of requests, from their arrival to their end.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Times {
     /// The shortest time that half of them did not exceed.
     pub p50_ms: f64,
-    /// That 95 % of them did not exceed.
+    /// The time that 95 % of them did not exceed.
     pub p95_ms: f64,
-    /// That 99 % of them did not exceed.
+    /// The time that 99 % of them did not exceed.
     pub p99_ms: f64,
-    /// The longest.
+    /// The longest time.
     pub max_ms: f64,
-    /// All of them, in order.
+    /// All times, in order.
     pub requests_ms: Vec<f64>,
 }
 
@@ -121,7 +121,7 @@ impl fmt::Display for Times {
 }
 
 impl Report {
-    /// How long a request of a server takes, if that is known yet.
+    /// Returns the time of a server's request, if it is known yet.
     pub(super) fn pace(&self, server: &str) -> Option<Duration> {
         let alone = self.served.iter().find(|alone| alone.name == server)?;
         Some(Duration::from_secs_f64(alone.pace_ms / 1e3))

@@ -1,4 +1,4 @@
-//! How it is measured.
+//! The measurements.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,13 +13,13 @@ use crate::asked::{Answer, Asked};
 use crate::known::Known;
 use crate::working::Working;
 
-/// Requests one after the other before those that count: they say how long one takes.
+/// Uncounted requests at first, one after the other: they measure the time of one.
 const PACE: u32 = 11;
-/// For how long batch work is measured alone: for each request that is measured, and at most.
+/// Duration of batch work's measurement alone: for each measured request, and at most.
 const ALONE_EACH: Duration = Duration::from_millis(20);
 const ALONE: Duration = Duration::from_secs(2);
 
-/// All that is measured in one run.
+/// One run with all its measurements.
 pub(super) struct Run<'a> {
     ground: &'a Ground<'a>,
     options: &'a Options,
@@ -46,13 +46,13 @@ impl<'a> Run<'a> {
         Self { ground, options, sizes, say, known: Known::default(), report }
     }
 
-    /// What was found.
+    /// Returns the results.
     pub(super) fn report(mut self) -> Report {
         self.report.compare();
         self.report
     }
 
-    /// A program alone and bare.
+    /// Measures a program alone and bare.
     pub(super) fn alone(&mut self, program: &Program) -> Result<(), Error> {
         let (name, stop) = (program.name.to_owned(), self.ground.stop);
         let place = self.ground.place()?;
@@ -86,7 +86,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// A server and batch work on the same GPU.
+    /// Measures a server and batch work on the same GPU.
     pub(super) fn together(&mut self, way: &Way, server: &Program, batch: &Program) -> Result<(), Error> {
         let stop = self.ground.stop;
         let place = self.ground.place()?;
@@ -116,12 +116,12 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Requests one after the other.
+    /// Makes requests one after the other.
     fn first(&self, server: &mut Asked) -> Result<Vec<Answer>, Error> {
         (0..PACE).map(|_| server.ask(self.ground.stop)).collect()
     }
 
-    /// Those that count, and the server's end; whether all its answers are what they were at first.
+    /// Makes the counted requests and ends the server. True if all its answers are the same as at first.
     fn requests(&mut self, program: &Program, first: Vec<Answer>, mut server: Asked) -> Result<(Times, bool), Error> {
         let Options { requests, load, seed, .. } = *self.options;
         let mean = self.report.pace(program.name).unwrap_or_default().div_f64(load);

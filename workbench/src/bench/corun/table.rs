@@ -3,7 +3,7 @@
 use super::{Report, Times};
 use crate::table::{plain_table, trimmed};
 
-/// A row; what is none is left out. `ratios`: of the 50th, 95th and 99th percentile and of the batch work.
+/// A row; empty columns are left out. `ratios`: of the 50th, 95th and 99th percentile and of the batch work.
 #[derive(Default)]
 struct Row<'a> {
     served: &'a str,
@@ -16,7 +16,7 @@ struct Row<'a> {
     differs: bool,
 }
 
-/// What a program's measurements alone are called, in order.
+/// The names of a program's measurements alone, in order.
 const WHEN: [&str; 2] = ["alone", "alone again"];
 
 pub(super) fn table(report: &Report) -> String {
