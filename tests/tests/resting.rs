@@ -87,18 +87,23 @@ fn what_rests_is_copied_ahead_of_need_and_leaves_without_a_copy() {
     assert_eq!(one.ask("touch", LIMIT), want[0]);
     coordinator.until_tenant_is("one", "idle");
     let mut before = coordinator.status();
+    let (mut has_rested, mut rests) = (false, 0);
     for (is_other, answer) in [(true, &want[0]), (false, &want[1]), (true, &want[1]), (false, &want[2])] {
-        let program = if is_other { &mut other } else { &mut one };
+        let (program, name) = if is_other { (&mut other, "other") } else { (&mut one, "one") };
         assert_eq!(program.ask("touch", LIMIT), *answer);
         let now = coordinator.status();
-        // At first nobody's memory was away, so nobody needed the room of the one that rested.
-        if number(&before, "bytes_ahead") > 0 {
+        if has_rested {
             assert_eq!(number(&now, "bytes_out"), number(&before, "bytes_out"), "it was there already");
         }
-        let copied =
-            |now: &serde_json::Value| number(now, "bytes_ahead") >= number(&before, "bytes_ahead") + (40 << 20);
-        before = coordinator.until("what it has written is copied ahead", copied);
+        let least = number(&before, "bytes_ahead") + (40 << 20);
+        let is_copied = |now: &serde_json::Value| number(now, "bytes_ahead") >= least;
+        // On a busy machine the end of its work may be seen too late: then it is paused, and has the GPU again afterwards.
+        let has_it = |now: &serde_json::Value| now["holder"] == name;
+        before = coordinator.until("what it has written is copied ahead", |now| is_copied(now) || !has_it(now));
+        has_rested = is_copied(&before);
+        rests += usize::from(has_rested);
     }
+    assert!(rests > 0, "it was paused each time");
     assert_eq!(other.ask("touch", LIMIT), want[2]);
     assert_eq!(one.ask("quit", LIMIT), want[3]);
     assert_eq!(other.ask("quit", LIMIT), want[3]);
