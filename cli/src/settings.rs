@@ -26,129 +26,185 @@ use super::{CliError, DriverChoice};
 /// Maximum number of tenants: as many processes as a coordinator can keep apart. Each has half a dozen descriptors.
 const MOST_TENANTS: usize = 4000;
 
-/// The settings of `baton serve` that are set.
-#[derive(Clone, Debug, Default, PartialEq, Args, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
-pub struct Settings {
+/// Declares the settings: help, flag, variable and key, whether a running coordinator takes a new value (`tunable`), the type, and
+/// the default; or, where the default depends on the machine, `none` and a remark for `--print-config`.
+macro_rules! settings {
+    ($($(#[$meta:meta])* $change:ident $name:ident: $type:ty = $($none:ident)? ($default:expr),)*) => {
+        /// The settings of `baton serve` that are set.
+        #[derive(Clone, Debug, Default, PartialEq, Args, Serialize, Deserialize)]
+        #[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+        pub struct Settings {
+            $($(#[$meta])* pub $name: Option<$type>,)*
+            /// In a file: settings of one GPU, by its number, which go before the others.
+            #[arg(skip)]
+            #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+            pub gpus: BTreeMap<String, Self>,
+        }
+
+        impl Settings {
+            /// The defaults, as far as they are the same on every machine.
+            pub fn usual() -> Self {
+                Self { $($name: settings!(@default $($none)? $default),)* gpus: BTreeMap::new() }
+            }
+        }
+
+        /// The declarations, in order.
+        const DECLARED: &[Declared] = &[$(Declared {
+            name: stringify!($name),
+            is_tunable: settings!(@tunable $change),
+            remark: settings!(@remark $($none)? $default),
+        }),*];
+    };
+    (@default none $remark:expr) => { None };
+    (@default $default:expr) => { Some($default) };
+    (@remark none $remark:expr) => { Some($remark) };
+    (@remark $default:expr) => { None };
+    (@tunable tunable) => { true };
+    (@tunable fixed) => { false };
+}
+
+/// One declaration, beside its type.
+struct Declared {
+    /// The field's name.
+    name: &'static str,
+    /// True if the setting can change while a coordinator serves; the others are fixed at its start.
+    is_tunable: bool,
+    /// The default, in words, of a setting that depends on the machine.
+    remark: Option<&'static str>,
+}
+
+impl Declared {
+    /// The setting's key.
+    fn key(&self) -> String {
+        self.name.replace('_', "-")
+    }
+}
+
+/// True if the setting of this key can change while a coordinator serves.
+fn is_tunable(key: &str) -> bool {
+    DECLARED.iter().any(|declared| declared.is_tunable && declared.key() == key)
+}
+
+settings! {
     /// The GPU to serve, counted from 0. [default: 0]
     #[arg(long, value_name = "N", env = "BATON_SERVE_GPU")]
-    pub gpu: Option<usize>,
+    fixed gpu: usize = (0),
     /// The driver: `gpu` (the system's), `sim` (simulated), or a file. [default: gpu]
     #[arg(long, value_name = "gpu|sim|PATH", env = "BATON_SERVE_DRIVER")]
-    pub driver: Option<String>,
+    fixed driver: String = ("gpu".to_owned()),
     /// GPU memory to lend out; the rest is for contexts and code. [default: 90%]
     #[arg(long, value_name = "90%|8GiB", env = "BATON_SERVE_ARENA")]
-    pub arena: Option<Amount>,
+    fixed arena: Amount = (Amount::Percent(90.0)),
     /// Host memory for evicted GPU memory. [default: half of the free memory, at most twice the arena]
     #[arg(long, value_name = "32GiB|50%", env = "BATON_SERVE_HOST_POOL")]
-    pub host_pool: Option<Amount>,
+    fixed host_pool: Amount = none("half of the host memory that is free, at most twice the arena"),
     /// Part of the arena that is kept free so that a switch can begin at once; no program can have it. [default: 3%]
     #[arg(long, value_name = "3%|2GiB", env = "BATON_SERVE_HEADROOM")]
-    pub headroom: Option<Amount>,
+    fixed headroom: Amount = (Amount::Percent(3.0)),
     /// Time for which a program has the GPU before another of its class gets it. [default: 100ms]
     #[arg(long, value_name = "100ms", env = "BATON_SERVE_QUANTUM")]
-    pub quantum: Option<Period>,
+    tunable quantum: Period = (Period(Duration::from_millis(100))),
     /// Longest wait of a program while programs of better classes use the GPU, before it gets a turn. [default: 10s]
     #[arg(long, value_name = "10s", env = "BATON_SERVE_MAX_WAIT")]
-    pub max_wait: Option<Period>,
+    tunable max_wait: Period = (Period(Duration::from_secs(10))),
     /// Run programs that fit the GPU together at the same time: latency programs at any time, the others in the gaps. Or one program at
     /// a time. [default: corun]
     #[arg(long, value_name = "corun|exclusive", env = "BATON_SERVE_MODE")]
-    pub mode: Option<Mode>,
+    fixed mode: Mode = (Mode::default()),
     /// Time for which latency programs are at work before the programs that co-run with them are taken off the GPU in the middle.
     /// [default: 200us]
     #[arg(long, value_name = "200us", env = "BATON_SERVE_BURST")]
-    pub burst: Option<Period>,
+    tunable burst: Period = (Period(Duration::from_micros(200))),
     /// Slowdown of latency programs that is allowed for the programs that co-run with them. If requests are too short to keep this
     /// limit, the others stay off the GPU for longer between them. [default: 5%]
     #[arg(long, value_name = "5%", env = "BATON_SERVE_LATENCY_SLACK")]
-    pub latency_slack: Option<Percent>,
+    tunable latency_slack: Percent = (Percent(5.0)),
     /// Let programs' work end instead of taking it off the GPU in the middle.
     #[arg(long, alias = "no-pause", num_args = 0..=1, default_missing_value = "true", require_equals = true,
         value_name = "true|false", env = "BATON_SERVE_NO_PREEMPT")]
     #[serde(alias = "no-pause")]
-    pub no_preempt: Option<bool>,
+    fixed no_preempt: bool = (false),
     /// Maximum number of programs that share the GPU at once; later ones wait, in order. [default: 256]
     #[arg(long, value_name = "N", env = "BATON_SERVE_MAX_PROGRAMS")]
-    pub max_programs: Option<usize>,
+    tunable max_programs: usize = (256),
     /// The coordinator's socket. [default: in the user's runtime folder, named by the GPU]
     #[arg(long, value_name = "PATH", env = "BATON_SERVE_SOCKET")]
-    pub socket: Option<PathBuf>,
+    fixed socket: PathBuf = none("in the user's runtime folder, named by the GPU"),
     /// Other users whose programs may share the GPU too, by their numbers; they steer their own alone. The socket has to be in a
     /// folder that they can enter (`BATON_FOLDER=/run/baton`). [default: none but you and root]
     #[arg(long, value_name = "1000-1999,65534", env = "BATON_SERVE_ALLOW_UID")]
-    pub allow_uid: Option<Users>,
+    fixed allow_uid: Users = none("none but you and root"),
     /// The same for users of a group, by its name or number: the socket is the group's (mode 0660), and with `--allow-uid` both
     /// conditions have to hold. [default: no group]
     #[arg(long, value_name = "baton", env = "BATON_SERVE_ALLOW_GROUP")]
-    pub allow_group: Option<String>,
+    fixed allow_group: String = none("no group"),
     /// Maximum GPU memory of a program of another user. [default: 100% of the arena]
     #[arg(long, value_name = "100%|8GiB", env = "BATON_SERVE_GUEST_ARENA")]
-    pub guest_arena: Option<Amount>,
+    fixed guest_arena: Amount = (Amount::Percent(100.0)),
     /// Maximum for all programs of such a user together on top of that, since not all of it is on the GPU at once. [default: 50% of
     /// the host pool]
     #[arg(long, value_name = "50%|16GiB", env = "BATON_SERVE_GUEST_HOST_POOL")]
-    pub guest_host_pool: Option<Amount>,
+    fixed guest_host_pool: Amount = (Amount::Percent(50.0)),
     /// Maximum GPU memory that does not move, for all programs of such a user together: arrays, managed memory, shared memory.
     /// [default: 25% of the GPU's]
     #[arg(long, value_name = "25%|4GiB", env = "BATON_SERVE_GUEST_LEASES")]
-    pub guest_leases: Option<Amount>,
+    fixed guest_leases: Amount = (Amount::Percent(25.0)),
     /// Maximum number of programs of such a user that share the GPU at once. [default: a quarter of --max-programs]
     #[arg(long, value_name = "N", env = "BATON_SERVE_GUEST_PROGRAMS")]
-    pub guest_programs: Option<usize>,
+    fixed guest_programs: usize = none("max-programs / 4"),
     /// The best class of another user's program. [default: normal]
     #[arg(long, value_name = "latency|normal|batch", env = "BATON_SERVE_GUEST_CLASS")]
-    pub guest_class: Option<BestClass>,
+    fixed guest_class: BestClass = (BestClass::default()),
     /// The largest weight of another user's program. [default: 1]
     #[arg(long, value_name = "N", env = "BATON_SERVE_GUEST_WEIGHT")]
-    pub guest_weight: Option<u32>,
+    fixed guest_weight: u32 = (1),
     /// Take the host pool even if it is larger than the free memory.
     #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "true|false",
         env = "BATON_SERVE_FORCE")]
-    pub force: Option<bool>,
+    fixed force: bool = (false),
     /// Write a line of JSON for every switch to this file.
     #[arg(long, value_name = "FILE", env = "BATON_SERVE_TRACE")]
-    pub trace: Option<PathBuf>,
+    fixed trace: PathBuf = none("no file"),
     /// Keep no record of events, which `baton stats`, `logs`, `trace` and `why` could read when the coordinator has ended, nor of the
     /// memory of programs, which `baton fit` remembers.
     #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "true|false",
         env = "BATON_SERVE_NO_RECORD")]
-    pub no_record: Option<bool>,
+    fixed no_record: bool = (false),
     /// Show a page about this coordinator there, to users who know the token that is printed. [default: no page]
     #[arg(long, value_name = "127.0.0.1:7878", env = "BATON_SERVE_HTTP")]
-    pub http: Option<Listen>,
+    fixed http: Listen = none("no page"),
     /// Let the page suspend, resume and evict programs and change their class.
     #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "true|false",
         env = "BATON_SERVE_HTTP_CONTROL")]
-    pub http_control: Option<bool>,
+    fixed http_control: bool = (false),
     /// The page's token is in this file, which only you can read. [default: a new one each time, which is printed]
     #[arg(long, value_name = "FILE", env = "BATON_SERVE_HTTP_TOKEN_FILE")]
-    pub http_token_file: Option<PathBuf>,
+    fixed http_token_file: PathBuf = none("a new token each time"),
     /// Show metrics there too, for Prometheus: every user of this machine can read them. [default: only on a socket of yours]
     #[arg(long, value_name = "127.0.0.1:9400", env = "BATON_SERVE_METRICS")]
-    pub metrics: Option<Listen>,
+    fixed metrics: Listen = none("only on a socket"),
     /// Show metrics there only to readers who know the token in this file, which only you can read.
     #[arg(long, value_name = "FILE", env = "BATON_SERVE_METRICS_TOKEN_FILE")]
-    pub metrics_token_file: Option<PathBuf>,
+    fixed metrics_token_file: PathBuf = none("no token"),
     /// The parties between which GPU memory never changes hands: `users` (also those that `--allow-uid` lets in), or `strict`: all
     /// programs. It is given back to the driver instead, and made anew. With `strict`, nothing is taken from an unresponsive program.
     /// [default: users]
     #[arg(long, value_name = "users|strict", env = "BATON_SERVE_ISOLATION")]
-    pub isolation: Option<Isolation>,
+    fixed isolation: Isolation = (Isolation::default()),
     /// If a program is unresponsive and others need memory that cannot be taken from it: `wait` for it, or `kill` it. [default: wait
     /// for your own, kill those of other users]
     #[arg(long, value_name = "wait|kill", env = "BATON_SERVE_ON_STUCK")]
-    pub on_stuck: Option<OnStuck>,
+    fixed on_stuck: OnStuck = none("wait for your own, kill those of other users"),
     /// Shortest time for which others wait for such a program; at most 1 s for another user's that cannot be paused and shows no
     /// sign of life, even if it has the GPU. New programs of that user then wait nine times as long as others had to. [default: 10s]
     #[arg(long, value_name = "TIME", env = "BATON_SERVE_STUCK_AFTER")]
-    pub stuck_after: Option<Period>,
+    fixed stuck_after: Period = (Period(Duration::from_secs(10))),
     /// kubelet's socket, so that metrics name the pods of programs: /var/lib/kubelet/pod-resources/kubelet.sock. [default: none]
     #[arg(long, value_name = "PATH", env = "BATON_SERVE_POD_RESOURCES")]
-    pub pod_resources: Option<PathBuf>,
+    fixed pod_resources: PathBuf = none("none"),
     /// Verbosity of the coordinator's log. [default: info]
     #[arg(long, value_name = "error|warn|info|debug", env = "BATON_SERVE_LOG_LEVEL")]
-    pub log_level: Option<LogLevel>,
+    tunable log_level: LogLevel = (LogLevel::default()),
     /// Run programs while their memory comes in, in pieces of this kind; or only once all is there. [default: groups]
     #[arg(
         long,
@@ -157,19 +213,15 @@ pub struct Settings {
         hide_short_help = true,
         help_heading = "For measurements"
     )]
-    pub pipeline: Option<Pipeline>,
+    fixed pipeline: Pipeline = (Pipeline::default()),
     /// Copy out everything that is evicted, even if it has not changed.
     #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "true|false",
         env = "BATON_SERVE_NO_HASH", hide_short_help = true, help_heading = "For measurements")]
-    pub no_hash: Option<bool>,
+    fixed no_hash: bool = (false),
     /// Copy in everything that was evicted, even if its frames have not been reused.
     #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "true|false",
         env = "BATON_SERVE_NO_KEEP", hide_short_help = true, help_heading = "For measurements")]
-    pub no_keep: Option<bool>,
-    /// In a file: settings of one GPU, by its number, which go before the others.
-    #[arg(skip)]
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub gpus: BTreeMap<String, Self>,
+    fixed no_keep: bool = (false),
 }
 
 /// The programs that run at the same time.
@@ -299,9 +351,6 @@ impl From<LogLevel> for log::LevelFilter {
     }
 }
 
-/// The settings that can change while a coordinator serves; the others are fixed at its start.
-const TUNABLE: [&str; 6] = ["burst", "latency-slack", "log-level", "max-programs", "max-wait", "quantum"];
-
 /// The differences between two sets of settings, a few words each.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Changes {
@@ -334,51 +383,6 @@ fn text_of_ours(path: &Path) -> Result<String, Box<dyn std::error::Error>> {
 }
 
 impl Settings {
-    /// The defaults, as far as they are the same on every machine.
-    pub fn usual() -> Self {
-        let period = |time| Some(Period(time));
-        Self {
-            gpu: Some(0),
-            driver: Some("gpu".to_owned()),
-            arena: Some(Amount::Percent(90.0)),
-            headroom: Some(Amount::Percent(3.0)),
-            quantum: period(Duration::from_millis(100)),
-            max_wait: period(Duration::from_secs(10)),
-            mode: Some(Mode::default()),
-            burst: period(Duration::from_micros(200)),
-            latency_slack: Some(Percent(5.0)),
-            no_preempt: Some(false),
-            max_programs: Some(256),
-            force: Some(false),
-            log_level: Some(LogLevel::default()),
-            isolation: Some(Isolation::default()),
-            on_stuck: None,
-            stuck_after: period(Duration::from_secs(10)),
-            pipeline: Some(Pipeline::default()),
-            no_hash: Some(false),
-            no_keep: Some(false),
-            no_record: Some(false),
-            http_control: Some(false),
-            http: None,
-            http_token_file: None,
-            metrics: None,
-            metrics_token_file: None,
-            pod_resources: None,
-            host_pool: None,
-            socket: None,
-            allow_uid: None,
-            allow_group: None,
-            guest_arena: Some(Amount::Percent(100.0)),
-            guest_host_pool: Some(Amount::Percent(50.0)),
-            guest_leases: Some(Amount::Percent(25.0)),
-            guest_programs: None,
-            guest_class: Some(BestClass::default()),
-            guest_weight: Some(1),
-            trace: None,
-            gpus: BTreeMap::new(),
-        }
-    }
-
     /// Reads the settings in a file.
     ///
     /// # Errors
@@ -458,7 +462,7 @@ impl Settings {
                 Some(value) => value.to_string(),
                 None => "not set".to_owned(),
             };
-            let kind = if TUNABLE.contains(&key.as_str()) { &mut changes.now } else { &mut changes.later };
+            let kind = if is_tunable(key) { &mut changes.now } else { &mut changes.later };
             kind.push(format!("{key} {} (was {})", word(after), word(before)));
         }
         changes
@@ -468,7 +472,7 @@ impl Settings {
     #[must_use]
     pub fn tuned(&self, new: &Self) -> Self {
         let mut all = self.table();
-        all.extend(new.table().into_iter().filter(|(key, _)| TUNABLE.contains(&key.as_str())));
+        all.extend(new.table().into_iter().filter(|(key, _)| is_tunable(key)));
         all.try_into().expect("made of settings")
     }
 
@@ -484,22 +488,11 @@ impl Settings {
     /// Returns the text of a file with these settings.
     pub fn text(&self) -> String {
         let mut text = toml::to_string(self).expect("settings are numbers, flags and texts");
-        let open = [
-            (self.host_pool.is_none(), "host-pool", "half of the host memory that is free, at most twice the arena"),
-            (self.socket.is_none(), "socket", "in the user's runtime folder, named by the GPU"),
-            (self.allow_uid.is_none(), "allow-uid", "none but you and root"),
-            (self.on_stuck.is_none(), "on-stuck", "wait for your own, kill those of other users"),
-            (self.allow_group.is_none(), "allow-group", "no group"),
-            (self.guest_programs.is_none(), "guest-programs", "max-programs / 4"),
-            (self.trace.is_none(), "trace", "no file"),
-            (self.http.is_none(), "http", "no page"),
-            (self.http_token_file.is_none(), "http-token-file", "a new token each time"),
-            (self.metrics.is_none(), "metrics", "only on a socket"),
-            (self.metrics_token_file.is_none(), "metrics-token-file", "no token"),
-            (self.pod_resources.is_none(), "pod-resources", "none"),
-        ];
-        for (_, key, meaning) in open.into_iter().filter(|(is_open, ..)| *is_open) {
-            text += &format!("# {key}: {meaning}\n");
+        let table = self.table();
+        for declared in DECLARED.iter().filter(|declared| !table.contains_key(&declared.key())) {
+            if let Some(remark) = declared.remark {
+                text += &format!("# {}: {remark}\n", declared.key());
+            }
         }
         text
     }
@@ -681,7 +674,7 @@ mod tests {
         assert_eq!(tuned.changes(&new).now, words(&[]));
         assert_eq!(tuned.changes(&new).later, old.changes(&new).later, "they are named until they hold");
         let usual = Settings::usual().table();
-        assert!(TUNABLE.iter().all(|key| usual.contains_key(*key)));
+        assert!(DECLARED.iter().filter(|one| one.is_tunable).all(|one| usual.contains_key(&one.key())));
     }
 
     #[test]
@@ -706,6 +699,18 @@ mod tests {
             let variable = format!("BATON_SERVE_{}", name.to_uppercase().replace('-', "_"));
             assert_eq!(flag.get_env().and_then(|name| name.to_str()), Some(variable.as_str()));
             assert!(text.contains(&format!("{name} =")) || text.contains(&format!("# {name}:")), "{name}: {text}");
+        }
+        let usual = Settings::usual().table();
+        for flag in command.get_arguments() {
+            let help = flag.get_help().expect("help").to_string();
+            match usual.get(flag.get_long().expect("a flag")) {
+                Some(toml::Value::Boolean(false)) => {}
+                Some(value) => {
+                    let word = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                    assert!(help.contains(&format!("[default: {word}")), "{help} has another default: {word}");
+                }
+                None => {}
+            }
         }
         assert_eq!(flags.len(), 37, "{flags:?}");
     }
