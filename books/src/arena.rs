@@ -321,7 +321,7 @@ impl Arena {
     }
 
     /// Notes that a frame was overwritten.
-    pub fn scrubbed(&mut self, id: FrameId) {
+    pub fn on_scrubbed(&mut self, id: FrameId) {
         self.change(id, Use::Clean);
     }
 
@@ -547,7 +547,7 @@ mod tests {
         assert_eq!(arena.take(CLASSES[0], false, OWNER), Some(held));
         arena.give_back(held);
         let clean = arena.scrub_next(None).expect("it is dirty");
-        arena.scrubbed(clean);
+        arena.on_scrubbed(clean);
         assert_eq!((clean, arena.withdraw(clean)), (held, None));
         arena.unhold(held);
         assert_eq!(arena.withdraw(held), Some(held));
@@ -562,7 +562,7 @@ mod tests {
         assert_eq!(arena.take(CLASSES[0], true, OWNER), None);
         let scrubbing = arena.scrub_next(None).expect("two are dirty");
         assert_eq!(arena.scrubbing(CLASSES[0], OWNER), 1);
-        arena.scrubbed(scrubbing);
+        arena.on_scrubbed(scrubbing);
         assert!(arena.take(CLASSES[0], false, OWNER).is_some_and(|id| id != scrubbing));
         assert_eq!(arena.take(CLASSES[0], true, OWNER), Some(scrubbing));
         assert_eq!(arena.take(CLASSES[0], false, OWNER), None);
@@ -587,7 +587,7 @@ mod tests {
         assert_eq!(arena.take(class, false, OWNER), Some(plain));
         assert_eq!(arena.scrub_next(Some((class, OWNER))), None);
         let needed = arena.scrub_kept(class, OWNER).expect("one for whoever needs a clean one");
-        arena.scrubbed(needed);
+        arena.on_scrubbed(needed);
         assert_eq!(arena.take(class, true, OWNER), Some(needed));
         let lent = arena.take(class, false, OWNER).expect("a kept one");
         let (gone, _) = arena.remove_free().expect("another");
@@ -613,7 +613,7 @@ mod tests {
         assert_eq!(arena.scrub_next(Some((class, other))), None);
         let scrubbing = arena.scrub_next(None).expect("whoever has it next");
         assert_eq!((arena.scrubbing(class, one), arena.scrubbing(class, other)), (1, 0));
-        arena.scrubbed(scrubbing);
+        arena.on_scrubbed(scrubbing);
         assert_eq!(arena.take(class, true, other), None);
         assert_eq!(arena.take(class, true, one), Some(made));
         arena.keep(made);
@@ -631,7 +631,7 @@ mod tests {
             arena.give_back(made);
         }
         while let Some(dirty) = arena.scrub_next(None) {
-            arena.scrubbed(dirty);
+            arena.on_scrubbed(dirty);
         }
     }
 
@@ -692,7 +692,7 @@ mod tests {
                     1 => lent.extend(arena.take(class, which.index(2) == 0, OWNER)),
                     2 if !lent.is_empty() => arena.give_back(lent.swap_remove(which.index(lent.len()))),
                     3 => scrubbing.extend(arena.scrub_next(Some((class, OWNER))).or_else(|| arena.scrub_kept(class, OWNER))),
-                    4 if !scrubbing.is_empty() => arena.scrubbed(scrubbing.swap_remove(which.index(scrubbing.len()))),
+                    4 if !scrubbing.is_empty() => arena.on_scrubbed(scrubbing.swap_remove(which.index(scrubbing.len()))),
                     5 => drop(arena.surplus(Some(class))),
                     7 if !lent.is_empty() => {
                         let frame = lent.swap_remove(which.index(lent.len()));

@@ -325,7 +325,7 @@ impl Extents {
     }
 
     /// Notes that the tenant has unmapped the frame that it was left with, and returns that frame.
-    pub fn unmapped(&mut self, id: ExtentId) -> Option<FrameId> {
+    pub fn on_unmapped(&mut self, id: ExtentId) -> Option<FrameId> {
         self.change(id, |extent| extent.left_behind.take())?
     }
 
@@ -348,7 +348,7 @@ impl Extents {
 
     /// Notes that a part of leaving is done. When all parts are, the frame is free, and the result is that frame and its
     /// contents. `held`: others still have it mapped.
-    pub fn left(&mut self, id: ExtentId, half: Half, held: bool) -> Option<(FrameId, Holds)> {
+    pub fn on_left(&mut self, id: ExtentId, half: Half, held: bool) -> Option<(FrameId, Holds)> {
         self.change(id, |extent| {
             let ExtentState::Leaving { frame, copied, unmapped, whole } = &mut extent.state else { return None };
             match half {
@@ -374,7 +374,7 @@ impl Extents {
     }
 
     /// Notes that the frame which an extent has left is kept for it.
-    pub fn kept(&mut self, id: ExtentId, frame: FrameId, keepsake: Keepsake) {
+    pub fn on_kept(&mut self, id: ExtentId, frame: FrameId, keepsake: Keepsake) {
         self.change(id, |extent| extent.kept = (extent.state == ExtentState::Host).then_some((frame, keepsake)));
     }
 
@@ -416,7 +416,7 @@ impl Extents {
     }
 
     /// Notes that an extent's contents are in its frame.
-    pub fn arrived(&mut self, id: ExtentId) -> Arrived {
+    pub fn on_arrived(&mut self, id: ExtentId) -> Arrived {
         let arrived = self.change(id, |extent| match extent.state {
             ExtentState::Arriving { frame, .. } if extent.left_behind == Some(frame) => {
                 (extent.state, extent.left_behind) = (ExtentState::Resident { frame }, None);
@@ -436,7 +436,7 @@ impl Extents {
     }
 
     /// Notes that the tenant has mapped an extent, and may have written to it already.
-    pub fn mapped(&mut self, id: ExtentId, may_write: bool) {
+    pub fn on_mapped(&mut self, id: ExtentId, may_write: bool) {
         self.change(id, |extent| {
             if let ExtentState::Mapping { frame } = extent.state {
                 extent.state = ExtentState::Resident { frame };
@@ -477,7 +477,7 @@ impl Extents {
     }
 
     /// Notes that a frame which was sent again has reached the tenant.
-    pub fn delivered(&mut self, id: ExtentId) {
+    pub fn on_delivered(&mut self, id: ExtentId) {
         let state = self.get(id).map(Extent::state);
         if matches!(state, Some(ExtentState::Reserved { delivery: Delivery::SentAgain, .. })) {
             self.deliver(id, Delivery::Sent);
@@ -508,7 +508,7 @@ impl Extents {
 
     /// Notes that an extent was copied to a place in the pool while it was resident in this frame and could be written to at any time;
     /// `pages` describes the copy. Returns the room that is not needed: the old backing, or all of `runs` if the extent has left the frame.
-    pub fn copied_ahead(&mut self, id: ExtentId, frame: FrameId, pages: Vec<Page>, runs: Vec<Run>) -> Vec<Run> {
+    pub fn on_copied_ahead(&mut self, id: ExtentId, frame: FrameId, pages: Vec<Page>, runs: Vec<Run>) -> Vec<Run> {
         if !self.get(id).is_some_and(|extent| extent.is_evictable() && extent.state.frame() == Some(frame)) {
             return runs;
         }
@@ -521,7 +521,7 @@ impl Extents {
     }
 
     /// Enters a scan's result for an extent.
-    pub fn scanned(&mut self, id: ExtentId, pages: Vec<Page>, pointers: Option<Vec<u64>>) {
+    pub fn on_scanned(&mut self, id: ExtentId, pages: Vec<Page>, pointers: Option<Vec<u64>>) {
         self.change(id, |extent| {
             extent.zero = pages.iter().all(|page| page.zero);
             extent.contents = Some(Contents { pages: pages.clone(), pointers });

@@ -292,7 +292,7 @@ impl Scheduler {
                     self.units.remove(&number);
                     return self.tell(now, number, Event::Left);
                 }
-                self.member_left(now, number)
+                self.on_member_left(now, number)
             }
             Event::Changed { scheduling } => {
                 let Some(member) = unit.members.get_mut(&id) else { return Vec::new() };
@@ -453,7 +453,7 @@ impl Scheduler {
     }
 
     /// Updates a unit that one of several members has left.
-    fn member_left(&mut self, now: Micros, number: TenantId) -> Vec<Decision> {
+    fn on_member_left(&mut self, now: Micros, number: TenantId) -> Vec<Decision> {
         let cost = self.units.get(&number).map_or(0, Unit::cost);
         self.arbiter.set_cost(number, cost);
         let mut out = self.end_if_closed(now, number);

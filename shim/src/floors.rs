@@ -120,6 +120,7 @@ fn graph() -> BTreeMap<Vec<String>, BTreeSet<Vec<String>>> {
     all.iter().map(|(module, file)| (module.clone(), uses(module, file, &all))).collect()
 }
 
+#[test]
 fn each_floor_uses_only_those_below_it() {
     let floor = |module: &[String]| FLOORS.iter().position(|floor| module.first().is_some_and(|first| first == floor));
     let mut upward = Vec::new();

@@ -95,7 +95,7 @@ impl Books {
             at += if part.is_beside { 0 } else { PAGE };
             let frame = arena.add_lent(part.class);
             let id = waiter.add(at, part.class, frame);
-            waiter.scanned(id, vec![page(part.is_zero); (part.class.bytes() / PAGE) as usize], Some(Vec::new()));
+            waiter.on_scanned(id, vec![page(part.is_zero); (part.class.bytes() / PAGE) as usize], Some(Vec::new()));
             at += part.class.bytes();
             let mut books = Self { arena, there, waiter };
             if !part.is_here {
@@ -111,7 +111,7 @@ impl Books {
         let extent = self.waiter.get(id).expect("it is there");
         let runs = (!extent.was_zero()).then_some(Run { at: extent.at(), bytes: extent.class().bytes() });
         let frame = self.waiter.leave(id, Some(runs.into_iter().collect()), true).expect("it is resident");
-        assert!(self.waiter.left(id, Half::Unmapped, false).is_some());
+        assert!(self.waiter.on_left(id, Half::Unmapped, false).is_some());
         self.arena.give_back(frame);
         // It can be exchanged.
         assert!(self.arena.take_this(frame));

@@ -94,10 +94,10 @@ fn a_frame_that_a_scan_has_found_to_be_zero_is_left_as_one_of_zeros() {
         let mut extents = Extents::default();
         let id = extents.add(0, CLASS, FrameId(1));
         if is_seen {
-            extents.scanned(id, pages, Some(Vec::new()));
+            extents.on_scanned(id, pages, Some(Vec::new()));
         }
         extents.leave(id, Some(Vec::new()), true);
-        extents.left(id, Half::Unmapped, false)
+        extents.on_left(id, Half::Unmapped, false)
     };
     let all = || (0..4).map(|_| zero()).collect::<Vec<_>>();
     assert_eq!(left(all(), true), Some((FrameId(1), Holds::Zeros)));
@@ -112,21 +112,21 @@ fn what_is_spare_is_not_in_the_pool_and_comes_back_as_zeros() {
     let id = extents.add(0, CLASS, FrameId(1));
     assert!(extents.set_spare(PAGE, PAGE, true));
     let digests = || [1, 2, 3, 4].map(page).to_vec();
-    extents.scanned(id, digests(), Some(Vec::new()));
+    extents.on_scanned(id, digests(), Some(Vec::new()));
     let rest = vec![0..PAGE, 2 * PAGE..4 * PAGE];
     assert_eq!(copied(extents.get(id).expect("it is there"), true), Some(rest.clone()));
     extents.leave(id, Some(vec![Run { at: 0, bytes: CLASS.bytes() }]), false);
-    assert_eq!(extents.left(id, Half::Copied, false), None);
-    assert_eq!(extents.left(id, Half::Unmapped, false), Some((FrameId(1), Holds::Contents)));
+    assert_eq!(extents.on_left(id, Half::Copied, false), None);
+    assert_eq!(extents.on_left(id, Half::Unmapped, false), Some((FrameId(1), Holds::Contents)));
     let arrival = extents.get(id).expect("it is there").arrival();
     let spare: Vec<_> = std::iter::once(PAGE..2 * PAGE).collect();
     assert_eq!((arrival.copied, &arrival.zeros), (rest, &spare));
     // It is used again, and happens to hold the same contents.
     assert!(extents.reserve(id, FrameId(2), Holds::Nothing) && extents.arrive(id).is_some());
-    assert_eq!(extents.arrived(id), Arrived::Map);
-    extents.mapped(id, true);
+    assert_eq!(extents.on_arrived(id), Arrived::Map);
+    extents.on_mapped(id, true);
     assert!(extents.set_spare(PAGE, PAGE, false));
-    extents.scanned(id, digests(), Some(Vec::new()));
+    extents.on_scanned(id, digests(), Some(Vec::new()));
     assert_eq!(copied(extents.get(id).expect("it is there"), true), Some(spare));
 }
 
@@ -252,14 +252,14 @@ proptest! {
                 }
                 Step::GiveUpReserved => drop(extents.give_up_reserved(id)),
                 Step::Left(half) => {
-                    let free = extents.left(id, half, false);
+                    let free = extents.on_left(id, half, false);
                     lent -= usize::from(free.is_some());
                     if let Some((frame, holds)) = free {
                         prop_assert_eq!(Some(frame), had);
                         let whole = holds != Holds::Nothing;
                         prop_assert!(!whole || complete.get(&frame) == Some(&id), "all that it held is there");
                         if holds == Holds::Contents {
-                            extents.kept(id, frame, keepsake);
+                            extents.on_kept(id, frame, keepsake);
                         }
                     }
                 }
@@ -274,16 +274,16 @@ proptest! {
                     let arriving = extents.arrive(id).map(|(frame, _)| frame);
                     prop_assert!(arriving.is_none() || arriving == had);
                 }
-                Step::Arrived => drop(extents.arrived(id)),
-                Step::Mapped(may_write) => extents.mapped(id, may_write),
+                Step::Arrived => drop(extents.on_arrived(id)),
+                Step::Mapped(may_write) => extents.on_mapped(id, may_write),
                 Step::Lose => extents.lose(id),
                 Step::SendAgain => drop(extents.send_again(2)),
-                Step::Delivered => extents.delivered(id),
+                Step::Delivered => extents.on_delivered(id),
                 Step::MakeImmovable => drop(extents.make_immovable(id)),
                 Step::GiveUpBacking => drop(extents.give_up_backing(id)),
                 Step::Scanned(all) => {
                     let pages = extents.get(id).map_or(0, Extent::pages);
-                    extents.scanned(id, vec![page(at as u64); pages], all.then(Vec::new));
+                    extents.on_scanned(id, vec![page(at as u64); pages], all.then(Vec::new));
                 }
                 Step::MayChange => extents.may_change(),
                 Step::Spare { page, pages, spare } => {
@@ -372,8 +372,8 @@ fn left(extents: &mut Extents) -> ExtentId {
 fn a_frame_is_free_when_the_last_who_shares_it_has_unmapped_it() {
     let mut extents = Extents::default();
     let id = left(&mut extents);
-    assert_eq!(extents.left(id, Half::Unmapped, true), None, "another one has it mapped");
-    assert_eq!(extents.left(id, Half::LetGo, false), Some((FrameId(1), Holds::Contents)));
+    assert_eq!(extents.on_left(id, Half::Unmapped, true), None, "another one has it mapped");
+    assert_eq!(extents.on_left(id, Half::LetGo, false), Some((FrameId(1), Holds::Contents)));
 }
 
 #[test]
@@ -405,7 +405,7 @@ fn one_that_is_adopted_is_where_it_was() {
         let spare = own.adopt(id, (at, Place::Away), entry, held);
         assert_eq!(spare, (!held).then_some(FrameId(1)));
         if held {
-            assert_eq!(own.left(id, Half::LetGo, false), Some((FrameId(1), Holds::Contents)));
+            assert_eq!(own.on_left(id, Half::LetGo, false), Some((FrameId(1), Holds::Contents)));
         }
         assert_eq!(state(&own, id), Some(ExtentState::Host));
         assert_eq!(own.counts().away, if held { 2 } else { 1 } * CLASS.bytes());

@@ -30,7 +30,7 @@ fn average(before: &mut Option<f64>, now: f64) {
 
 impl CostModel {
     /// Records the time that copying these bytes took.
-    pub(super) fn copied(&mut self, bytes: u64, time: &Range<Instant>) {
+    pub(super) fn record_copy(&mut self, bytes: u64, time: &Range<Instant>) {
         let seconds = (time.end - time.start).as_secs_f64();
         if bytes >= LEAST && seconds > 0.0 {
             average(&mut self.speed, bytes as f64 / seconds);
@@ -38,7 +38,7 @@ impl CostModel {
     }
 
     /// Records the time that mapping these extents took.
-    pub(super) fn mapped(&mut self, took: Duration, extents: u64) {
+    pub(super) fn record_mapping(&mut self, took: Duration, extents: u64) {
         average(&mut self.map, took.as_secs_f64() / extents.max(1) as f64);
     }
 
@@ -70,14 +70,14 @@ mod tests {
     fn what_was_seen_counts_the_more_the_later() {
         let (mut model, now) = (CostModel::default(), Instant::now());
         assert_eq!(model.copy_time(20_000_000_000), Duration::from_secs(1));
-        model.copied(1 << 30, &(now..now + Duration::from_millis(100)));
+        model.record_copy(1 << 30, &(now..now + Duration::from_millis(100)));
         let fast = model.costs().bytes_per_second;
-        model.copied(1 << 30, &(now..now + Duration::from_millis(200)));
+        model.record_copy(1 << 30, &(now..now + Duration::from_millis(200)));
         let slower = model.costs().bytes_per_second;
         assert!(slower < fast && slower > fast / 2);
-        model.copied(4096, &(now..now + Duration::from_secs(1)));
+        model.record_copy(4096, &(now..now + Duration::from_secs(1)));
         assert_eq!(model.costs().bytes_per_second, slower, "too little to say anything");
-        model.mapped(Duration::from_micros(100), 10);
+        model.record_mapping(Duration::from_micros(100), 10);
         assert_eq!(model.costs().per_extent, 10_000);
     }
 }

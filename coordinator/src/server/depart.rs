@@ -21,7 +21,7 @@ impl Server {
     }
 
     /// Notes that a tenant's connection has ended, presumably because its process has.
-    pub(super) fn connection_ended(&mut self, id: TenantId) {
+    pub(super) fn on_connection_ended(&mut self, id: TenantId) {
         self.disconnect(id, "the connection ended", false);
     }
 
@@ -57,14 +57,14 @@ impl Server {
     }
 
     /// The process has ended: everything it had comes back.
-    pub(super) fn process_ended(&mut self, id: TenantId) {
-        self.connection_ended(id);
+    pub(super) fn on_process_ended(&mut self, id: TenantId) {
+        self.on_connection_ended(id);
         let Some((tenant, extents)) = self.card.tenants.remove(id) else { return };
         self.card.corun.leave(id);
-        self.card.outsiders.has_left(tenant.connection.process.pid());
+        self.card.outsiders.on_left(tenant.connection.process.pid());
         let (switches, gpu_micros) = tenant.scheduling.counted;
         let gpu_time = Duration::from_micros(gpu_micros);
-        self.card.recorder.worked(id, gpu_time);
+        self.card.recorder.add_gpu_time(id, gpu_time);
         self.card.recorder.complete(id);
         self.card.recorder.record(id, What::Departed { peak_bytes: tenant.memory.peak_bytes, switches, gpu_time });
         let held_by_us = preemption::is_held(&tenant.preemption).then_some(id);
@@ -105,7 +105,7 @@ impl Server {
     pub(super) fn end_if_replaced(&mut self, id: TenantId) {
         let is_replaced = |tenant: &super::Tenant| !tenant.connection.is_open() && tenant.connection.theirs.is_let_go();
         if self.card.tenants.get(id).is_some_and(is_replaced) {
-            self.process_ended(id);
+            self.on_process_ended(id);
         }
     }
 }

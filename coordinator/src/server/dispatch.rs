@@ -97,7 +97,7 @@ impl Server {
             FromTenant::Preemption(report) => return self.preemptions().heard(id, report, descriptor),
             FromTenant::Corun(CorunReport::ActivityChanged) => {
                 if let Some(tenant) = self.card.tenants.get_mut(id) {
-                    tenant.preemption.slice.work_begins();
+                    tenant.preemption.slice.on_work_begins();
                 }
                 self.look_at_activity();
             }
@@ -113,7 +113,7 @@ impl Server {
         match report {
             MemoryReport::Done { batch, micros } => self.memory().batch_done(id, batch, Duration::from_micros(micros)),
             MemoryReport::Failed { batch, code } => self.memory().batch_failed(id, batch, code),
-            MemoryReport::Undelivered { batch } => self.memory().undelivered(id, batch),
+            MemoryReport::Undelivered { batch } => self.memory().on_undelivered(id, batch),
             MemoryReport::Free { extents } => self.memory().free(id, &extents),
             MemoryReport::Spare { ranges } => self.memory().spare(id, &ranges),
             MemoryReport::Consolidate { at, bytes, piece: _ } => self.memory().consolidate(id, at, bytes, with),
@@ -262,17 +262,17 @@ impl Server {
                 }
                 self.tell_arbiter(id, Event::Demand);
             }
-            TurnReport::Opened { grant } => self.turns().opened(id, grant),
+            TurnReport::Opened { grant } => self.turns().on_opened(id, grant),
             TurnReport::Closed { grant, drain_micros } => {
                 self.turns().read_requests(id);
-                let ends = self.turns().held_until_now(id, grant) && self.preemptions().drained(id);
-                if ends && self.turns().closed(id, drain_micros) {
+                let ends = self.turns().mark_held(id, grant) && self.preemptions().on_drained(id);
+                if ends && self.turns().on_closed(id, drain_micros) {
                     self.tell_arbiter(id, Event::Closed);
                 }
             }
             TurnReport::DrainTimedOut { grant } => {
-                if self.turns().timed_out(id, grant) {
-                    self.goes_on(id);
+                if self.turns().on_timed_out(id, grant) {
+                    self.on_drain_timeout(id);
                 }
             }
             TurnReport::Rests { grant } | TurnReport::Works { grant } => {
@@ -280,13 +280,13 @@ impl Server {
                     self.tell_arbiter(id, Event::Rests(matches!(report, TurnReport::Rests { .. })));
                 }
             }
-            TurnReport::Used { grant, extents } => self.turns().used(id, grant, extents),
-            TurnReport::Arrived { grant, story } => self.turns().arrived(id, grant, story),
+            TurnReport::Used { grant, extents } => self.turns().on_used(id, grant, extents),
+            TurnReport::Arrived { grant, story } => self.turns().on_arrived(id, grant, story),
         }
     }
 
     /// A tenant's work did not end in time.
-    fn goes_on(&mut self, id: TenantId) {
+    fn on_drain_timeout(&mut self, id: TenantId) {
         for id in self.card.arbiter.members(id) {
             // That is an answer too.
             self.let_in(id);
@@ -319,7 +319,7 @@ impl Server {
     fn grant(&mut self, id: TenantId) {
         let decided = self.clock.start + Duration::from_micros(self.card.arbiter.decided_at());
         // A tenant that runs beside others, or with them, may still be paused: it is let in when it is resumed.
-        if self.card.arbiter.is_let_in_at_any_time(id) && !self.preemptions().is_on_the_gpu_or_resumed(id) {
+        if self.card.arbiter.is_let_in_at_any_time(id) && !self.preemptions().ensure_on_the_gpu(id) {
             return;
         }
         // Its memory is its own again.
@@ -421,16 +421,16 @@ impl Server {
             if let Some((id, event)) = self.card.untold.pop_front() {
                 self.tell_arbiter(id, event);
             } else if let Some(event) = self.card.preemptions.next_event() {
-                self.preempted(event);
+                self.on_preempt_event(event);
             } else if let Some(event) = self.card.memory.next_event() {
-                self.remembered(event);
+                self.on_memory_event(event);
             } else {
                 break;
             }
         }
     }
 
-    fn remembered(&mut self, event: MemoryEvent) {
+    fn on_memory_event(&mut self, event: MemoryEvent) {
         log::debug!("{event:?}");
         match event {
             MemoryEvent::AllHere(unit) => {
@@ -440,7 +440,7 @@ impl Server {
                 for member in self.card.arbiter.members(unit) {
                     self.memory().untake(member);
                 }
-                if is_unit || self.preemptions().is_on_the_gpu_or_resumed(unit) {
+                if is_unit || self.preemptions().ensure_on_the_gpu(unit) {
                     self.all_may_write(unit);
                     self.memory().end_swap_in(unit);
                     self.tell_arbiter(unit, Event::Resident);
@@ -463,7 +463,7 @@ impl Server {
         }
     }
 
-    fn preempted(&mut self, event: PreemptEvent) {
+    fn on_preempt_event(&mut self, event: PreemptEvent) {
         log::debug!("{event:?}");
         match event {
             PreemptEvent::Off { tenant, drained } => {

@@ -171,7 +171,7 @@ impl Server {
                 }
                 match self.card.tenants.add(tenant) {
                     Ok(id) => {
-                        met.into_iter().for_each(|met| self.card.tenants.met(id, met));
+                        met.into_iter().for_each(|met| self.card.tenants.record_met(id, met));
                         self.card.recorder.record(id, joined);
                         self.will_tell(id, Event::Joined { scheduling });
                     }

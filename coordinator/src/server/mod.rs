@@ -212,7 +212,7 @@ impl Server {
             self.memory().hear();
             self.card.outsiders.hear(&self.card.tenants);
             while let Some(report) = self.card.preemptions.next_report() {
-                self.preemptions().carried_out(report);
+                self.preemptions().on_carried_out(report);
                 self.settle();
             }
             self.timers();
@@ -336,7 +336,7 @@ impl Server {
                 self.hear(id, Socket::Requests);
                 self.clock.awake_until = Instant::now() + NEXT_REQUEST;
             }
-            Source::Process(id) => self.process_ended(id),
+            Source::Process(id) => self.on_process_ended(id),
         }
     }
 
@@ -344,7 +344,7 @@ impl Server {
     fn pump(&mut self) {
         loop {
             while let Some(lost) = self.card.tenants.take_lost() {
-                self.connection_ended(lost);
+                self.on_connection_ended(lost);
             }
             self.settle();
             self.welcome_newcomers();

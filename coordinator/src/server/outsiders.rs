@@ -90,7 +90,7 @@ impl Outsiders {
     }
 
     /// Notes that a tenant has left. Earlier observations of it no longer count.
-    pub(super) fn has_left(&mut self, pid: Option<i32>) {
+    pub(super) fn on_left(&mut self, pid: Option<i32>) {
         self.left.extend(pid.map(|pid| (pid, Instant::now())));
         self.look();
     }

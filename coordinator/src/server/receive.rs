@@ -39,7 +39,7 @@ impl Server {
         let Received { message, mut descriptors, truncated } = match heard {
             Ok(received) => received?,
             Err(_) => {
-                self.connection_ended(id);
+                self.on_connection_ended(id);
                 return None;
             }
         };

@@ -115,16 +115,16 @@ impl Access<'_> {
     }
 
     /// True if this is a tenant's present turn, or its last one. Then the tenant has held the baton until now.
-    pub(super) fn held_until_now(&mut self, id: TenantId, grant: u64) -> bool {
+    pub(super) fn mark_held(&mut self, id: TenantId, grant: u64) -> bool {
         let Some(tenant) = self.tenants.in_turn(id, grant) else { return false };
-        tenant.turn.runs_until_now();
+        tenant.turn.mark_ran();
         true
     }
 
     /// Notes that the gate is closed and drained. Returns true if that ends the turn.
-    pub(super) fn closed(&mut self, id: TenantId, drain_micros: u64) -> bool {
+    pub(super) fn on_closed(&mut self, id: TenantId, drain_micros: u64) -> bool {
         let Some(tenant) = self.tenants.get_mut(id) else { return false };
-        match tenant.turn.closed() {
+        match tenant.turn.on_closed() {
             // The arbiter has heard already that its turn is over.
             Closed::Late => log::info!("{} answers again", tenant.name),
             Closed::InTime => {
@@ -136,9 +136,9 @@ impl Access<'_> {
     }
 
     /// Notes that the work did not end in time. Returns true if the turn goes on because of that.
-    pub(super) fn timed_out(&mut self, id: TenantId, grant: u64) -> bool {
+    pub(super) fn on_timed_out(&mut self, id: TenantId, grant: u64) -> bool {
         let Some(tenant) = self.tenants.in_turn(id, grant) else { return false };
-        match tenant.turn.timed_out() {
+        match tenant.turn.on_timed_out() {
             TimedOut::AskAgain(limit) => {
                 let limit_micros = limit.as_micros() as u64;
                 self.tenants.tell(id, &TurnCommand::Revoke { grant, limit_micros });
@@ -169,14 +169,14 @@ impl Access<'_> {
     }
 
     /// The gate is open.
-    pub(super) fn opened(&mut self, id: TenantId, grant: u64) {
+    pub(super) fn on_opened(&mut self, id: TenantId, grant: u64) {
         if self.tenants.get(id).is_some_and(|tenant| tenant.turn.number() == grant) {
             self.recorder.record(id, What::Opened);
         }
     }
 
     /// Handles the report of the extents that a tenant has used first since its gate was opened.
-    pub(super) fn used(&mut self, id: TenantId, grant: u64, extents: Vec<(ExtentId, u32)>) {
+    pub(super) fn on_used(&mut self, id: TenantId, grant: u64, extents: Vec<(ExtentId, u32)>) {
         let Some(tenant) = self.tenants.in_turn(id, grant) else { return };
         // Its own extents, each once at most: a list that grows without end is none of ours.
         let is_known = |extent: &(ExtentId, u32)| tenant.memory.extents().get(extent.0).is_some();
@@ -186,7 +186,7 @@ impl Access<'_> {
     }
 
     /// All is there, or the gate was closed before that.
-    pub(super) fn arrived(&mut self, id: TenantId, grant: u64, story: ArrivalStory) {
+    pub(super) fn on_arrived(&mut self, id: TenantId, grant: u64, story: ArrivalStory) {
         let Some(tenant) = self.tenants.in_turn(id, grant) else { return };
         tenant.memory.history.record(tenant.turn.take_used());
         self.recorder.record(id, What::Arrived { story });
@@ -196,7 +196,7 @@ impl Access<'_> {
     pub(super) fn count(&mut self, id: TenantId, now: Micros) {
         // The arbiter knows no tenant whose connection has ended.
         if self.tenants.get(id).is_some_and(|tenant| tenant.connection.is_open()) {
-            self.recorder.worked(id, Duration::from_micros(self.arbiter.gpu_time(id, now)));
+            self.recorder.add_gpu_time(id, Duration::from_micros(self.arbiter.gpu_time(id, now)));
         }
     }
 

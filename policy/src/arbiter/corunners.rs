@@ -166,7 +166,7 @@ impl Arbiter {
     fn receive(&mut self, id: TenantId, out: &mut Vec<Decision>) {
         self.tenants.update(id, |tenant| {
             (tenant.role, tenant.waiting, tenant.told) = (Role::Corunner, None, None);
-            tenant.succeeded();
+            tenant.on_success();
         });
         let corunner = Corunner { worked: 0, working: None, leaving: false, told: false, failures: 0, not_before: 0 };
         self.corunners.list.insert(id, corunner);

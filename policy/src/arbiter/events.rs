@@ -84,7 +84,7 @@ impl Arbiter {
             tenant.idle_since = Some(now);
             if of_itself {
                 // It has done what it wanted to do, with what was there.
-                tenant.succeeded();
+                tenant.on_success();
                 tenant.service = if turn.contended { (tenant.service * 3 + held) / 4 } else { tenant.service };
             }
         });
@@ -140,7 +140,7 @@ impl Arbiter {
         }
         if let Some(turn) = self.turn.as_mut().filter(|turn| turn.tenant == id) {
             turn.resident(self.now);
-            self.tenants.update(id, |tenant| tenant.succeeded());
+            self.tenants.update(id, |tenant| tenant.on_success());
         }
     }
 

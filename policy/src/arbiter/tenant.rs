@@ -123,13 +123,13 @@ impl Tenant {
         self.idle_since.is_some_and(|since| now.saturating_sub(since) <= SHORT_ABSENCE)
     }
 
-    pub(super) fn succeeded(&mut self) {
+    pub(super) fn on_success(&mut self) {
         self.failures = 0;
     }
 
     /// Notes that it could not arrive. It rests for `rest` at least, and longer after each further failure in a row.
     /// `departures` is the number of tenants that have left by now.
-    pub(super) fn failed(&mut self, now: Micros, rest: Micros, departures: u64) {
+    pub(super) fn on_failure(&mut self, now: Micros, rest: Micros, departures: u64) {
         self.failures = self.failures.saturating_add(1);
         self.retry_at = now.saturating_add(pause(self.failures).max(rest));
         self.departures = departures;

@@ -138,7 +138,7 @@ impl Tenants {
     /// Notes that it could not arrive. It rests for so long at least.
     pub(super) fn fail(&mut self, id: TenantId, rest: Micros) {
         let (now, departures) = (self.now, self.departures);
-        self.update(id, |tenant| tenant.failed(now, rest, departures));
+        self.update(id, |tenant| tenant.on_failure(now, rest, departures));
     }
 
     /// Counts the service of the tenant that has the turn.

@@ -297,7 +297,7 @@ impl Mappings {
     }
 
     /// Completes [`Self::begin_map`]. No GPU has access yet.
-    pub(super) fn mapped(&mut self, handle: HandleNumber, at: CUdeviceptr, number: u64) {
+    pub(super) fn on_mapped(&mut self, handle: HandleNumber, at: CUdeviceptr, number: u64) {
         let Some(Handle { bytes, properties, .. }) = self.handles.get(&handle) else { return };
         let (handle_types, rdma) = (properties.0.handle_types, properties.0.flags[RDMA] != 0);
         let access = CU_MEM_ACCESS_FLAGS_PROT_NONE;
@@ -317,7 +317,7 @@ impl Mappings {
     }
 
     /// Completes [`Self::begin_unmap`]. Returns the memory that goes with it.
-    pub(super) fn unmapped(&mut self, mappings: &[Mapping]) -> Vec<Gone> {
+    pub(super) fn on_unmapped(&mut self, mappings: &[Mapping]) -> Vec<Gone> {
         let mut gone = Vec::new();
         for Mapping { at, handle, .. } in mappings {
             if let Some(handle) = self.handles.get_mut(handle) {
@@ -396,7 +396,7 @@ mod tests {
 
     fn map(mappings: &mut Mappings, handle: HandleNumber, at: u64) {
         assert!(mappings.begin_map(handle, at));
-        mappings.mapped(handle, at, 1);
+        mappings.on_mapped(handle, at, 1);
     }
 
     #[test]
@@ -421,9 +421,9 @@ mod tests {
         assert_eq!(mappings.retain(129 * MIB), Some(first));
         assert_eq!(mappings.release(first), Ok(None));
         let unmapped = mappings.begin_unmap(64 * MIB, 4 * MIB);
-        assert_eq!(mappings.unmapped(&unmapped), []);
+        assert_eq!(mappings.on_unmapped(&unmapped), []);
         let unmapped = mappings.begin_unmap(128 * MIB, 4 * MIB);
-        assert_eq!(mappings.unmapped(&unmapped), [gone(first, home)]);
+        assert_eq!(mappings.on_unmapped(&unmapped), [gone(first, home)]);
         assert_eq!((mappings.taken(), mappings.home_of(first)), (0, None));
         assert_eq!(mappings.release(first), Err(CUDA_ERROR_INVALID_VALUE));
     }
@@ -458,7 +458,7 @@ mod tests {
         assert_eq!((mappings.taken(), mappings.places_of(home.at).len(), mappings.runs().len()), (0, 0, 0));
         assert_eq!(mappings.mappings_of(first).len(), 1);
         let unmapped = mappings.begin_unmap(64 * MIB, 4 * MIB);
-        assert_eq!(mappings.unmapped(&unmapped), []);
+        assert_eq!(mappings.on_unmapped(&unmapped), []);
         let gone = Gone { number: first, memory: Memory::InOnePiece(77), bytes: 4 * MIB };
         assert_eq!(mappings.release(first), Ok(Some(gone)));
     }

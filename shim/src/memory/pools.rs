@@ -395,12 +395,12 @@ impl<T: Copy> Pools<T> {
     }
 
     /// Records addresses that have come back, of steps that were given up.
-    pub(crate) fn returned(&mut self, ranges: &[Range<u64>]) {
+    pub(crate) fn on_returned(&mut self, ranges: &[Range<u64>]) {
         for range in ranges {
             let pool =
                 self.all.values_mut().find(|pool| pool.room.areas().iter().any(|area| area.contains(&range.start)));
             if let Some(pool) = pool {
-                pool.room.returned(range.clone());
+                pool.room.on_returned(range.clone());
             }
         }
     }
@@ -416,7 +416,7 @@ impl<T: Copy> Pools<T> {
     }
 
     /// Marks a pool as destroyed. The rest of its memory goes with the last allocation.
-    pub(crate) fn destroyed(&mut self, number: PoolNumber) -> Vec<Range<u64>> {
+    pub(crate) fn on_destroyed(&mut self, number: PoolNumber) -> Vec<Range<u64>> {
         let Some(pool) = self.pool(number) else { return Vec::new() };
         pool.destroyed = true;
         pool.tidy()
@@ -651,11 +651,11 @@ mod tests {
         let at = allocate(&mut pools, pool, 40 * MIB, stream);
         pools.set(77, attribute::THRESHOLD, u64::MAX);
         assert_eq!(pools.remove(77), Some(pool));
-        assert_eq!(pools.destroyed(pool), []);
+        assert_eq!(pools.on_destroyed(pool), []);
         assert!(pools.sweep().is_empty());
         assert_eq!(pools.give_at_once(pool, at, 40 * MIB, 40 * MIB, None), [STEP..3 * STEP]);
         assert!(pools.sweep().is_empty(), "its addresses are not free yet");
-        pools.returned(&[STEP..3 * STEP]);
+        pools.on_returned(&[STEP..3 * STEP]);
         assert_eq!(pools.sweep(), [STEP..100 * STEP]);
     }
 }

@@ -350,7 +350,7 @@ impl Room {
     }
 
     /// Records that addresses of steps that were given up are unmapped.
-    pub(super) fn returned(&mut self, range: Range<u64>) {
+    pub(super) fn on_returned(&mut self, range: Range<u64>) {
         let steps: Vec<u64> = self.leaving.range(..range.end).map(|(step, _)| *step).collect();
         for step in steps.into_iter().rev().take_while(|step| step + STEP > range.start) {
             let bytes = range.end.min(step + STEP) - range.start.max(step);
@@ -465,9 +465,9 @@ mod tests {
         room.give(at, 2 * STEP, None);
         assert_eq!(room.take_idle(9), [2 * STEP, STEP]);
         assert!(room.steps.is_empty() && !room.is_gone());
-        room.returned(STEP..STEP + 512);
+        room.on_returned(STEP..STEP + 512);
         assert_eq!(grown(&mut room, 1), (3 * STEP, 1));
-        room.returned(STEP + 512..2 * STEP);
+        room.on_returned(STEP + 512..2 * STEP);
         assert_eq!(grown(&mut room, STEP), (STEP, 1));
     }
 
@@ -501,7 +501,7 @@ mod tests {
                         room.settle(Free { stream: OTHER, number: number.saturating_sub(which as u64) });
                         for step in room.take_idle(which) {
                             prop_assert!(live.iter().all(|(at, size)| step + STEP <= *at || at + size <= step));
-                            room.returned(step..step + STEP);
+                            room.on_returned(step..step + STEP);
                         }
                     }
                     _ => {}

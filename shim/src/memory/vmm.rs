@@ -92,7 +92,7 @@ impl Space {
             return Err(answer);
         }
         self.know_reservation(at, memory.1);
-        self.extents.lock().mappings.mapped(handle, at, number);
+        self.extents.lock().mappings.on_mapped(handle, at, number);
         Ok(())
     }
 
@@ -111,7 +111,7 @@ impl Space {
             extents.mappings.stay_mapped(going);
             return answer;
         }
-        let gone = extents.mappings.unmapped(&going);
+        let gone = extents.mappings.on_unmapped(&going);
         drop(extents);
         self.end(gone)
     }

@@ -84,14 +84,14 @@ impl Corun {
     }
 
     /// Called before the gate is opened.
-    pub(super) fn turn_begins(&mut self) {
+    pub(super) fn on_turn_begins(&mut self) {
         if self.state != State::Off {
             self.become_(State::Busy);
         }
     }
 
     /// Called after the gate was closed.
-    pub(super) fn turn_ends(&mut self) {
+    pub(super) fn on_turn_ends(&mut self) {
         if self.state != State::Off {
             self.become_(State::Away);
         }

@@ -42,7 +42,7 @@ impl Requests {
         }
         let calls = gate::activity();
         if is_in_a_call() || self.found.is_some_and(|(_, before)| before != calls) {
-            self.goes_on();
+            self.on_goes_on();
         }
         match self.found {
             Some(_) => self.end_after_rest(calls),
@@ -55,7 +55,7 @@ impl Requests {
     pub(super) fn look_behind_closed_gate(&mut self) {
         let Some((_, calls)) = self.found else { return };
         if gate::is_waited_at() {
-            return self.goes_on();
+            return self.on_goes_on();
         }
         self.end_after_rest(calls);
         if gate::is_waited_at() {
@@ -65,7 +65,7 @@ impl Requests {
     }
 
     /// Called when the gate is closed, and all work has ended.
-    pub(super) fn closed(&mut self) {
+    pub(super) fn on_closed(&mut self) {
         let calls = gate::activity();
         if stamps::is_any() && self.found.is_none_or(|(_, before)| before != calls) {
             self.found = Some((stamps::now(), calls));
@@ -73,7 +73,7 @@ impl Requests {
     }
 
     /// Called when there may be work left, or a call on its way.
-    pub(super) fn goes_on(&mut self) {
+    pub(super) fn on_goes_on(&mut self) {
         self.found = None;
     }
 
@@ -144,7 +144,7 @@ mod tests {
         begin_from_rest();
         let began = stamping.ring.present();
         assert!(gate::prepare() && gate::close(None, || ()));
-        requests.closed();
+        requests.on_closed();
         thread::scope(|scope| {
             scope.spawn(call);
             while !gate::is_waited_at() {
@@ -158,7 +158,7 @@ mod tests {
         });
         let opened = stamps::now();
         assert!(gate::close(None, || ()));
-        requests.closed();
+        requests.on_closed();
         look_until_ended(&mut requests);
         let [request] = stamping.ended()[..] else { panic!("{:?}", stamping.ended()) };
         assert!(Some(request.began) == began && request.ended > opened);
@@ -172,8 +172,8 @@ mod tests {
         let mut requests = Requests::default();
         begin_from_rest();
         assert!(gate::prepare() && gate::close(None, || ()));
-        requests.closed();
-        requests.goes_on();
+        requests.on_closed();
+        requests.on_goes_on();
         thread::sleep(REST);
         requests.look_behind_closed_gate();
         assert!(stamps::is_any() && stamping.ended().is_empty());

@@ -439,7 +439,7 @@ impl Request<'_> {
         loop {
             let returned = self.space.take_returned();
             let more = with(|books| {
-                books.pools.returned(&returned);
+                books.pools.on_returned(&returned);
                 books.pools.grow(self.pool, self.size, self.own)
             });
             match more {
@@ -727,7 +727,7 @@ pub(crate) fn has_left(leaving: Leaving, is_gone: bool) {
     }
     current_changed();
     let Some(space) = space::get() else { return };
-    let gone = with(|books| books.pools.destroyed(pool));
+    let gone = with(|books| books.pools.on_destroyed(pool));
     PENDING.store(true, Ordering::Release);
     give_up(gone, space);
 }
@@ -736,7 +736,7 @@ pub(crate) fn has_left(leaving: Leaving, is_gone: bool) {
 fn sweep(space: &Space) {
     let returned = space.take_returned();
     let gone = with(|books| {
-        books.pools.returned(&returned);
+        books.pools.on_returned(&returned);
         books.pools.sweep()
     });
     gone.iter().for_each(|area| space.give_area_back(area));

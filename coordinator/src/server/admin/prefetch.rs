@@ -38,7 +38,7 @@ impl Server {
             if !prefetch.peer.is_open() {
                 continue;
             }
-            match self.fetched(&prefetch) {
+            match self.fetch_more(&prefetch) {
                 None => self.pending.prefetches.push(prefetch),
                 Some(Ok(bytes)) => drop(super::send(&mut prefetch.peer, &json!({ "bytes": bytes }))),
                 Some(Err(why)) => say(&mut prefetch.peer, Err(why)),
@@ -47,7 +47,7 @@ impl Server {
     }
 
     /// The bytes that have come, or the reason why not all could; none if more are coming.
-    fn fetched(&mut self, prefetch: &Prefetch) -> Option<Result<u64, String>> {
+    fn fetch_more(&mut self, prefetch: &Prefetch) -> Option<Result<u64, String>> {
         let id = prefetch.tenant;
         let Some(tenant) = self.card.tenants.get(id).filter(|tenant| tenant.connection.is_open()) else {
             return Some(Err("the program has left".to_owned()));

@@ -122,7 +122,7 @@ impl Residency {
     }
 
     /// Handles the end of such a scan.
-    pub(super) fn looked_ahead(&mut self, ground: &mut Ground<'_>, look: LookAhead, scanned: Scanned) {
+    pub(super) fn on_looked_ahead(&mut self, ground: &mut Ground<'_>, look: LookAhead, scanned: Scanned) {
         ground.store.frames.end_reading(&frames(&look.extents));
         let Ok(scan) = scanned.result else { return };
         ground
@@ -145,7 +145,7 @@ impl Residency {
     }
 
     /// Handles the end of such a copy, successful or not.
-    pub(super) fn copied_ahead(
+    pub(super) fn on_copied_ahead(
         &self,
         ground: &mut Ground<'_>,
         id: TenantId,
@@ -156,7 +156,7 @@ impl Residency {
         let counts = well && ground.rest_of(id) == Some(rest);
         for Copied { extent, frame, pages, runs } in copied {
             let over = match ground.tenants.extents(id).filter(|_| counts) {
-                Some(mut extents) => extents.copied_ahead(extent, frame, pages, runs),
+                Some(mut extents) => extents.on_copied_ahead(extent, frame, pages, runs),
                 None => runs,
             };
             ground.store.host.give_back(over);

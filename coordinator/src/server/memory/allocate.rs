@@ -197,7 +197,7 @@ impl Claims {
             && ground.arbiter.state(id) == State::Corunning;
         if full.is_none() && ground.arbiter.is_corunner(id) && !fits_beside {
             // Co-runners would have to leave: the tenant asks again when it has the GPU to itself.
-            ground.happened(MemoryEvent::CorunnersInTheWay);
+            ground.raise(MemoryEvent::CorunnersInTheWay);
             ground.tenants.answer(id, &Answer::TryAgain, &[]);
             return Ok(());
         }
@@ -240,7 +240,7 @@ impl Claims {
         }
         allocation.got.into_iter().for_each(|(_, frame)| ground.store.frames.give_back(frame));
         if ground.can_compact(id) {
-            ground.happened(MemoryEvent::SpareInTheWay(id));
+            ground.raise(MemoryEvent::SpareInTheWay(id));
             ground.tenants.answer(id, &Answer::TryAgain, &[]);
             return Progress::Done;
         }

@@ -68,11 +68,11 @@ impl Ground<'_> {
     }
 
     /// Handles extents whose contents have arrived: the tenant may map them.
-    pub(super) fn arrived(&mut self, id: TenantId, extents: Vec<ExtentId>) {
+    pub(super) fn on_arrived(&mut self, id: TenantId, extents: Vec<ExtentId>) {
         let Some(mut own) = self.tenants.extents(id) else { return };
         let (mut came, mut in_place) = (Vec::new(), Vec::new());
         for extent in extents {
-            match own.arrived(extent) {
+            match own.on_arrived(extent) {
                 Arrived::Map => came.push(extent),
                 Arrived::InPlace(frame) => in_place.push(frame),
                 Arrived::Lost => {}

@@ -96,14 +96,14 @@ impl Ground<'_> {
     }
 
     /// Notes that the tenant has mapped these extents.
-    pub(super) fn mapped(&mut self, id: TenantId, extents: Vec<ExtentId>) {
+    pub(super) fn on_mapped(&mut self, id: TenantId, extents: Vec<ExtentId>) {
         let may_write = !self.is_off_the_gpu(id);
         let Some(tenant) = self.tenants.get_mut(id) else { return };
         // The tenant may already have used an extent before it closed its gate.
         let may_write = may_write || tenant.turn.is_overdue() || tenant.preemption.is_gate_open();
         let Some(mut own) = self.tenants.extents(id) else { return };
         for extent in extents {
-            own.mapped(extent, may_write);
+            own.on_mapped(extent, may_write);
         }
     }
 

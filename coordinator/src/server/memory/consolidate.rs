@@ -51,7 +51,7 @@ impl Ground<'_> {
         let is_wanted = matches!(stage, Stage::Wanted(_));
         tenant.memory.consolidations.push(Consolidation { at, bytes, stage });
         if is_wanted {
-            self.happened(MemoryEvent::Consolidates(id));
+            self.raise(MemoryEvent::Consolidates(id));
         } else {
             self.tell_consolidated(id, at, false);
         }

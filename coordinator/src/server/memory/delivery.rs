@@ -22,11 +22,11 @@ const AT_ONCE: usize = 16;
 
 impl Ground<'_> {
     /// Notes that the frames for a batch did not reach the tenant.
-    pub(super) fn undelivered(&mut self, id: TenantId, batch: u32) -> Result<(), String> {
+    pub(super) fn on_undelivered(&mut self, id: TenantId, batch: u32) -> Result<(), String> {
         let Some(tenant) = self.tenants.get_mut(id) else { return Ok(()) };
         match tenant.memory.take_batch(batch) {
             Some(Batch::Prepare(extents)) => {
-                self.lost_of_others(id, &extents);
+                self.on_lost_of_others(id, &extents);
                 if let Some(mut own) = self.tenants.extents(id) {
                     extents.into_iter().for_each(|extent| own.lose(extent));
                 }
@@ -58,26 +58,26 @@ impl Ground<'_> {
     }
 
     /// Notes that a tenant has received these frames.
-    pub(super) fn delivered(&mut self, id: TenantId, extents: &[ExtentId]) {
+    pub(super) fn on_delivered(&mut self, id: TenantId, extents: &[ExtentId]) {
         if !self.awaits_delivery(id) {
             return;
         }
         let Some(mut own) = self.tenants.extents(id) else { return };
         for extent in extents {
-            own.delivered(*extent);
+            own.on_delivered(*extent);
         }
         drop(own);
-        self.delivered_of_others(id, extents);
-        let of_others = self.undelivered_of_others(id);
+        self.on_delivered_of_others(id, extents);
+        let of_others = self.on_undelivered_of_others(id);
         let Some(tenant) = self.tenants.get_mut(id) else { return };
-        tenant.memory.delivered(!of_others.lost.is_empty(), of_others.are_under_way);
+        tenant.memory.on_delivered(!of_others.lost.is_empty(), of_others.are_under_way);
     }
 
     /// Sends frames again that are due for another try.
     pub(super) fn deliver_again(&mut self, id: TenantId) {
         let Some(tenant) = self.tenants.get_mut(id) else { return };
         if tenant.memory.is_redelivery_due() {
-            let of_others = self.undelivered_of_others(id);
+            let of_others = self.on_undelivered_of_others(id);
             let Some(tenant) = self.tenants.get_mut(id) else { return };
             let counts = tenant.extents().counts();
             let is_any_lost =

@@ -242,8 +242,8 @@ impl Handle<'_> {
     }
 
     /// Notes that the frames for a batch did not reach the tenant.
-    pub(in crate::server) fn undelivered(&mut self, id: TenantId, batch: u32) -> Result<(), String> {
-        self.ground.undelivered(id, batch)
+    pub(in crate::server) fn on_undelivered(&mut self, id: TenantId, batch: u32) -> Result<(), String> {
+        self.ground.on_undelivered(id, batch)
     }
 
     /// Sends frames again that are due for another try.
@@ -386,16 +386,16 @@ impl Handle<'_> {
     /// Handles the reports of the threads.
     pub(in crate::server) fn hear(&mut self) {
         while let Some(ended) = self.ground.store.transfer.next_ended() {
-            self.residency.job_ended(&mut self.ground, ended);
+            self.residency.on_job_ended(&mut self.ground, ended);
         }
         while let Some((looked, scanned)) = self.ground.store.scans.next_over() {
             match looked {
                 Looked::Leaving(look) => {
-                    if let Some(tenant) = self.ground.scanned(&look, scanned) {
+                    if let Some(tenant) = self.ground.on_scanned(&look, scanned) {
                         self.residency.drop_spare(&mut self.ground, tenant);
                     }
                 }
-                Looked::Ahead(look) => self.residency.looked_ahead(&mut self.ground, look, scanned),
+                Looked::Ahead(look) => self.residency.on_looked_ahead(&mut self.ground, look, scanned),
             }
         }
         for Scrubbed { bytes, time } in self.ground.store.frames.hear() {

@@ -122,7 +122,7 @@ impl Frames {
         let mut scrubbed = Vec::new();
         while let Ok(Finished { lane, job, time, result }) = self.filled.try_recv() {
             let Some(Scrub { frames, bytes }) = self.scrubs.remove(&job) else { continue };
-            frames.iter().for_each(|frame| self.arena.scrubbed(*frame));
+            frames.iter().for_each(|frame| self.arena.on_scrubbed(*frame));
             match result {
                 Ok(()) => scrubbed.push(Scrubbed { bytes, time }),
                 Err(error) => {

@@ -130,7 +130,7 @@ impl Ground<'_> {
             && tenant.extents().counts().left_behind == 0
             && tenant.connection.page.taken.swap(0, SeqCst) == TAKEN
         {
-            self.happened(MemoryEvent::Whole(id));
+            self.raise(MemoryEvent::Whole(id));
         }
     }
 
@@ -149,7 +149,7 @@ impl Ground<'_> {
         self.arbiter.state(id).is_off_the_gpu()
     }
 
-    pub(super) fn happened(&mut self, event: MemoryEvent) {
+    pub(super) fn raise(&mut self, event: MemoryEvent) {
         self.store.events.push_back(event);
     }
 
@@ -161,7 +161,7 @@ impl Ground<'_> {
     pub(super) fn part_corunners(&mut self) -> bool {
         let any = self.is_anybody_corunning();
         if any {
-            self.happened(MemoryEvent::CorunnersInTheWay);
+            self.raise(MemoryEvent::CorunnersInTheWay);
         }
         any
     }

@@ -98,7 +98,7 @@ impl Residency {
     /// Notes that one half of an eviction is done. The frame is free when both are.
     pub(super) fn half_left(&self, ground: &mut Ground<'_>, id: TenantId, extent: ExtentId, half: Half) {
         let held = ground.store.sharing.is_held((id, extent));
-        let free = ground.tenants.extents(id).and_then(|mut extents| extents.left(extent, half, held));
+        let free = ground.tenants.extents(id).and_then(|mut extents| extents.on_left(extent, half, held));
         if half == Half::Copied {
             // The extent may have been freed meanwhile.
             ground.release_orphan(id, extent);
@@ -111,7 +111,7 @@ impl Residency {
                     if let Some(keepsake) = ground.store.frames.keep(frame)
                         && let Some(mut extents) = ground.tenants.extents(id)
                     {
-                        extents.kept(extent, frame, keepsake);
+                        extents.on_kept(extent, frame, keepsake);
                     }
                 }
             }
@@ -172,7 +172,7 @@ impl Residency {
 
     /// Notes that a tenant has unmapped an extent that may have been left behind with it.
     pub(super) fn unmapped(&self, ground: &mut Ground<'_>, id: TenantId, extent: ExtentId) {
-        let behind = ground.tenants.extents(id).and_then(|mut own| own.unmapped(extent));
+        let behind = ground.tenants.extents(id).and_then(|mut own| own.on_unmapped(extent));
         if let Some(frame) = behind {
             ground.store.frames.unhold(frame);
             self.can_be_recut(ground, id);

@@ -18,7 +18,7 @@ impl Ground<'_> {
         if let Some(tenant) = self.tenants.get(id) {
             log::warn!("{} asked for {} MiB and got none ({} are left): {met}", tenant.name, bytes >> 20, size(left));
         }
-        self.tenants.met(id, met);
+        self.tenants.record_met(id, met);
     }
 }
 
@@ -74,7 +74,7 @@ impl Claims {
         if let Some(tenant) = ground.tenants.get(id) {
             log::warn!("{} asked for {} MiB and got none: {met}", tenant.name, bytes >> 20);
         }
-        ground.tenants.met(id, met);
+        ground.tenants.record_met(id, met);
         ground.recorder.record(id, What::Refused { bytes, why: full });
         ground.tenants.answer(id, &Answer::Denied { full }, &[]);
         true

@@ -16,14 +16,14 @@ use baton_books::extents::Half;
 use baton_policy::arbiter::TenantId;
 
 impl Ground<'_> {
-    fn moved(&mut self, lane: Lane, task: &Task, time: Range<Instant>) {
+    fn record_copy(&mut self, lane: Lane, task: &Task, time: Range<Instant>) {
         let bytes = task.bytes();
         match task {
             Task::CopyAhead { tenant, .. } => self.recorder.record(*tenant, What::CopiedAhead { bytes, time }),
             // A consolidation does not use the bus.
             Task::Consolidate { .. } => {}
             Task::Copy { tenant, .. } => {
-                self.costs.copied(bytes, &time);
+                self.costs.record_copy(bytes, &time);
                 let way = if lane == Lane::In { Way::In } else { Way::Out };
                 self.recorder.record(*tenant, What::Copied { way, bytes, time });
             }
@@ -46,9 +46,9 @@ impl Ground<'_> {
 
 impl Residency {
     /// Handles the end of a job, successful or not.
-    pub(super) fn job_ended(&mut self, ground: &mut Ground<'_>, Ended { lane, task, time, well }: Ended) {
+    pub(super) fn on_job_ended(&mut self, ground: &mut Ground<'_>, Ended { lane, task, time, well }: Ended) {
         if well {
-            ground.moved(lane, &task, time);
+            ground.record_copy(lane, &task, time);
         }
         self.task_ended(ground, lane, task, well);
     }
@@ -64,21 +64,21 @@ impl Residency {
                 ground.store.frames.end_reading(&frames);
                 ground.tell_consolidated(tenant, at, well);
             }
-            Task::CopyAhead { tenant, rest, copied, .. } => self.copied_ahead(ground, tenant, rest, copied, well),
+            Task::CopyAhead { tenant, rest, copied, .. } => self.on_copied_ahead(ground, tenant, rest, copied, well),
             Task::Copy { tenant, extents, .. } if !ground.tenants.has(tenant) => {
                 extents.into_iter().for_each(|extent| ground.release_orphan(tenant, extent));
             }
             Task::Copy { tenant, extents, .. } if !well => {
                 // The contents cannot be trusted any more: a tenant must never go on with wrong contents.
                 let _ = extents;
-                ground.happened(MemoryEvent::Spoiled(tenant));
+                ground.raise(MemoryEvent::Spoiled(tenant));
             }
             Task::Copy { tenant, extents, .. } if lane == Lane::Out => {
                 for extent in extents {
                     self.half_left(ground, tenant, extent, Half::Copied);
                 }
             }
-            Task::Copy { tenant, extents, .. } => ground.arrived(tenant, extents),
+            Task::Copy { tenant, extents, .. } => ground.on_arrived(tenant, extents),
         }
     }
 
@@ -94,15 +94,15 @@ impl Residency {
             Some(Batch::Map(extents)) => {
                 let listed = extents;
                 let extents = listed.len() as u64;
-                ground.mapped_of_others(id, &listed);
-                ground.mapped(id, listed);
-                ground.costs.mapped(took, extents);
+                ground.on_mapped_of_others(id, &listed);
+                ground.on_mapped(id, listed);
+                ground.costs.record_mapping(took, extents);
                 let resident = ground.resident_bytes(id);
                 ground.recorder.record(id, What::Mapped { took, extents, resident });
             }
             Some(Batch::Prepare(extents)) => {
                 ground.recorder.record(id, What::Prepared { took });
-                ground.delivered(id, &extents);
+                ground.on_delivered(id, &extents);
             }
             Some(Batch::Unmap(extents)) => {
                 for extent in extents {
@@ -136,11 +136,11 @@ impl Residency {
             if !ground.tenants.has(heir) {
                 ground.release_orphan(heir, extent);
             } else if !well {
-                ground.happened(MemoryEvent::Spoiled(heir));
+                ground.raise(MemoryEvent::Spoiled(heir));
             } else if out {
                 self.half_left(ground, heir, extent, Half::Copied);
             } else {
-                ground.arrived(heir, vec![extent]);
+                ground.on_arrived(heir, vec![extent]);
             }
         }
     }

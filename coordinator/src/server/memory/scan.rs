@@ -74,7 +74,7 @@ impl Ground<'_> {
     }
 
     /// Handles the end of a scan. Returns its tenant, if all scans of that tenant are over.
-    pub(super) fn scanned(&mut self, look: &ScanUnderWay, scanned: Scanned) -> Option<TenantId> {
+    pub(super) fn on_scanned(&mut self, look: &ScanUnderWay, scanned: Scanned) -> Option<TenantId> {
         let mut is_last = false;
         match scanned.result {
             Ok(scan) => {
@@ -127,7 +127,7 @@ impl Ground<'_> {
             });
             first = end;
             let pages: Vec<Page> = pages.by_ref().take(*count).collect();
-            extents.scanned(*extent, pages, targets);
+            extents.on_scanned(*extent, pages, targets);
         }
     }
 

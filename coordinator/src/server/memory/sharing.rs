@@ -283,32 +283,32 @@ impl Ground<'_> {
     }
 
     /// Notes which of these extents belong to others and are now mapped by the tenant.
-    pub(super) fn mapped_of_others(&mut self, id: TenantId, extents: &[ExtentId]) {
+    pub(super) fn on_mapped_of_others(&mut self, id: TenantId, extents: &[ExtentId]) {
         for extent in extents {
             self.store.sharing.set_place((id, *extent), &[Place::Coming], Place::Mapped);
         }
     }
 
     /// Notes that the frames for these extents did not reach the tenant. Some of the extents are others'.
-    pub(super) fn lost_of_others(&mut self, id: TenantId, extents: &[ExtentId]) {
+    pub(super) fn on_lost_of_others(&mut self, id: TenantId, extents: &[ExtentId]) {
         extents.iter().for_each(|extent| self.store.sharing.lose((id, *extent)));
     }
 
     /// Notes that the frames for these extents have reached the tenant.
-    pub(super) fn delivered_of_others(&mut self, id: TenantId, extents: &[ExtentId]) {
+    pub(super) fn on_delivered_of_others(&mut self, id: TenantId, extents: &[ExtentId]) {
         extents.iter().for_each(|extent| self.store.sharing.end_loss((id, *extent)));
     }
 
     /// Other tenants' memory that did not reach a tenant and is on the GPU, to be sent again. Memory that is not on the GPU comes
     /// with the rest when it is.
-    pub(super) fn undelivered_of_others(&mut self, id: TenantId) -> Undelivered {
+    pub(super) fn on_undelivered_of_others(&mut self, id: TenantId) -> Undelivered {
         let (waiting, sent) = self.store.sharing.lost(id);
         let is_there = |extent: &ExtentId| {
             let attachment = self.store.sharing.get((id, *extent));
             attachment.is_some_and(|one| self.frame_of_owner(one).is_some())
         };
         let (lost, gone): (Vec<_>, Vec<_>) = waiting.into_iter().partition(is_there);
-        self.delivered_of_others(id, &gone);
+        self.on_delivered_of_others(id, &gone);
         Undelivered { lost, are_under_way: !sent.is_empty() }
     }
 

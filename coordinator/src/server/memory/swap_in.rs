@@ -33,7 +33,7 @@ impl Ground<'_> {
             return;
         }
         if self.tell_pointers(id) {
-            self.happened(MemoryEvent::Ready(id));
+            self.raise(MemoryEvent::Ready(id));
         }
     }
 
@@ -188,7 +188,7 @@ impl Residency {
         }
         self.swap_in = Some(SwapIn::new(unit));
         if all_here && !ground.consolidate_all(members) {
-            ground.happened(MemoryEvent::AllHere(unit));
+            ground.raise(MemoryEvent::AllHere(unit));
         }
     }
 
@@ -197,9 +197,9 @@ impl Residency {
         if ground.arbiter.state(id) == State::Running {
             // Should its work not end now, it goes on, and then the rest has to come after all.
             self.swap_in = Some(SwapIn::new(id));
-            return ground.happened(MemoryEvent::Stranded(id));
+            return ground.raise(MemoryEvent::Stranded(id));
         }
-        ground.happened(MemoryEvent::CannotArrive(id));
+        ground.raise(MemoryEvent::CannotArrive(id));
     }
 
     /// Starts the groups for which there are frames, and makes other extents leave for the rest. Returns the bytes for which there

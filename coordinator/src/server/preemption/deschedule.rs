@@ -28,14 +28,14 @@ impl Access<'_> {
     }
 
     /// Notes that a tenant is descheduled (`went`), or rescheduled; or that the attempt failed.
-    pub(super) fn moved(&mut self, id: TenantId, went: bool, result: Result<(), PreemptError>) -> Next {
+    pub(super) fn on_moved(&mut self, id: TenantId, went: bool, result: Result<(), PreemptError>) -> Next {
         let Some(tenant) = self.tenants.get_mut(id) else { return Next::Nothing };
         let works = result.is_ok();
         if let Err(error) = result {
             log::warn!("{} could not be descheduled or rescheduled: {error}", tenant.name);
         }
-        if !tenant.preemption.moved(went, works) {
-            self.happened(PreemptEvent::Lost { tenant: id, why: "its work cannot be put back on the GPU" });
+        if !tenant.preemption.on_moved(went, works) {
+            self.raise(PreemptEvent::Lost { tenant: id, why: "its work cannot be put back on the GPU" });
             return Next::Nothing;
         }
         if works {
@@ -50,7 +50,7 @@ impl Access<'_> {
             // It has lost its turn meanwhile.
             Some(Stage::Pausing { .. } | Stage::Failed { .. }) => return Next::Pause,
             Some(_) => {}
-            None => self.happened(PreemptEvent::Moved),
+            None => self.raise(PreemptEvent::Moved),
         }
         Next::Nothing
     }

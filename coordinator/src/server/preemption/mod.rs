@@ -52,11 +52,11 @@ impl Access<'_> {
                 if let Some(tenant) = self.tenants.get_mut(id) {
                     tenant.preemption.begun = begun;
                 }
-                return self.channels_told(id, channels, descriptor);
+                return self.on_channels(id, channels, descriptor);
             }
             PreemptionReport::GateClosed { grant } => self.gate_closed(id, grant),
             PreemptionReport::Probed { number } => {
-                let next = self.probed(id, number);
+                let next = self.on_probed(id, number);
                 self.go_on(id, next);
             }
         }
@@ -64,7 +64,7 @@ impl Access<'_> {
     }
 
     /// Handles a tenant's report of the way to pause it. One attempt shows if that works here.
-    fn channels_told(&mut self, id: TenantId, channels: Channels, control: Option<OwnedFd>) -> Result<(), String> {
+    fn on_channels(&mut self, id: TenantId, channels: Channels, control: Option<OwnedFd>) -> Result<(), String> {
         let target = match (channels, control) {
             (Channels::None, _) => None,
             (Channels::Simulated { process }, _) => {
@@ -79,7 +79,7 @@ impl Access<'_> {
             }
         };
         let Some(tenant) = self.tenants.get_mut(id).filter(|_| self.preemptions.is_allowed) else { return Ok(()) };
-        match tenant.preemption.told(target) {
+        match tenant.preemption.on_channels(target) {
             Told::Nothing => {}
             Told::Try(target) => self.preemptions.preemptor.submit(id, PreemptCommand::Try, target),
             Told::PauseRest => self.start_pausing(id),
@@ -111,9 +111,9 @@ impl Access<'_> {
     }
 
     /// Notes that the gate is closed and no work is queued. Returns true if that ends the turn now, as without pausing.
-    pub(super) fn drained(&mut self, id: TenantId) -> bool {
+    pub(super) fn on_drained(&mut self, id: TenantId) -> bool {
         let Some(tenant) = self.tenants.get_mut(id) else { return false };
-        let ends = tenant.preemption.drained();
+        let ends = tenant.preemption.on_drained();
         if !ends {
             self.probe(id);
         }
@@ -149,7 +149,7 @@ impl Access<'_> {
             Pause::Nothing => {}
             Pause::RescheduleFirst => self.reschedule(id),
             Pause::This(target) => self.preemptions.preemptor.submit(id, PreemptCommand::Preempt, target),
-            Pause::IsPaused => self.paused(id, Duration::ZERO, Ok(())),
+            Pause::IsPaused => self.on_paused(id, Duration::ZERO, Ok(())),
         }
     }
 
@@ -170,7 +170,7 @@ impl Access<'_> {
 
     /// Checks a tenant in its turn, all of whose memory is there. Returns true if it can be let in, and false if it has to be
     /// resumed first.
-    pub(super) fn is_on_the_gpu_or_resumed(&mut self, id: TenantId) -> bool {
+    pub(super) fn ensure_on_the_gpu(&mut self, id: TenantId) -> bool {
         let Some(tenant) = self.tenants.get_mut(id) else { return true };
         match tenant.preemption.progress().map(|progress| progress.stage()) {
             None => true,
@@ -188,34 +188,34 @@ impl Access<'_> {
     }
 
     /// The preemptor has done something, or could not.
-    pub(super) fn carried_out(&mut self, Preempted { tenant: id, command, time, result }: Preempted) {
+    pub(super) fn on_carried_out(&mut self, Preempted { tenant: id, command, time, result }: Preempted) {
         match command {
-            PreemptCommand::Try => self.tried(id, result),
-            PreemptCommand::Preempt => self.paused(id, time, result),
-            PreemptCommand::Resume => self.resumed(id, result),
+            PreemptCommand::Try => self.on_tried(id, result),
+            PreemptCommand::Preempt => self.on_paused(id, time, result),
+            PreemptCommand::Resume => self.on_resumed(id, result),
             PreemptCommand::Deschedule | PreemptCommand::Reschedule => {
-                let next = self.moved(id, command == PreemptCommand::Deschedule, result);
+                let next = self.on_moved(id, command == PreemptCommand::Deschedule, result);
                 self.go_on(id, next);
             }
-            PreemptCommand::Slice(slice) => self.sliced(id, slice, result),
-            PreemptCommand::End => self.happened(PreemptEvent::LetGo(id)),
+            PreemptCommand::Slice(slice) => self.on_sliced(id, slice, result),
+            PreemptCommand::End => self.raise(PreemptEvent::LetGo(id)),
         }
     }
 
-    fn tried(&mut self, id: TenantId, result: Result<(), PreemptError>) {
+    fn on_tried(&mut self, id: TenantId, result: Result<(), PreemptError>) {
         let Some(tenant) = self.tenants.get_mut(id) else { return };
-        tenant.preemption.tried(result.is_ok());
+        tenant.preemption.on_tried(result.is_ok());
         if let Err(error) = result {
             log::warn!("{} cannot be preempted, so switches wait for its work: {error}", tenant.name);
         }
     }
 
-    fn paused(&mut self, id: TenantId, time: Duration, result: Result<(), PreemptError>) {
+    fn on_paused(&mut self, id: TenantId, time: Duration, result: Result<(), PreemptError>) {
         let state = self.arbiter.state(id);
         let Some(tenant) = self.tenants.get_mut(id) else { return };
         let Some(progress) = tenant.preemption.progress() else { return };
         if result.is_ok() {
-            tenant.preemption.paused();
+            tenant.preemption.on_paused();
         }
         if !tenant.connection.is_open() {
             // It may have gone on by itself before it was paused.
@@ -229,7 +229,7 @@ impl Access<'_> {
             Ok(()) => {
                 tenant.preemption.rest();
                 if state == State::Leaving {
-                    tenant.turn.runs_until_now();
+                    tenant.turn.mark_ran();
                 }
                 self.recorder.record(id, What::Preempted { took: time });
                 match self.arbiter.is_to_leave(id) {
@@ -240,12 +240,12 @@ impl Access<'_> {
                             self.start_resuming(id);
                         }
                         self.probe(id);
-                        self.happened(PreemptEvent::Off { tenant: id, drained });
+                        self.raise(PreemptEvent::Off { tenant: id, drained });
                     }
                     // It was let in again before it was off.
                     false if self.arbiter.is_let_in_at_any_time(id) => self.start_resuming(id),
                     // It went on for its probe alone, and in vain.
-                    false if progress.is_late() => self.happened(PreemptEvent::Late(id)),
+                    false if progress.is_late() => self.raise(PreemptEvent::Late(id)),
                     false => self.probe(id),
                 }
             }
@@ -255,13 +255,13 @@ impl Access<'_> {
                 let paused = tenant.preemption.take_paused();
                 tenant.preemption.give_up();
                 self.resume_rest(id, paused);
-                self.happened(PreemptEvent::Impossible { tenant: id, drained });
+                self.raise(PreemptEvent::Impossible { tenant: id, drained });
             }
             // It runs though it is not its turn, and its memory is not touched as long as that lasts.
             Err(error) => {
                 log::warn!("{} could not be preempted again: {error}", tenant.name);
                 if !tenant.preemption.fail() {
-                    self.happened(PreemptEvent::Lost { tenant: id, why: "its work cannot be taken off the GPU" });
+                    self.raise(PreemptEvent::Lost { tenant: id, why: "its work cannot be taken off the GPU" });
                 }
             }
         }
@@ -274,11 +274,11 @@ impl Access<'_> {
         }
     }
 
-    fn resumed(&mut self, id: TenantId, result: Result<(), PreemptError>) {
+    fn on_resumed(&mut self, id: TenantId, result: Result<(), PreemptError>) {
         let state = self.arbiter.state(id);
         let Some(tenant) = self.tenants.get_mut(id) else { return };
         let Some(progress) = tenant.preemption.progress() else { return };
-        tenant.preemption.resumed();
+        tenant.preemption.on_resumed();
         if result.is_ok() {
             self.recorder.record(id, What::Resumed);
         }
@@ -286,11 +286,11 @@ impl Access<'_> {
             Ok(()) if !tenant.connection.is_open() => {}
             Ok(()) if state != State::Leaving && self.arbiter.is_let_in_at_any_time(id) => {
                 tenant.preemption.end();
-                self.happened(PreemptEvent::BackAmongOthers(id));
+                self.raise(PreemptEvent::BackAmongOthers(id));
             }
             Ok(()) if progress.is_drained() => {
                 tenant.preemption.end();
-                self.happened(PreemptEvent::Back(id));
+                self.raise(PreemptEvent::Back(id));
             }
             Ok(())
                 if state == State::Arriving
@@ -298,14 +298,14 @@ impl Access<'_> {
                     && tenant.extents().counts().missing == 0 =>
             {
                 tenant.preemption.end();
-                self.happened(PreemptEvent::Running(id));
+                self.raise(PreemptEvent::Running(id));
             }
             Ok(()) if tenant.is_probing() && state != State::Leaving => tenant.preemption.let_answer(),
             // It has lost its turn meanwhile.
             Ok(()) => self.start_pausing(id),
             Err(error) => {
                 log::warn!("{} could not be resumed: {error}", tenant.name);
-                self.happened(PreemptEvent::Lost { tenant: id, why: "its work cannot be put back on the GPU" });
+                self.raise(PreemptEvent::Lost { tenant: id, why: "its work cannot be put back on the GPU" });
             }
         }
     }

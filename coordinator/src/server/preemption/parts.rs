@@ -88,7 +88,7 @@ impl Preemptions {
 }
 
 impl Access<'_> {
-    pub(super) fn happened(&mut self, event: PreemptEvent) {
+    pub(super) fn raise(&mut self, event: PreemptEvent) {
         self.preemptions.events.push_back(event);
     }
 }

@@ -23,10 +23,10 @@ impl Access<'_> {
     }
 
     /// Handles the answer of the tenant to its probe.
-    pub(super) fn probed(&mut self, id: TenantId, number: u32) -> Next {
+    pub(super) fn on_probed(&mut self, id: TenantId, number: u32) -> Next {
         let Some(tenant) = self.tenants.get_mut(id) else { return Next::Nothing };
         tenant.has_answered();
-        match tenant.preemption.probed(number) {
+        match tenant.preemption.on_probed(number) {
             Probed::Nothing => Next::Nothing,
             Probed::Pause => Next::Pause,
             Probed::AskAgain => {

@@ -37,7 +37,7 @@ impl Access<'_> {
     }
 
     /// A time slice is set, or could not be.
-    pub(super) fn sliced(&mut self, id: TenantId, micros: u64, result: Result<(), PreemptError>) {
+    pub(super) fn on_sliced(&mut self, id: TenantId, micros: u64, result: Result<(), PreemptError>) {
         let Some(tenant) = self.tenants.get_mut(id) else { return };
         if tenant.preemption.slice.was_set(micros, result.is_ok())
             && let Err(error) = result

@@ -214,7 +214,7 @@ impl Recorder {
     }
 
     /// A tenant has had the GPU for so long now.
-    pub(super) fn worked(&mut self, id: TenantId, all: Duration) {
+    pub(super) fn add_gpu_time(&mut self, id: TenantId, all: Duration) {
         let now = Instant::now();
         let told = self.known.get_mut(&id).and_then(|known| known.work.see(now, all));
         self.tell_work(now, id, told);

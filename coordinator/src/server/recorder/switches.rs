@@ -135,7 +135,7 @@ impl Switches {
                 let opening = (*demanded, *decided, *arriving);
                 return self.granted(at, id, name, opening);
             }
-            What::Opened => return self.opened(at, id),
+            What::Opened => return self.on_opened(at, id),
             What::Arrived { story } if self.opening.get(&id).is_some_and(|opening| opening.opened.is_some()) => {
                 return self.finish(id, Some(*story));
             }
@@ -165,7 +165,7 @@ impl Switches {
             What::Prepared { took } => self.came(id).prepare += *took,
             What::Mapped { took, .. } => self.came(id).map += *took,
             What::Unmapped { took, .. } => self.went.unmap += *took,
-            What::Allocated { asked, .. } => self.allocated(at, name, *asked),
+            What::Allocated { asked, .. } => self.on_allocated(at, name, *asked),
             _ => {}
         }
         None
@@ -205,7 +205,7 @@ impl Switches {
     }
 
     /// The gate of the tenant that was granted the baton is open.
-    fn opened(&mut self, at: Instant, id: TenantId) -> Option<&Switch> {
+    fn on_opened(&mut self, at: Instant, id: TenantId) -> Option<&Switch> {
         let opening = self.opening.get_mut(&id).filter(|opening| opening.opened.is_none())?;
         if opening.from.is_none() {
             self.opening.remove(&id);
@@ -254,7 +254,7 @@ impl Switches {
     }
 
     /// An allocation was served that was asked for then; kept if others had to go for it.
-    fn allocated(&mut self, at: Instant, to: &Arc<str>, asked: Instant) {
+    fn on_allocated(&mut self, at: Instant, to: &Arc<str>, asked: Instant) {
         let is_switching = self.last_holder.as_ref().is_some_and(|(last, _)| self.opening.contains_key(last));
         if self.went.bytes > 0 && !is_switching {
             let went = std::mem::take(&mut self.went);

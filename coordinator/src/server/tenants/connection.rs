@@ -203,7 +203,7 @@ impl Connection {
     }
 
     /// Notes that the request is answered.
-    pub(super) fn answered(&mut self) {
+    pub(super) fn on_answered(&mut self) {
         self.asking = Asking::Nothing;
     }
 }

@@ -289,7 +289,7 @@ impl Holdings {
 
     /// Notes that some of the frames have come. Lost frames can be sent at once; if there are none, no more sending is due. Frames
     /// of others' memory may be `lost` too, or `under_way` again.
-    pub(in crate::server) fn delivered(&mut self, lost: bool, under_way: bool) {
+    pub(in crate::server) fn on_delivered(&mut self, lost: bool, under_way: bool) {
         let counts = self.extents.counts();
         if counts.lost + counts.sent_again == 0 && !lost && !under_way {
             self.redelivery = None;
@@ -349,10 +349,10 @@ mod tests {
         });
         assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 50, 50]);
         assert!(!holdings.is_redelivery_due());
-        holdings.delivered(true, false);
-        holdings.delivered(false, true);
+        holdings.on_delivered(true, false);
+        holdings.on_delivered(false, true);
         assert!(holdings.undelivered_since().is_some(), "others' memory is lost, or has been sent again");
-        holdings.delivered(false, false);
+        holdings.on_delivered(false, false);
         assert!(holdings.undelivered_since().is_none(), "nothing is lost");
     }
 

@@ -276,7 +276,7 @@ impl Preemption {
     }
 
     /// Handles the tenant's report of the target that can be paused.
-    pub(in crate::server) fn told(&mut self, target: Option<PreemptTarget>) -> Told {
+    pub(in crate::server) fn on_channels(&mut self, target: Option<PreemptTarget>) -> Told {
         let Some(target) = target else {
             // An already paused target can still be resumed.
             self.ability = Ability::No;
@@ -301,7 +301,7 @@ impl Preemption {
     }
 
     /// Handles the result of the attempt to pause it.
-    pub(in crate::server) fn tried(&mut self, works: bool) {
+    pub(in crate::server) fn on_tried(&mut self, works: bool) {
         self.ability = if works { Ability::Works } else { Ability::No };
     }
 
@@ -319,7 +319,7 @@ impl Preemption {
     }
 
     /// Notes that its gate is closed, and no work is queued. Returns true if that ends the turn now, as without pausing.
-    pub(in crate::server) fn drained(&mut self) -> bool {
+    pub(in crate::server) fn on_drained(&mut self) -> bool {
         match &mut self.progress {
             None => true,
             Some(progress) if progress.stage == Stage::Asked => {
@@ -349,7 +349,7 @@ impl Preemption {
     }
 
     /// Notes that the preemptor has paused the requested target.
-    pub(in crate::server) fn paused(&mut self) {
+    pub(in crate::server) fn on_paused(&mut self) {
         self.paused = self.asked.take();
     }
 
@@ -384,7 +384,7 @@ impl Preemption {
     }
 
     /// Notes that the preemptor has put it back on the GPU.
-    pub(in crate::server) fn resumed(&mut self) {
+    pub(in crate::server) fn on_resumed(&mut self) {
         self.paused = None;
     }
 
@@ -420,7 +420,7 @@ impl Preemption {
     }
 
     /// Handles its answer to the probe. Returns the next step.
-    pub(in crate::server) fn probed(&mut self, number: u32) -> Probed {
+    pub(in crate::server) fn on_probed(&mut self, number: u32) -> Probed {
         let Some(progress) = self.progress.as_mut().filter(|_| self.probes == number) else { return Probed::Nothing };
         match (progress.stage, progress.probe) {
             (_, Probe::No | Probe::Passed) => Probed::Nothing,
@@ -503,7 +503,7 @@ impl Preemption {
     }
 
     /// Notes that it was descheduled (`went`) or rescheduled, or that this failed. Returns false if the attempt is to be given up.
-    pub(in crate::server) fn moved(&mut self, went: bool, works: bool) -> bool {
+    pub(in crate::server) fn on_moved(&mut self, went: bool, works: bool) -> bool {
         if !works {
             self.failures += 1;
             self.not_before = Some(Instant::now() + FAILED);

@@ -33,7 +33,7 @@ impl Slice {
     }
 
     /// Notes the tenant's report that it begins to work: it has rested, if only for an unseen moment.
-    pub(in crate::server) fn work_begins(&mut self) {
+    pub(in crate::server) fn on_work_begins(&mut self) {
         (self.working, self.shares) = (None, false);
     }
 
@@ -112,7 +112,7 @@ mod tests {
     fn requests_in_a_row_are_no_long_work() {
         let (mut slice, start) = (Slice::default(), Instant::now());
         for ms in (0..100).step_by(2) {
-            slice.work_begins();
+            slice.on_work_begins();
             slice.see(after(start, ms), true, true);
             assert!(!slice.shares);
         }

@@ -258,7 +258,7 @@ impl Tenants {
     }
 
     /// Notes that a quota denies a tenant its request.
-    pub(in crate::server) fn met(&mut self, id: TenantId, met: Met) {
+    pub(in crate::server) fn record_met(&mut self, id: TenantId, met: Met) {
         self.met.entry(id).or_default().insert(met.quota, met);
     }
 
@@ -338,7 +338,7 @@ impl Tenants {
     /// Answers a tenant's request.
     pub(in crate::server) fn answer(&mut self, id: TenantId, answer: &Answer, with: &[Sent]) {
         let Some(tenant) = self.all.get_mut(&id).filter(|tenant| tenant.connection.is_open()) else { return };
-        tenant.connection.answered();
+        tenant.connection.on_answered();
         if tenant.connection.requests.send(answer, with).is_err() {
             self.lost.push(id);
         }

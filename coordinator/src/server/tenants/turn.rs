@@ -106,7 +106,7 @@ impl Turn {
     }
 
     /// Notes that the tenant has held the baton until now.
-    pub(in crate::server) fn runs_until_now(&mut self) {
+    pub(in crate::server) fn mark_ran(&mut self) {
         self.ran = Instant::now();
     }
 
@@ -179,7 +179,7 @@ impl Turn {
     }
 
     /// Notes that the gate is closed and no work is queued.
-    pub(in crate::server) fn closed(&mut self) -> Closed {
+    pub(in crate::server) fn on_closed(&mut self) -> Closed {
         self.failures = 0;
         self.left_alone = None;
         match std::mem::replace(&mut self.end, End::Open) {
@@ -189,7 +189,7 @@ impl Turn {
     }
 
     /// Notes that the work did not end in time, and the gate is open again.
-    pub(in crate::server) fn timed_out(&mut self) -> TimedOut {
+    pub(in crate::server) fn on_timed_out(&mut self) -> TimedOut {
         if let End::Overdue { since, .. } = self.end {
             self.end = End::Overdue { since, again: Some(Asked::now(DRAIN_LIMIT)) };
             return TimedOut::AskAgain(DRAIN_LIMIT);
@@ -256,12 +256,12 @@ mod tests {
         let tries = std::array::from_fn::<_, 8, _>(|_| {
             let limit = turn.ask_for_end();
             assert!(turn.is_ending());
-            assert_eq!(turn.timed_out(), TimedOut::GoesOn);
+            assert_eq!(turn.on_timed_out(), TimedOut::GoesOn);
             limit.as_secs()
         });
         assert_eq!(tries, [1, 2, 4, 8, 16, 32, 64, 64]);
         turn.ask_for_end();
-        assert_eq!(turn.closed(), Closed::InTime);
+        assert_eq!(turn.on_closed(), Closed::InTime);
         assert_eq!(turn.ask_for_end(), DRAIN_LIMIT);
     }
 
@@ -270,11 +270,11 @@ mod tests {
         let long_ago = Instant::now() - Duration::from_secs(60);
         let mut turn = Turn { end: End::Asked(Asked { since: long_ago, limit: DRAIN_LIMIT }), ..Turn::default() };
         assert!(turn.give_up_if_overdue() && turn.is_overdue() && !turn.is_ending());
-        assert_eq!(turn.timed_out(), TimedOut::AskAgain(DRAIN_LIMIT));
+        assert_eq!(turn.on_timed_out(), TimedOut::AskAgain(DRAIN_LIMIT));
         let again = Some(Asked { since: long_ago, limit: DRAIN_LIMIT });
         turn.end = End::Overdue { since: long_ago, again };
         assert!(!turn.give_up_if_overdue() && turn.is_overdue());
-        assert_eq!(turn.closed(), Closed::Late);
+        assert_eq!(turn.on_closed(), Closed::Late);
         assert!(!turn.is_overdue());
     }
 

@@ -203,7 +203,7 @@ impl Control {
 
     /// The program goes on if all its memory is here; its GPU calls fail otherwise.
     fn on_coordinator_gone(mut self) {
-        self.corun.turn_ends();
+        self.corun.on_turn_ends();
         if self.session.link.coordinators().taken.load(Ordering::SeqCst) == TAKEN {
             user::warn(format_args!(
                 "the coordinator is gone, and had given memory of this program to others because it did not answer: it is killed"

@@ -59,7 +59,7 @@ impl Control {
             return self.end_turn(grant, start);
         }
         let arriving = self.turn.is_arriving();
-        self.requests.goes_on();
+        self.requests.on_goes_on();
         self.on_gate_closed();
         let is_told = held != gate::Held::NotYet;
         self.turn = Turn::Held { grant, is_told, arriving };

@@ -147,9 +147,9 @@ impl Control {
     /// Opens the gate for a turn that begins or goes on.
     pub(super) fn open(&mut self) {
         channels::resume_what_came();
-        self.corun.turn_begins();
+        self.corun.on_turn_begins();
         self.watch = Watch::new();
-        self.requests.goes_on();
+        self.requests.on_goes_on();
         if self.turn.is_arriving() {
             gate::arriving(self.is_contended());
         } else {
@@ -198,14 +198,14 @@ impl Control {
             // they would queue runs until we are paused.
             arrival::wake();
         }
-        self.corun.turn_ends();
+        self.corun.on_turn_ends();
         self.turn = Turn::Away;
     }
 
     /// The gate is closed and all work has ended: gives the GPU back.
     pub(super) fn end_turn(&mut self, grant: u64, start: Instant) {
         self.on_gate_closed();
-        self.requests.closed();
+        self.requests.on_closed();
         let drain_micros = start.elapsed().as_micros() as u64;
         self.release_cached();
         self.session.link.tell(&TurnReport::Closed { grant, drain_micros });
