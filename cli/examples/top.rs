@@ -8,7 +8,7 @@ use baton_cli::named::read;
 use baton_cli::top::model::Model;
 use baton_cli::top::view::draw;
 use baton_client as client;
-use baton_views::words::escaped;
+use baton_views::format::escaped;
 use ratatui::buffer::{Buffer, Cell};
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier};

@@ -8,7 +8,7 @@ use baton_coordinator::device::gpu::Gpu;
 use baton_coordinator::records;
 use baton_report::status::Status;
 use baton_views::fit::{Fit, Place, Program, Verdict};
-use baton_views::words;
+use baton_views::format;
 use baton_workbench::output::print;
 use baton_workbench::table::{plain_table, trimmed};
 use clap::Args;
@@ -148,7 +148,7 @@ fn planned(
 }
 
 fn shown(fit: &Fit) -> String {
-    let size = words::bytes;
+    let size = format::bytes;
     let Place { arena, host_pool, bytes_per_second } = fit.place;
     let (all, away) = (size(fit.bytes), size(fit.away_bytes));
     let mut text = match fit.verdict {
@@ -179,7 +179,7 @@ fn shown(fit: &Fit) -> String {
     for one in &fit.programs {
         let (comes, time) = match one.comes_bytes {
             0 => ("nothing".to_owned(), "-".to_owned()),
-            bytes => (size(bytes), words::duration_ms(1e3 * one.comes_seconds)),
+            bytes => (size(bytes), format::duration_ms(1e3 * one.comes_seconds)),
         };
         table.add_row([one.program.name.clone(), size(one.program.bytes), comes, time]);
     }

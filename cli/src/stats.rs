@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use baton_client as client;
+use baton_views::format::{bytes, duration};
 use baton_views::summary::{Part, Summary, Took};
 use baton_views::timeline::Timeline;
-use baton_views::words::{bytes, duration};
 use clap::Args;
 
 use super::CliError;

@@ -96,7 +96,7 @@ fn head(status: &Status) -> String {
         let asked = size(arena.configured_bytes);
         let _ = writeln!(out, "           (smaller than the {asked} asked for: others use the GPU's memory)");
     }
-    let _ = writeln!(out, "beside it  {}", standing::beside(&status.ledger.lines));
+    let _ = writeln!(out, "beside it  {}", standing::outside_arena(&status.ledger.lines));
     let ready = match pool.unprepared_bytes() {
         0 => String::new(),
         _ => format!(", being prepared: {} ready", size(pool.ready_bytes)),

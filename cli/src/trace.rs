@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use baton_client as client;
 use baton_harness::stop::Stop;
 use baton_report::record::Record;
+use baton_views::format::duration;
 use baton_views::page::{self, page};
 use baton_views::perfetto;
 use baton_views::ribbon::{ribbon, svg};
 use baton_views::summary::Summary;
 use baton_views::timeline::Timeline;
-use baton_views::words::duration;
 use baton_workbench::output::{print_with, remark, write_file};
 use clap::Args;
 

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 
 use baton_coordinator::endpoint::Endpoint;
-use baton_web::{Doors, Shown, Token, listen};
+use baton_web::{Listeners, Shown, Token, listen};
 use baton_workbench::output::remark;
 
 use super::CliError;
@@ -14,7 +14,7 @@ use super::units::Listen;
 
 /// Listeners that are open, and not served yet.
 pub(super) struct Web {
-    doors: Doors,
+    listeners: Listeners,
 }
 
 impl Web {
@@ -24,7 +24,7 @@ impl Web {
     ///
     /// When an address is in use or open to others without need, or a token cannot be used.
     pub(super) fn open(settings: &Settings, endpoint: &Endpoint) -> Result<Self, CliError> {
-        let mut doors = Doors { pod_resources: settings.pod_resources.clone(), ..Doors::default() };
+        let mut listeners = Listeners { pod_resources: settings.pod_resources.clone(), ..Listeners::default() };
         if let Some(Listen(address)) = settings.metrics {
             let token = settings.metrics_token_file.as_deref().map(Token::of_file).transpose()?;
             if token.is_none() && !address.ip().is_loopback() {
@@ -34,22 +34,22 @@ impl Web {
             }
             let listener = bound(address, "--metrics")?;
             log::info!("metrics at http://{}/metrics", listener.local_addr()?);
-            doors.metrics = Some((listener, token));
+            listeners.metrics = Some((listener, token));
         }
         if let Some(Listen(address)) = settings.http {
-            doors.page = Some(page(address, settings, endpoint)?);
+            listeners.page = Some(page(address, settings, endpoint)?);
         }
         match endpoint.listen_beside() {
-            Ok(own) => doors.own = Some(own),
+            Ok(own) => listeners.own = Some(own),
             // No program may need the metrics.
             Err(error) => log::warn!("there are no metrics: {error}"),
         }
-        Ok(Self { doors })
+        Ok(Self { listeners })
     }
 
     /// Serves them, beside the coordinator at this socket.
     pub(super) fn start(self, coordinator: PathBuf) -> Result<(), CliError> {
-        Ok(baton_web::start(coordinator, self.doors)?)
+        Ok(baton_web::start(coordinator, self.listeners)?)
     }
 }
 

@@ -191,7 +191,7 @@ declare::messages! {
                 /// The grant.
                 grant: u64,
                 /// The program's progress meanwhile.
-                story: ArrivalStory,
+                story: ArrivalStats,
             },
         }
         /// Reports about a tenant's mappings.
@@ -666,7 +666,7 @@ impl DriverKind {
 
 /// A program's progress while its memory arrived. Times are in microseconds since the gate was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ArrivalStory {
+pub struct ArrivalStats {
     /// Time when the first extent was mapped; `u64::MAX` if all were there already.
     pub first_extent_micros: u64,
     /// Time when the first call that uses the GPU's memory went to the driver; `u64::MAX` if there was none.

@@ -108,14 +108,14 @@ mod rules;
 mod tenant;
 mod tenants;
 mod turn;
+mod types;
 mod virtual_time;
 mod waiting;
-mod words;
 
 #[cfg(test)]
-mod tests;
+mod model;
 #[cfg(test)]
-mod world;
+mod tests;
 
 use baton_contract::class::Class;
 use baton_contract::scheduling::Scheduling;
@@ -127,7 +127,7 @@ use turn::{Stage, Turn};
 
 pub use prospects::{Bound, Prospect};
 pub use rules::{SHARE, pause};
-pub use words::{Decision, Event, Micros, Pressure, State, TenantId, Totals};
+pub use types::{Decision, Event, Micros, Pressure, State, TenantId, Totals};
 
 /// One tenant's claim to go on first among its class.
 #[derive(Clone, Copy, Debug)]

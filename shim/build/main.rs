@@ -1,5 +1,5 @@
 //! Generates the shim's doors from the symbol lists: one exported name, one slot and two small stubs
-//! per entry point. What they are for is told in `src/exports/doors.rs`, which includes the result.
+//! per entry point. What they are for is told in `src/exports/symbols.rs`, which includes the result.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;

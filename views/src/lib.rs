@@ -8,9 +8,10 @@
 //! - [`ribbon`]: a stretch of time as a picture; [`palette`]: the colours of programs. [`page`]: both as one page.
 //! - [`standing`]: the present state ([`baton_report::status`]), in words. [`why`]: the reason why a program waits, in sentences;
 //!   [`past`]: the reasons why it waited.
-//! - [`words`]: times, sizes and names, for people to read.
+//! - [`mod@format`]: times, sizes and names, for people to read.
 
 pub mod fit;
+pub mod format;
 pub mod line;
 pub mod page;
 pub mod palette;
@@ -21,7 +22,6 @@ pub mod standing;
 pub mod summary;
 pub mod timeline;
 pub mod why;
-pub mod words;
 
 #[cfg(test)]
 mod strategy;

@@ -2,7 +2,7 @@
 
 use baton_report::event::{Event, Kind};
 
-use crate::words::{bytes, duration};
+use crate::format::{bytes, duration};
 
 /// True if the event concerns users, not only developers of Baton.
 pub fn is_of_interest(event: &Event) -> bool {

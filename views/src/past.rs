@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use crate::format::{bytes, duration, percent};
 use crate::summary::{Part, Summary};
 use crate::timeline::{State, Timeline};
-use crate::words::{bytes, duration, percent};
 
 /// The time that a program spent in each state.
 #[derive(Default)]

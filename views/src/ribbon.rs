@@ -6,10 +6,10 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
+use crate::format::{bytes, duration, rate};
 use crate::palette::{self, Look};
 use crate::summary::{Part, Summary};
 use crate::timeline::{Done, State, Timeline};
-use crate::words::{bytes, duration, rate};
 
 pub mod svg;
 #[cfg(test)]

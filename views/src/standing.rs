@@ -7,7 +7,7 @@ use baton_report::memory::Lines;
 use baton_report::status::Status;
 use baton_report::tenant::{State, Tenant};
 
-use crate::words::bytes;
+use crate::format::bytes;
 
 #[cfg(test)]
 mod tests;
@@ -57,7 +57,7 @@ pub fn on_gpu(status: &Status) -> String {
 }
 
 /// Describes the memory outside the arena in a line: each use, and the free rest.
-pub fn beside(lines: &Lines) -> String {
+pub fn outside_arena(lines: &Lines) -> String {
     let used = [
         (lines.unmanaged.sum(), "unmanaged"),
         (lines.contexts_bytes, "contexts"),

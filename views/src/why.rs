@@ -6,7 +6,7 @@ use baton_report::status::Status;
 use baton_report::tenant::{Newcomer, Tenant};
 use baton_report::waits::{Bound, Reason, WaitsFor};
 
-use crate::words::{self, duration_ms};
+use crate::format::{self, duration_ms};
 
 #[cfg(test)]
 mod tests;
@@ -46,8 +46,8 @@ fn of_newcomer(status: &Status, at: usize, newcomer: &Newcomer) -> String {
         _ if newcomer.waits_for.bytes > 0 => format!(
             "{name} has waited to join for {waited}: it needs {} of memory, and {} of that are not free. {ahead}\n\
              It joins when others have freed as much or ended; `baton serve --host-pool` allows more.",
-            words::bytes(newcomer.needs_bytes.unwrap_or(0)),
-            words::bytes(newcomer.waits_for.bytes)
+            format::bytes(newcomer.needs_bytes.unwrap_or(0)),
+            format::bytes(newcomer.waits_for.bytes)
         ),
         Some(met) => format!("{name} has waited to join for {waited}: {met}.\nIt joins when one of those has ended."),
         None => format!(
@@ -66,14 +66,14 @@ pub fn of_tenant(tenant: &Tenant) -> String {
 
 fn waits(tenant: &Tenant) -> String {
     let Tenant { name, waits_for, .. } = tenant;
-    let (whom, bytes) = (list(&waits_for.whom), words::bytes(waits_for.bytes));
+    let (whom, bytes) = (list(&waits_for.whom), format::bytes(waits_for.bytes));
     let has_waited = waits_for.since_ms.map_or("waits".to_owned(), |ms| format!("has waited for {}", duration_ms(ms)));
     let since = waits_for.since_ms.map_or(String::new(), |ms| format!(" for {}", duration_ms(ms)));
     match waits_for.reason {
         Reason::Idle if tenant.evicted_bytes > 0 => format!(
             "{name} waits for nothing: it has had nothing to do on the GPU{since}. {} of its memory are on the host and come \
              back when it goes on.\n`baton prefetch {name}` brings them back before.",
-            words::bytes(tenant.evicted_bytes)
+            format::bytes(tenant.evicted_bytes)
         ),
         Reason::Idle => format!("{name} waits for nothing: it has had nothing to do on the GPU{since}."),
         Reason::Running => format!("{name} waits for nothing: it has run on the GPU{since}."),

@@ -5,7 +5,7 @@
 //!
 //! | file | what it does |
 //! |---|---|
-//! | `door` | connections: a limited number, each with limited time |
+//! | `limits` | connections: a limited number, each with limited time |
 //! | `guard` | the checks that a request must pass before it is read |
 //! | `token` | tokens |
 //! | `site` | the answers of each listener |
@@ -17,12 +17,12 @@
 
 mod answer;
 mod asker;
-mod door;
 mod guard;
 mod health;
 mod hub;
 mod known;
 mod lanes;
+mod limits;
 mod live;
 mod metrics;
 mod page;
@@ -40,8 +40,8 @@ pub use metrics::{METRICS, Metric};
 pub use token::{NoToken, Token};
 
 use asker::Asker;
-use door::Listener;
 use hub::Hub;
+use limits::Listener;
 use page::Page;
 use site::Site;
 
@@ -52,7 +52,7 @@ const PAGES: usize = 128;
 
 /// The listeners, and their readers.
 #[derive(Debug, Default)]
-pub struct Doors {
+pub struct Listeners {
     /// Metrics for this user: a socket that only they can reach.
     pub own: Option<UnixListener>,
     /// Metrics for all who can reach this address, and know the token if there is one.
@@ -88,7 +88,7 @@ pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 /// # Errors
 ///
 /// If the system gives no thread, or no means to wait for events.
-pub fn start(coordinator: PathBuf, doors: Doors) -> io::Result<()> {
+pub fn start(coordinator: PathBuf, listeners: Listeners) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(8)
@@ -96,33 +96,33 @@ pub fn start(coordinator: PathBuf, doors: Doors) -> io::Result<()> {
         .build()?;
     let served = {
         let _entered = runtime.enter();
-        serve(coordinator, doors)?
+        serve(coordinator, listeners)?
     };
     std::thread::Builder::new().name("web".to_owned()).spawn(move || runtime.block_on(served))?;
     Ok(())
 }
 
 /// Prepares the listeners. The future that it returns serves them.
-fn serve(coordinator: PathBuf, doors: Doors) -> io::Result<impl Future<Output = ()> + Send> {
-    let asker = Arc::new(Asker::new(coordinator, doors.pod_resources));
+fn serve(coordinator: PathBuf, listeners: Listeners) -> io::Result<impl Future<Output = ()> + Send> {
+    let asker = Arc::new(Asker::new(coordinator, listeners.pod_resources));
     let mut all = Vec::new();
-    if let Some(own) = doors.own {
+    if let Some(own) = listeners.own {
         own.set_nonblocking(true)?;
         let site = Site::Metrics { asker: Arc::clone(&asker), token: None, local: false };
         all.push((Listener::Unix(tokio::net::UnixListener::from_std(own)?), OWN, site));
     }
-    if let Some((listener, token)) = doors.metrics {
+    if let Some((listener, token)) = listeners.metrics {
         let site = Site::Metrics { asker: Arc::clone(&asker), local: token.is_none(), token };
         all.push((tcp(listener)?, SCRAPERS, site));
     }
     let mut hub = None;
-    if let Some(Shown { listener, token, control }) = doors.page {
+    if let Some(Shown { listener, token, control }) = listeners.page {
         let told = hub.insert(Arc::new(Hub::new(asker, control)));
         all.push((tcp(listener)?, PAGES, Site::Page(Page::new(Arc::clone(told), token, control))));
     }
     Ok(async move {
         for (listener, most, site) in all {
-            tokio::spawn(door::serve(listener, most, Arc::new(site)));
+            tokio::spawn(limits::serve(listener, most, Arc::new(site)));
         }
         match hub {
             Some(hub) => hub.run().await,

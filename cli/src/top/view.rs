@@ -3,10 +3,10 @@
 use std::ops::Range;
 
 use baton_contract::memory::size;
+use baton_views::format::{duration, duration_ms};
 use baton_views::standing;
 use baton_views::summary::Took;
 use baton_views::timeline::Timeline;
-use baton_views::words::{duration, duration_ms};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
@@ -59,7 +59,7 @@ pub fn draw(model: &Model, color: bool, buffer: &mut Buffer) {
     let evicted = status.tenants.iter().map(|tenant| (tenant.id, tenant.evicted_bytes));
     let pool = [status.host_pool.used_bytes, status.host_pool.bytes];
     bar(model, color, buffer, 3, "host pool", evicted.collect(), pool);
-    text(buffer, 4, &format!("beside it  {}", standing::beside(&status.ledger.lines)), Style::new());
+    text(buffer, 4, &format!("beside it  {}", standing::outside_arena(&status.ledger.lines)), Style::new());
     if model.mode == Mode::Help {
         for (at, line) in (ABOVE - 1..area.height.saturating_sub(1)).zip(HELP) {
             text(buffer, at, line, Style::new());

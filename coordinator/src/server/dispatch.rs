@@ -469,9 +469,9 @@ impl Server {
             PreemptEvent::Off { tenant, drained } => {
                 self.tell_arbiter(tenant, if drained { Event::Closed } else { Event::Preempted });
                 self.has_shown_life(tenant);
-                self.look_whether_it_answers(tenant);
+                self.check_answer(tenant);
             }
-            PreemptEvent::Late(id) => self.look_whether_it_answers(id),
+            PreemptEvent::Late(id) => self.check_answer(id),
             PreemptEvent::Impossible { tenant, drained } => {
                 if drained {
                     self.tell_arbiter(tenant, Event::Closed);

@@ -297,9 +297,9 @@ impl Server {
         self.front.lobby.send_away(&self.front.endpoint);
         self.front.lobby.look(&mut self.front.endpoint);
         self.card.tenants.send_again();
-        self.look_at_holders();
+        self.check_holders();
         for id in self.card.tenants.index().due(Instant::now()) {
-            self.look_at(id);
+            self.check(id);
         }
         for id in self.card.tenants.index().disconnected() {
             self.end_if_replaced(id);
@@ -310,12 +310,12 @@ impl Server {
     }
 
     /// Handles a tenant whose time has come.
-    fn look_at(&mut self, id: TenantId) {
+    fn check(&mut self, id: TenantId) {
         // This also updates the time at which it is due next.
         self.card.tenants.touch(id);
-        self.preemptions().look_at(id);
+        self.preemptions().check(id);
         self.settle();
-        self.look_whether_it_answers(id);
+        self.check_answer(id);
         self.kill_if_stuck(id);
         self.settle();
         self.memory().deliver_again(id);

@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use baton_contract::class::Class;
-use baton_contract::messages::{ArrivalStory, ExtentId, TurnCommand};
+use baton_contract::messages::{ArrivalStats, ExtentId, TurnCommand};
 
 use super::recorder::Recorder;
 use super::recorder::event::What;
@@ -186,7 +186,7 @@ impl Access<'_> {
     }
 
     /// All is there, or the gate was closed before that.
-    pub(super) fn on_arrived(&mut self, id: TenantId, grant: u64, story: ArrivalStory) {
+    pub(super) fn on_arrived(&mut self, id: TenantId, grant: u64, story: ArrivalStats) {
         let Some(tenant) = self.tenants.in_turn(id, grant) else { return };
         tenant.memory.history.record(tenant.turn.take_used());
         self.recorder.record(id, What::Arrived { story });

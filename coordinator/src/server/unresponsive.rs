@@ -28,7 +28,7 @@ impl Server {
     }
 
     /// Ensures that no unresponsive tenant has the GPU while others wait.
-    pub(super) fn look_at_holders(&mut self) {
+    pub(super) fn check_holders(&mut self) {
         if self.next_look_at_holders().is_none_or(|at| Instant::now() < at) {
             return;
         }
@@ -39,7 +39,7 @@ impl Server {
             // A tenant that cannot be paused can only be waited for.
             let can_be = |tenant: &&mut Tenant| is_running && tenant.preemption.works();
             let Some(tenant) = self.card.tenants.unindexed(id).filter(can_be) else { continue };
-            if tenant.connection.is_silent(patience + SILENCE) {
+            if tenant.connection.is_unresponsive(patience + SILENCE) {
                 self.leave_out(id);
             }
         }
@@ -60,7 +60,7 @@ impl Server {
     }
 
     /// A tenant's time has come, if it has not answered.
-    pub(super) fn look_whether_it_answers(&mut self, id: TenantId) {
+    pub(super) fn check_answer(&mut self, id: TenantId) {
         let is_off = self.card.arbiter.state(id).is_off_the_gpu();
         let Some(tenant) = self.card.tenants.get(id) else { return };
         if is_off && tenant.is_to_be_taken() {

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 #[cfg(test)]
 use proptest::prelude::*;
 
-use super::{ArrivalStory, Channels, DriverKind, ExtentId, Full, MAX_CHANNELS, ProcessId, Refusal};
+use super::{ArrivalStats, Channels, DriverKind, ExtentId, Full, MAX_CHANNELS, ProcessId, Refusal};
 use crate::class::Class;
 use crate::memory::SizeClass;
 use crate::resource_manager::Objects;
@@ -361,7 +361,7 @@ macro_rules! structures {
 }
 
 structures! {
-    ArrivalStory {
+    ArrivalStats {
         first_extent_micros: u64,
         first_call_micros: u64,
         end_micros: u64,

@@ -136,7 +136,7 @@ impl Arbiter {
                 self.corunners.again.insert((corunner.not_before, id));
             }
         }
-        // A tenant that is alone has the baton instead: a pager takes some time to see that a corunner is at rest.
+        // A tenant that is alone has the baton instead: a control loop takes some time to see that a corunner is at rest.
         if !self.corunners.welcome || self.tenants.len() < 2 {
             return;
         }

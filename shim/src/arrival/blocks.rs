@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use baton_contract::cuda::{CUdeviceptr, CUresult};
 use baton_contract::memory::GRANULE;
-use baton_contract::messages::{ArrivalStory, ExtentId, HOST_MEMORY};
+use baton_contract::messages::{ArrivalStats, ExtentId, HOST_MEMORY};
 
 use super::needs::{Named, Needs};
 use super::roots;
@@ -133,10 +133,10 @@ pub(crate) fn is_complete() -> bool {
 }
 
 /// The extents that the program has used so far, and the figures of the arrival.
-pub(crate) fn story() -> Option<(Vec<(ExtentId, u32)>, ArrivalStory)> {
+pub(crate) fn stats() -> Option<(Vec<(ExtentId, u32)>, ArrivalStats)> {
     let arrival = read();
     let arrival = arrival.as_ref()?;
-    let story = ArrivalStory {
+    let story = ArrivalStats {
         first_extent_micros: FIRST_EXTENT.load(Ordering::Relaxed),
         first_call_micros: FIRST_CALL.load(Ordering::Relaxed),
         end_micros: arrival.micros(),

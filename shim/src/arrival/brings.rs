@@ -9,8 +9,8 @@ use core::ffi::c_void;
 use baton_contract::cuda::CUdeviceptr;
 
 use super::needs::{Named, Opaque, leads_where_it_led};
+use super::pointers::{WORD, add_window_words};
 use super::roots;
-use super::words::{WORD, add_window_words};
 use crate::driver::api::Stream;
 use crate::memory::space::{Space, is_ours};
 use crate::work::idle;

@@ -7,7 +7,7 @@ use baton_contract::cuda::CUdeviceptr;
 use super::brings::{Brings, Filled, Into, Moved, Upload};
 use super::footprint::Reach;
 use super::needs::{Named, Opaque};
-use super::words::WORD;
+use super::pointers::WORD;
 use crate::memory::space::is_ours;
 
 /// A graph (`CUgraph`), one of its nodes (`CUgraphNode`), an array or a context.

@@ -5,11 +5,11 @@ use core::ffi::c_void;
 
 use baton_contract::cuda::{CUdeviceptr, CUfunction};
 
-use super::door::Gpu;
+use super::entry::Gpu;
 use super::layouts;
 use super::needs::{Named, Needs, Opaque};
+use super::pointers::{TENSOR_MAP, WORD};
 use super::roots::{self, TensorMap};
-use super::words::{TENSOR_MAP, WORD};
 use crate::memory::bounds::is_outside;
 use crate::memory::space::{Space, is_ours};
 use crate::work::idle;

@@ -13,7 +13,7 @@ use baton_contract::cuda::{CUDA_SUCCESS, CUgraphExec};
 
 use super::copies::kind;
 pub(crate) use super::copies::{CopyNode, FillNode, Handle};
-use super::door::Gpu;
+use super::entry::Gpu;
 use super::footprint::{self, Reach};
 use super::needs::{Named, Needs, Opaque};
 use crate::driver::api;

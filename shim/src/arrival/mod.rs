@@ -5,7 +5,7 @@
 //! be touched, so a dependency that we missed is a fault and not a wrong number. When the last extent is mapped the gate is simply open,
 //! and calls wait for nothing.
 //!
-//! - `blocks`: the memory on its way, and waiting for it. `door`: the entry of calls. [`words`]: scans memory for addresses.
+//! - `blocks`: the memory on its way, and waiting for it. [`entry`]: every call for device memory passes it. [`pointers`]: scans memory for addresses.
 //! - `ahead`: kernels that are launched before their memory is here, and wait for it on the GPU.
 //! - [`footprint`]: the needs of a call: the addresses that it names, and all memory that can be reached from there.
 //! - [`copies`]: descriptions of copies and fills.
@@ -22,18 +22,18 @@ mod ahead;
 mod blocks;
 pub(crate) mod brings;
 pub(crate) mod copies;
-mod door;
 pub(crate) mod elsewhere;
+mod entry;
 pub(crate) mod footprint;
 pub(crate) mod graphs;
 pub(crate) mod layouts;
 mod needs;
+pub(crate) mod pointers;
 pub(crate) mod roots;
-pub(crate) mod words;
 
 pub(crate) use ahead::{all_is_here, is_waited_for_on_gpu, prepare, stream_goes};
-pub(crate) use blocks::{end, is_complete, is_waited_for, mapped, story, wake};
-pub(crate) use door::{
+pub(crate) use blocks::{end, is_complete, is_waited_for, mapped, stats, wake};
+pub(crate) use entry::{
     Gpu, ask_about, enter_in_any_state, expose, is_here, lock_mappings, pass, pass_ahead, pass_here, pass_into,
     wait_for, with_all_here,
 };

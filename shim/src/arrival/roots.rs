@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 
 use baton_contract::cuda::{CUDA_SUCCESS, CUdevice, CUdeviceptr, CUresult};
 
-use super::words::{TENSOR_MAP, add_window_words, add_words_anywhere};
+use super::pointers::{TENSOR_MAP, add_window_words, add_words_anywhere};
 use crate::driver::api;
 use crate::memory::space::{is_ours, is_window};
 use crate::sys::own_memory;
@@ -135,7 +135,7 @@ pub(crate) struct Found {
     pub(crate) unreadable: bool,
 }
 
-/// Reads the roots of kernels on a GPU. The caller is the pager, all work has ended, and the gate is closed.
+/// Reads the roots of kernels on a GPU. The caller is the control loop, all work has ended, and the gate is closed.
 pub(crate) fn read(device: CUdevice) -> Found {
     let (mut addresses, globals, lost): (Vec<CUdeviceptr>, Vec<(CUdeviceptr, u64, usize)>, bool) = with(|roots| {
         let here = || roots.globals.iter().filter(|(_, global)| global.device == device);
@@ -185,7 +185,7 @@ pub(crate) fn global_found(at: CUdeviceptr, bytes: u64, code: usize) {
     with(|roots| roots.globals.insert(at, Global { bytes, context, device, code, is_managed }));
 }
 
-/// Unloads code by `unload`. Its globals are removed beforehand, so that the pager does not read them; if the call fails, they stay.
+/// Unloads code by `unload`. Its globals are removed beforehand, so that the control loop does not read them; if the call fails, they stay.
 pub(crate) fn code_goes(code: usize, unload: impl FnOnce() -> CUresult) -> CUresult {
     let going: Vec<(CUdeviceptr, Global)> =
         with(|roots| roots.globals.extract_if(.., |_, global| global.code == code).collect());

@@ -200,7 +200,7 @@ fn a_call_inside_goes_on_waiting_for_memory_when_the_gate_is_closed_over_it() {
             std::thread::yield_now();
         }
         assert_eq!(gate::hold(Instant::now()), gate::Held::WithCalls);
-        assert!(story().is_some());
+        assert!(stats().is_some());
         wake();
         // Time in which an error would show.
         std::thread::sleep(Duration::from_millis(50));

@@ -11,8 +11,8 @@
 
 mod asker;
 pub(crate) mod dlopen;
-pub(crate) mod doors;
 #[allow(non_snake_case, reason = "the names are the library's")]
 mod nvml;
 mod sanitizer;
+pub(crate) mod symbols;
 pub(crate) mod trace;

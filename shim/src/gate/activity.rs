@@ -2,7 +2,7 @@
 //! page has the tenants of our user, in our pod or container; the coordinator reports the rest.
 //!
 //! This costs nothing for the calls of a tenant that co-runs: while it rests its gate is in a state of its own, in which the first call
-//! passes through here and opens it. The pager checks when the program has come to rest again.
+//! passes through here and opens it. The control loop checks when the program has come to rest again.
 
 use core::ptr;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering, fence};

@@ -190,12 +190,12 @@ pub(crate) fn may_lack() -> bool {
 
 impl Passage {
     /// The passage of a call that does not touch shared memory.
-    pub(crate) fn beside() -> Self {
+    pub(crate) fn ungated() -> Self {
         Self(Way::Beside)
     }
 
     /// True if it belongs to such a call.
-    pub(crate) fn is_beside(&self) -> bool {
+    pub(crate) fn is_ungated(&self) -> bool {
         matches!(self.0, Way::Beside)
     }
 
@@ -250,7 +250,7 @@ fn late() -> Result<Passage, CUresult> {
     if GATE.load() == UNDECIDED {
         tell(|keeper| (keeper.decide)());
         if GATE.load() == UNDECIDED {
-            return Ok(Passage::beside());
+            return Ok(Passage::ungated());
         }
     }
     let mut waiting = None;

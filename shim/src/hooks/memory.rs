@@ -16,9 +16,9 @@ use crate::gate::Passage;
 use crate::memory::bounds::as_unknown;
 use crate::memory::mappings::Mapping;
 use crate::memory::pools::STEP;
+use crate::memory::reported;
 use crate::memory::space::{self, NoMemory, Space, is_window};
 use crate::memory::table::Facts;
-use crate::memory::told;
 use crate::memory::unmanaged;
 use crate::session::{self, Of, Session};
 use crate::sys::thread;
@@ -309,7 +309,7 @@ pub(super) unsafe fn get_info(original: GetInfo, free: *mut usize, total: *mut u
 fn told_now(session: &Session, space: &Space) -> (u64, u64) {
     let all = session.link.total();
     // Memory that the program has beside its allocations counts as its own too, as without Baton.
-    (all, told::free(all, session.link.could_have(), space.taken(), unmanaged::used()).min(all))
+    (all, reported::free(all, session.link.could_have(), space.taken(), unmanaged::used()).min(all))
 }
 
 /// The total and the free memory of a GPU by its UUID, even before the program has joined; `None` if the GPU is not shared.

@@ -241,7 +241,7 @@ unsafe fn allocate<const INDEX: usize>(
         Ok(passage) => passage,
         Err(answer) => return answer,
     };
-    if out.is_null() || bytes == 0 || passage.is_beside() {
+    if out.is_null() || bytes == 0 || passage.is_ungated() {
         return call();
     }
     let _must_not_wait = api::MustNotWait::begin();

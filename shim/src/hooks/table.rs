@@ -161,7 +161,7 @@ macro_rules! hooks {
             // SAFETY: as above.
             return retry::retried(|| unsafe { $original($($argument),*) });
         }
-        if gate::is_contended() && !passage.is_beside() && !arrival::is_waited_for_on_gpu() {
+        if gate::is_contended() && !passage.is_ungated() && !arrival::is_waited_for_on_gpu() {
             limit::launched(answer, stream());
         }
         answer

@@ -114,7 +114,7 @@ fn enter() -> Result<(Option<MappingGuard>, Passage), CUresult> {
     let passage = arrival::pass(|_| Needs::Everything)?;
     // Other calls inside may lose their memory, and are repeated then; this one may not be repeatable.
     let guard = match session::get() {
-        Some(_) if !passage.is_beside() => Some(arrival::lock_mappings(&passage, Needs::Everything)?),
+        Some(_) if !passage.is_ungated() => Some(arrival::lock_mappings(&passage, Needs::Everything)?),
         _ => None,
     };
     Ok((guard, passage))

@@ -1,8 +1,8 @@
 //! The tenant's memory: allocates it and takes it back, with the coordinator behind it.
 //!
 //! Locks are held for the books only, never while the driver or the coordinator is asked. That is sound because a thread that maps, unmaps
-//! or frees holds a passage through the gate, and the pager does so only while the gate is closed and no thread is inside. While memory
-//! arrives, the pager also gives access with threads inside: to extents that every call waits for before it uses or frees them.
+//! or frees holds a passage through the gate, and the control loop does so only while the gate is closed and no thread is inside. While memory
+//! arrives, the control loop also gives access with threads inside: to extents that every call waits for before it uses or frees them.
 
 use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -98,7 +98,7 @@ fn widen_window(at: CUdeviceptr, bytes: u64) {
     WINDOWS[1].fetch_max(at + bytes, Ordering::Relaxed);
 }
 
-/// The time that the pager takes to close the gate after it is told to.
+/// The time that the control loop takes to close the gate after it is told to.
 const SOON: Duration = Duration::from_micros(100);
 
 /// The number of tries to get frames for which there was no descriptor left.
@@ -689,7 +689,7 @@ impl Space {
         (start.load(Ordering::Relaxed), end.load(Ordering::Relaxed))
     }
 
-    /// Maps memory that has arrived, for the pager.
+    /// Maps memory that has arrived, for the control loop.
     pub(crate) fn map_arrived(&self, ids: &[ExtentId]) -> Result<(), CUresult> {
         self.extents.map(self.device, ids)
     }

@@ -253,7 +253,7 @@ fn session_of(
     if !take_page(&activity, slot) {
         return Err(unmapped());
     }
-    // From here on the pager waits without a limit.
+    // From here on the control loop waits without a limit.
     link::set_patience(&socket, None).map_err(|error| cannot(error.to_string(), look_at_the_log()))?;
     let news = Event::new().ok_or_else(few)?;
     // SAFETY: both were just mapped, for ever, whole and aligned; our own one writable.

@@ -98,7 +98,7 @@ impl Corun {
     }
 
     /// Called when the page or the slot on it is another one.
-    pub(super) fn moved(&self) {
+    pub(super) fn on_slot_changed(&self) {
         if self.is_busy() {
             activity::begin();
         }

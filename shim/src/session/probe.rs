@@ -42,7 +42,7 @@ impl Probe {
         let (its_piece, its_end) = (Arc::clone(&piece), Arc::clone(&done));
         let (asked, asks) = channel();
         let started = thread::start("baton-probe", move || {
-            // Never undone, as in the pager.
+            // Never undone, as in the control loop.
             core::mem::forget(api::Relaxed::enter());
             for () in asks {
                 ticks.store(1, Ordering::Release);

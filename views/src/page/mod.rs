@@ -4,11 +4,11 @@
 
 use std::fmt::Write as _;
 
+use crate::format::{bytes, duration, escaped, percent};
 use crate::palette::{self, Look};
 use crate::ribbon::svg::{Across, CSS, Details, HEIGHT, LOW, badge, definitions, lane, needed, others, sample};
 use crate::ribbon::{Kind, Lane, Ribbon, ticks};
 use crate::summary::{Summary, Took};
-use crate::words::{bytes, duration, escaped, percent};
 
 #[cfg(test)]
 mod tests;

@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 
 use super::{Kind, Lane, Mark, Ribbon, ticks};
+use crate::format::{escaped, shortened};
 use crate::palette::{COLOURS, Look};
 use crate::timeline::State;
-use crate::words::{escaped, shortened};
 
 /// The style of the drawing, in light and dark. Custom properties begin with `--`, classes with `r-`.
 pub const CSS: &str = include_str!("ribbon.css");

@@ -21,7 +21,7 @@ fn lines_of_nothing_are_left_out_but_for_what_is_free() {
     let mut unmanaged = [0; 7];
     (unmanaged[0], unmanaged[4]) = (1 << 20, 2 << 20);
     let lines = Lines { unmanaged: unmanaged.into(), own_bytes: 1 << 30, ..Lines::default() };
-    assert_eq!(beside(&lines), "unmanaged 3 MiB, the coordinator's 1 GiB, free 0 B");
+    assert_eq!(outside_arena(&lines), "unmanaged 3 MiB, the coordinator's 1 GiB, free 0 B");
 }
 
 #[test]

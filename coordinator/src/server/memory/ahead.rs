@@ -13,7 +13,7 @@ use baton_contract::messages::ExtentId;
 
 use super::ground::Ground;
 use super::residency::{Ahead, Residency};
-use super::scans::LookAhead;
+use super::scans::ScanAhead;
 use super::transfer::{Copied, Group, Rest};
 use crate::device::digest::{PAGE, Page, Scanned};
 use crate::server::recorder::event::What;
@@ -41,7 +41,7 @@ impl Ground<'_> {
     }
 
     /// Scans the next extents.
-    fn look_ahead(&mut self, ahead: &mut Ahead) {
+    fn scan_ahead(&mut self, ahead: &mut Ahead) {
         let (mut extents, mut pages) = (Vec::new(), Vec::new());
         while (pages.len() as u64) < LOOK_BYTES / PAGE
             && let Some(extent) = ahead.left.pop_front()
@@ -57,7 +57,7 @@ impl Ground<'_> {
         self.store.frames.begin_reading(&frames(&extents));
         // SAFETY: frames stay mapped here while they are in use, and `release` keeps those that are looked at.
         unsafe {
-            self.store.scans.look_ahead(pages, LookAhead { tenant: ahead.tenant, rest: ahead.rest, extents });
+            self.store.scans.begin_ahead(pages, ScanAhead { tenant: ahead.tenant, rest: ahead.rest, extents });
         }
     }
 
@@ -116,13 +116,13 @@ impl Residency {
             Ahead { tenant: id, rest, left, changed: VecDeque::new() }
         });
         if !ground.copy_changed(&mut ahead) {
-            ground.look_ahead(&mut ahead);
+            ground.scan_ahead(&mut ahead);
         }
         self.ahead = Some(ahead);
     }
 
     /// Handles the end of such a scan.
-    pub(super) fn on_looked_ahead(&mut self, ground: &mut Ground<'_>, look: LookAhead, scanned: Scanned) {
+    pub(super) fn on_scanned_ahead(&mut self, ground: &mut Ground<'_>, look: ScanAhead, scanned: Scanned) {
         ground.store.frames.end_reading(&frames(&look.extents));
         let Ok(scan) = scanned.result else { return };
         ground

@@ -395,7 +395,7 @@ impl Handle<'_> {
                         self.residency.drop_spare(&mut self.ground, tenant);
                     }
                 }
-                Looked::Ahead(look) => self.residency.on_looked_ahead(&mut self.ground, look, scanned),
+                Looked::Ahead(look) => self.residency.on_scanned_ahead(&mut self.ground, look, scanned),
             }
         }
         for Scrubbed { bytes, time } in self.ground.store.frames.hear() {
@@ -422,7 +422,7 @@ impl Handle<'_> {
                     self.claims.serve_allocation(&mut self.ground, self.residency, allocation)
                 }
                 Claim::Beside { tenant, need } => {
-                    self.claims.serve_beside(&mut self.ground, self.residency, tenant, need)
+                    self.claims.serve_outside(&mut self.ground, self.residency, tenant, need)
                 }
             };
             if progress == Progress::Waits {

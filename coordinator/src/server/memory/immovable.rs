@@ -37,7 +37,7 @@ impl Ground<'_> {
             log::info!("{name} has {bytes} MiB that others can reach: they stay on the GPU until it frees them");
         }
         let does_not_fit = |(other, tenant): &(TenantId, &Tenant)| {
-            *other != id && tenant.extents().counts().bytes > self.beside_immovable(*other)
+            *other != id && tenant.extents().counts().bytes > self.capacity_without_immovable(*other)
         };
         let squeezed: Vec<TenantId> = self.tenants.iter().filter(does_not_fit).map(|(other, _)| other).collect();
         for other in squeezed {

@@ -35,7 +35,6 @@
 mod ahead;
 mod allocate;
 mod arrive;
-mod beside;
 mod claims;
 mod commands;
 mod compact;
@@ -56,6 +55,7 @@ mod leaving;
 mod movable;
 mod obstacle;
 mod offers;
+mod outside;
 mod prefetch;
 mod quotas;
 mod recut;

@@ -44,7 +44,7 @@ impl Claims {
         // Its memory beside the arena is its own too, even if the arena is not smaller for it.
         let own = capacity.saturating_add(self.leases.account(id).leased).min(ground.store.frames.arena().configured());
         let others = (immovable - tenant.extents().counts().immovable).saturating_add(ground.store.rules.headroom);
-        let others = others.saturating_add(ground.bytes_beside(id));
+        let others = others.saturating_add(ground.bytes_of_others_in_unit(id));
         let guest = tenant.connection.control.guest();
         tenant.connection.page.arena_bytes.store(own.saturating_sub(others).min(ground.quota_of(guest)), Relaxed);
         let more = ground.grantable_to(id).min(ground.store.quota_left(ground.tenants, guest));

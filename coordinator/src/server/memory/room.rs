@@ -30,19 +30,22 @@ impl Ground<'_> {
 
     /// Bytes that this tenant may have: not the others' immovable memory, nor the memory of those it runs with.
     pub(super) fn offered_to(&self, id: TenantId) -> u64 {
-        self.beside_immovable(id).saturating_sub(self.store.rules.headroom).saturating_sub(self.bytes_beside(id))
+        self.capacity_without_immovable(id)
+            .saturating_sub(self.store.rules.headroom)
+            .saturating_sub(self.bytes_of_others_in_unit(id))
     }
 
     /// Bytes of the arena that a tenant can have beside the others' immovable memory.
-    pub(super) fn beside_immovable(&self, id: TenantId) -> u64 {
+    pub(super) fn capacity_without_immovable(&self, id: TenantId) -> u64 {
         let own = self.tenants.get(id).map_or(0, |tenant| tenant.extents().counts().immovable);
         self.store.frames.arena().capacity().saturating_sub(self.immovable_bytes() - own)
     }
 
     /// The smallest capacity of the arena with which each tenant still fits beside immovable memory.
     pub(super) fn least_capacity(&self) -> u64 {
-        let movable =
-            |(id, tenant): (TenantId, &Tenant)| movable_bytes(tenant.extents().counts()) + self.bytes_beside(id);
+        let movable = |(id, tenant): (TenantId, &Tenant)| {
+            movable_bytes(tenant.extents().counts()) + self.bytes_of_others_in_unit(id)
+        };
         self.immovable_bytes() + self.tenants.iter().map(movable).max().unwrap_or(0)
     }
 
@@ -67,7 +70,7 @@ impl Ground<'_> {
     }
 
     /// Bytes that the other tenants of its unit have, without immovable memory, which is excluded in any case.
-    pub(super) fn bytes_beside(&self, id: TenantId) -> u64 {
+    pub(super) fn bytes_of_others_in_unit(&self, id: TenantId) -> u64 {
         if !self.arbiter.is_united(id) {
             return 0;
         }

@@ -67,7 +67,7 @@ impl Ground<'_> {
         for (look, pages) in looks {
             self.store.frames.begin_reading(&look.frames);
             // SAFETY: frames stay mapped here while they are in use, and `release` keeps those that are read.
-            let scan = unsafe { self.store.scans.look(pages, [window.clone(), host.clone()], look) };
+            let scan = unsafe { self.store.scans.begin(pages, [window.clone(), host.clone()], look) };
             let first = tenant.memory.scan.as_ref().map_or(scan, |scans| *scans.start());
             tenant.memory.scan = Some(first..=scan);
         }

@@ -29,7 +29,7 @@ pub(super) struct ScanUnderWay {
 
 /// A scan under way of the memory of a tenant that rests.
 #[derive(Debug)]
-pub(super) struct LookAhead {
+pub(super) struct ScanAhead {
     pub(super) tenant: TenantId,
     pub(super) rest: Rest,
     pub(super) extents: Vec<(ExtentId, FrameId)>,
@@ -40,7 +40,7 @@ pub(super) enum Looked {
     /// A scan of a tenant that gives memory away.
     Leaving(ScanUnderWay),
     /// A scan of a tenant that rests.
-    Ahead(LookAhead),
+    Ahead(ScanAhead),
 }
 
 /// All scans under way.
@@ -48,7 +48,7 @@ pub(super) struct Scans {
     scanner: Scanner,
     scanned: Receiver<Scanned>,
     leaving: HashMap<ScanId, ScanUnderWay>,
-    ahead: HashMap<ScanId, LookAhead>,
+    ahead: HashMap<ScanId, ScanAhead>,
 }
 
 impl Scans {
@@ -78,7 +78,7 @@ impl Scans {
     /// # Safety
     ///
     /// The pages stay mapped here until the scan is over.
-    pub(super) unsafe fn look(
+    pub(super) unsafe fn begin(
         &mut self,
         pages: Vec<u64>,
         [window, host]: [Range<u64>; 2],
@@ -95,7 +95,7 @@ impl Scans {
     /// # Safety
     ///
     /// The pages stay mapped here until the scan is over.
-    pub(super) unsafe fn look_ahead(&mut self, pages: Vec<u64>, look: LookAhead) {
+    pub(super) unsafe fn begin_ahead(&mut self, pages: Vec<u64>, look: ScanAhead) {
         // SAFETY: by the caller's promise.
         let scan = unsafe { self.scanner.scan(pages, 0..0, 0..0) };
         self.ahead.insert(scan, look);

@@ -142,7 +142,7 @@ impl Ground<'_> {
     /// True if the arena has room for everything that two tenants and the tenants they run with have. If not, the user is told.
     fn fits_with(&self, id: TenantId, other: TenantId) -> bool {
         let together = self.bytes_of_unit(id) + self.bytes_of_unit(other);
-        let room = self.beside_immovable(id).min(self.beside_immovable(other));
+        let room = self.capacity_without_immovable(id).min(self.capacity_without_immovable(other));
         let fits = together <= room.saturating_sub(self.store.rules.headroom);
         if !fits {
             let name = |id| self.tenants.get(id).map_or("", |tenant| tenant.name.as_str());

@@ -11,7 +11,7 @@
 //! The states are in `tenants/preemption.rs`. The memory that work in flight will touch cannot be known. So a tenant that was paused
 //! goes on only when all its memory is back; one that was drained comes in piece by piece ([`super::memory`]). Its memory is touched
 //! only when it is paused **and** has closed its gate: before that, its calls could still be refused for missing memory. And only when
-//! its pager has shown that it can change mappings now.
+//! its control loop has shown that it can change mappings now.
 //!
 //! [`Preemptions`] is the state of this module alone; [`Access`] adds the parts of others that it needs. Events for others come back as
 //! a [`PreemptEvent`].
@@ -122,11 +122,11 @@ impl Access<'_> {
 
     /// Handles a tenant whose time has come: a tenant that does not close its gate is paused all the same, and a tenant that does
     /// not answer its probe is let go on.
-    pub(super) fn look_at(&mut self, id: TenantId) {
+    pub(super) fn check(&mut self, id: TenantId) {
         if self.tenants.get(id).and_then(Tenant::is_paused_at).is_some_and(|at| at <= Instant::now()) {
             self.start_pausing(id);
         }
-        let next = self.look_at_probe(id);
+        let next = self.check_probe(id);
         self.go_on(id, next);
     }
 

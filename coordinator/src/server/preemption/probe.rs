@@ -1,4 +1,4 @@
-//! The probe of a paused tenant: the first call that its pager makes after a pause is watched, to learn whether it can change mappings.
+//! The probe of a paused tenant: the first call that its control loop makes after a pause is watched, to learn whether it can change mappings.
 //!
 //! For that call the driver may need a lock of a thread of the program that waits, inside the driver, for work that is paused now. So
 //! the first call is for memory that no program uses ([`PreemptionCommand::Probe`]). If it does not come back, the tenant is resumed,
@@ -37,12 +37,12 @@ impl Access<'_> {
     }
 
     /// Resumes one whose call does not come back, and pauses it again if it was resumed in vain.
-    pub(super) fn look_at_probe(&mut self, id: TenantId) -> Next {
+    pub(super) fn check_probe(&mut self, id: TenantId) -> Next {
         // A tenant whose memory was taken is not resumed for that: others may have the memory.
         let Some(tenant) = self.tenants.get_mut(id).filter(|tenant| !tenant.memory.is_taken()) else {
             return Next::Nothing;
         };
-        match tenant.look_at_probe() {
+        match tenant.check_probe() {
             Looked::Nothing => Next::Nothing,
             Looked::Resume { first } => {
                 if first {

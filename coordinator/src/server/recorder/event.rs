@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use baton_contract::class::Class;
-use baton_contract::messages::{ArrivalStory, Full};
+use baton_contract::messages::{ArrivalStats, Full};
 use baton_report::event::{self as shown, Kind};
 
 use baton_policy::arbiter::TenantId;
@@ -44,7 +44,7 @@ pub(in crate::server) enum What {
     Opened,
     /// All its memory is there, or its gate was closed before that.
     Arrived {
-        story: ArrivalStory,
+        story: ArrivalStats,
     },
     /// Its turn is over, and its work has ended.
     Drained {
@@ -309,7 +309,7 @@ mod tests {
             What::Chosen,
             What::Granted { demanded: now, decided: now, arriving: false },
             What::Opened,
-            What::Arrived { story: ArrivalStory::default() },
+            What::Arrived { story: ArrivalStats::default() },
             What::Drained { took },
             What::Preempted { took },
             What::Resumed,

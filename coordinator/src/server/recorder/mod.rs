@@ -395,7 +395,7 @@ fn trace(file: &mut Option<File>, record: &Switch) {
 
 #[cfg(test)]
 mod tests {
-    use baton_contract::messages::ArrivalStory;
+    use baton_contract::messages::ArrivalStats;
 
     use super::*;
 
@@ -442,7 +442,7 @@ mod tests {
         let (id, now, took) = (TenantId(id), Instant::now(), Duration::from_micros(7));
         let (bytes, time) = (2 << 20, now..now + took);
         let copied = |way| What::Copied { way, bytes, time: time.clone() };
-        let story = ArrivalStory::default();
+        let story = ArrivalStats::default();
         let (peak_bytes, switches, gpu_time) = (bytes, 1, took);
         recorder.record(id, What::Joined { name: format!("tenant {}", id.0).into(), class: Class::Latency });
         for what in [

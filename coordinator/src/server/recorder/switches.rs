@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use baton_contract::messages::ArrivalStory;
+use baton_contract::messages::ArrivalStats;
 use baton_report::switch::{Phases, Switch};
 
 use super::event::{Way, What};
@@ -219,7 +219,7 @@ impl Switches {
     }
 
     /// Writes a switch down that is under way, if its gate has opened.
-    fn finish(&mut self, id: TenantId, story: Option<ArrivalStory>) -> Option<&Switch> {
+    fn finish(&mut self, id: TenantId, story: Option<ArrivalStats>) -> Option<&Switch> {
         let record = self.close(id, story);
         self.keep(record)
     }
@@ -229,7 +229,7 @@ impl Switches {
         self.recent.back()
     }
 
-    fn close(&mut self, id: TenantId, story: Option<ArrivalStory>) -> Option<Switch> {
+    fn close(&mut self, id: TenantId, story: Option<ArrivalStats>) -> Option<Switch> {
         let Opening { from, to, demanded, decided, granted, ended, opened, .. } = self.opening.remove(&id)?;
         let Opened { at: opened, went } = opened?;
         let went = went.unwrap_or_else(|| std::mem::take(&mut self.went));
@@ -357,7 +357,7 @@ mod tests {
         told.grant(2, true);
         assert!(!told.see(2, What::Opened) && told.switches.count == 1);
         told.copy_in(2, 3 << 20);
-        let story = ArrivalStory { first_extent_micros: 1000, first_call_micros: u64::MAX, ..ArrivalStory::default() };
+        let story = ArrivalStats { first_extent_micros: 1000, first_call_micros: u64::MAX, ..ArrivalStats::default() };
         assert!(told.see(2, What::Arrived { story }));
         let record = &told.switches.recent[0];
         assert_eq!(record.bytes_in, 3 << 20);
@@ -388,7 +388,7 @@ mod tests {
         told.grant(1, false);
         assert!(told.see(1, What::Opened));
         told.copy_in(2, 4 << 20);
-        assert!(told.see(2, What::Arrived { story: ArrivalStory::default() }));
+        assert!(told.see(2, What::Arrived { story: ArrivalStats::default() }));
         let told: Vec<_> = told.switches.recent().map(|record| (record.n, record.bytes_in, record.groups)).collect();
         assert_eq!(told, [(1, 5 << 20, 1), (2, 7 << 20, 3)]);
     }
@@ -412,7 +412,7 @@ mod tests {
         out(&mut told, 5);
         told.grant(1, false);
         told.see(1, What::Opened);
-        told.see(2, What::Arrived { story: ArrivalStory::default() });
+        told.see(2, What::Arrived { story: ArrivalStats::default() });
         let told: Vec<_> = told.switches.recent().map(|record| (record.n, record.bytes_out, record.drain_ms)).collect();
         assert_eq!(told, [(1, 5, 0.0), (2, 7, 7.0)]);
     }

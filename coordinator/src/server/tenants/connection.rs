@@ -99,7 +99,7 @@ impl Connection {
     }
 
     /// The time from which its silence after a command at `told` is too long.
-    pub(in crate::server) fn is_silent_at(&self, told: Instant) -> Instant {
+    pub(in crate::server) fn unresponsive_at(&self, told: Instant) -> Instant {
         told.max(self.heard) + self.patience
     }
 
@@ -122,7 +122,7 @@ impl Connection {
     }
 
     /// True if its process is stopped, or has shown no sign of life for `limit` although it should.
-    pub(in crate::server) fn is_silent(&mut self, limit: Duration) -> bool {
+    pub(in crate::server) fn is_unresponsive(&mut self, limit: Duration) -> bool {
         let beats = self.theirs.heartbeat.load(Ordering::Relaxed);
         let is_overdue = self.heartbeat.is_overdue_by(beats, limit);
         is_overdue || self.process.is_stopped() == Some(true)

@@ -37,7 +37,7 @@ impl Tenant {
             // It is off, paused or not, and was told to unmap memory.
             _ => {
                 let since = self.memory.oldest_batch().filter(|_| !self.turn.is_ending())?;
-                let last = self.connection.is_silent_at(since);
+                let last = self.connection.unresponsive_at(since);
                 Some([last.min(since + LOOK), last])
             }
         }
@@ -132,7 +132,7 @@ impl Tenant {
     }
 
     /// Checks the probe, if it is time.
-    pub(in crate::server) fn look_at_probe(&mut self) -> Looked {
+    pub(in crate::server) fn check_probe(&mut self) -> Looked {
         if self.probe_look().is_none_or(|look| Instant::now() < look) {
             return Looked::Nothing;
         }

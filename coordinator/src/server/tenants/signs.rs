@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-/// A pager shows far more often than this that it is alive while its program is at work.
+/// A control loop shows far more often than this that it is alive while its program is at work.
 const HEARTBEAT: Duration = Duration::from_millis(100);
 
-/// The number of times a pager has shown that, and the time of the last change.
+/// The number of times a control loop has shown that, and the time of the last change.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::server) struct Heartbeat {
     pub(in crate::server) beats: u32,

@@ -32,7 +32,7 @@ impl Control {
                 {
                     return Err(End::CoordinatorGone);
                 }
-                self.corun.moved();
+                self.corun.on_slot_changed();
             }
         }
         Ok(())
@@ -43,6 +43,6 @@ impl Control {
     pub(super) fn on_slot_lost(&mut self) {
         activity::end();
         activity::give_up_slot();
-        self.corun.moved();
+        self.corun.on_slot_changed();
     }
 }

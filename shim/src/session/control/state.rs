@@ -216,7 +216,7 @@ impl Control {
 
     /// Reports how memory arrived: all is here, or the gate is closed.
     pub(super) fn report_arrival(&self, grant: u64) {
-        let Some((used, story)) = arrival::story() else { return };
+        let Some((used, story)) = arrival::stats() else { return };
         for extents in used.chunks(MAX_LISTED) {
             self.session.link.tell(&TurnReport::Used { grant, extents: extents.to_vec() });
         }

@@ -1,4 +1,4 @@
-//! Memory beside the arena: memory that does not move, and contexts. A tenant that needs some asks before it calls the driver, and
+//! Memory outside the arena: memory that does not move, and contexts. A tenant that needs some asks before it calls the driver, and
 //! the arena gives up the missing bytes ([`Ledger`](baton_books::ledger::Ledger)).
 
 use baton_contract::messages::{Answer, Request};
@@ -82,7 +82,7 @@ impl Claims {
         ground.store.frames.set_capacity(ground.store.frames.arena().capacity().max(could));
     }
 
-    /// Queues a tenant's request for memory beside the arena.
+    /// Queues a tenant's request for memory outside the arena.
     pub(super) fn make_room(&mut self, tenant: TenantId, request: &Request) {
         let need = match *request {
             Request::UnmanagedMemory { least, bytes } => Need::Lease { least, welcome: bytes.max(least) },
@@ -107,7 +107,7 @@ impl Claims {
         }
     }
 
-    pub(super) fn serve_beside(
+    pub(super) fn serve_outside(
         &mut self,
         ground: &mut Ground<'_>,
         residency: &mut Residency,

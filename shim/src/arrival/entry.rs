@@ -94,7 +94,7 @@ fn pass_elsewhere(device: CUdevice, needs: &impl Fn(Gpu) -> Needs) -> Result<Pas
     if !is_exposed && needs(Gpu::Other).may_be_ours() {
         expose(device)?;
     }
-    Ok(Passage::beside())
+    Ok(Passage::ungated())
 }
 
 /// Passes for a call of a program that uses several GPUs; `None` if the call is for the shared one alone.
