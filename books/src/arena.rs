@@ -289,7 +289,7 @@ impl Arena {
     }
 
     /// Picks the next dirty frame to overwrite: one of this class that this owner may have, or any. The frame cannot be lent until
-    /// [`Arena::scrubbed`].
+    /// [`Arena::on_scrubbed`].
     pub fn scrub_next(&mut self, wanted: Option<(SizeClass, Owner)>) -> Option<FrameId> {
         let id = match wanted {
             Some((class, owner)) => first(&self.dirty, class, owner),
