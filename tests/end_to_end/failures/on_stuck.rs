@@ -10,7 +10,7 @@ use baton_tests::running::{Running, signal};
 use baton_tests::{around, is_root};
 use serde_json::Value;
 
-use crate::guests::{joining, permit, serving, shared_with};
+use crate::guests::allowed::{joining, permit, serving, shared_with};
 
 /// A user who is let in.
 const GUEST: u32 = 65532;

@@ -20,7 +20,7 @@ use baton_tests::hold;
 use baton_tests::running::Running;
 use baton_tests::{Outcome, around, built, is_root};
 
-use crate::beside;
+use crate::corun::corunning;
 
 const LIMIT: Duration = Duration::from_secs(300);
 /// The user who is let in.
@@ -199,7 +199,7 @@ fn a_guest_hears_of_others_urgent_work_from_the_coordinator() {
         return;
     }
     let coordinator = serving(shared());
-    let urgent = BareTenant::greet(&coordinator, &beside::urgent(&coordinator, "urgent"));
+    let urgent = BareTenant::greet(&coordinator, &corunning::urgent(&coordinator, "urgent"));
     let guest = BareTenant::join_as(STRANGER, &coordinator, "guest");
     let told = File::from(guest.pages[ELSEWHERE].try_clone().expect("a descriptor"));
     let is_told = || {

@@ -13,7 +13,7 @@ use baton_tests::running::Running;
 use baton_tests::{around, is_root};
 use serde_json::Value;
 
-use crate::guests::{asked_as, joining, outcome, serving, shared_with};
+use crate::guests::allowed::{asked_as, joining, outcome, serving, shared_with};
 
 const LIMIT: Duration = Duration::from_secs(300);
 /// Two users who are let in.
@@ -287,7 +287,7 @@ fn what_guests_have_on_the_host_is_not_even_read_by_the_coordinators_user() {
         std::os::unix::fs::chown(prepared.place.folder(), Some(OTHER), None).expect("root may");
         std::os::unix::fs::chown(prepared.place.folder().join("runtime"), Some(OTHER), None).expect("root may");
         let files = ["baton", "libsimcuda.so", "libbaton.so"]
-            .map(|name| crate::guests::copied(&prepared, &baton_tests::built().bin.join(name)));
+            .map(|name| crate::guests::allowed::copied(&prepared, &baton_tests::built().bin.join(name)));
         let as_another = |serve: &Command| {
             let mut outer = Command::new("setpriv");
             outer.args([&format!("--reuid={OTHER}"), &format!("--regid={OTHER}"), "--clear-groups", "--"]);

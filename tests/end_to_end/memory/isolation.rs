@@ -8,7 +8,7 @@ use baton_tests::hold::{self, LIMIT};
 use baton_tests::is_root;
 use baton_tests::running::{Running, signal};
 
-use crate::guests::{joining, serving, shared_with};
+use crate::guests::allowed::{joining, serving, shared_with};
 
 /// Users who are let in.
 const GUEST: u32 = 65532;

@@ -21,7 +21,7 @@ use baton_tests::hold::{self, LIMIT};
 use baton_tests::running::Running;
 use baton_tests::{around, built, is_root};
 
-use crate::guests::copied;
+use crate::guests::allowed::copied;
 
 const MIB: u64 = 1 << 20;
 /// The user who is let in.

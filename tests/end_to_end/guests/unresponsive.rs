@@ -12,7 +12,7 @@ use baton_tests::hold::{self, LIMIT};
 use baton_tests::running::Running;
 use baton_tests::{built, is_root};
 
-use crate::guests::{copied, joining, serving, shared_with};
+use crate::guests::allowed::{copied, joining, serving, shared_with};
 
 /// Users who are let in.
 const GUEST: u32 = 65532;

@@ -3,11 +3,12 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-/// A name of code that is a test's: `file::test`.
-fn as_test(code: &str) -> Option<(&str, &str)> {
+/// Folder, file and test, if the code names a test: `folder::file::test`.
+fn as_test(code: &str) -> Option<[&str; 3]> {
     let is_name =
         |name: &str| !name.is_empty() && name.bytes().all(|byte| byte == b'_' || byte.is_ascii_alphanumeric());
-    code.split_once("::").filter(|(file, test)| is_name(file) && is_name(test))
+    let parts: Vec<&str> = code.split("::").collect();
+    <[&str; 3]>::try_from(parts).ok().filter(|parts| parts.iter().all(|part| is_name(part)))
 }
 
 /// What a document has between backquotes.
@@ -21,10 +22,10 @@ fn every_test_that_a_promise_names_exists() {
     let page = fs::read_to_string(root.join("docs/security.md")).expect("the repository's own file");
     let (_, promises) = page.split_once("## Promises").expect("a chapter");
     let (promises, _) = promises.split_once("## What is not promised").expect("the next chapter");
-    let named: BTreeSet<(&str, &str)> = code_of(promises).filter_map(as_test).collect();
-    for (file, test) in &named {
-        let source = fs::read_to_string(root.join(format!("tests/tests/{file}.rs"))).unwrap_or_default();
-        assert!(source.contains(&format!("#[test]\nfn {test}() {{")), "there is no test {file}::{test}");
+    let named: BTreeSet<[&str; 3]> = code_of(promises).filter_map(as_test).collect();
+    for [folder, file, test] in &named {
+        let source = fs::read_to_string(root.join(format!("tests/end_to_end/{folder}/{file}.rs"))).unwrap_or_default();
+        assert!(source.contains(&format!("#[test]\nfn {test}() {{")), "there is no test {folder}::{file}::{test}");
     }
     let of_a_table = |line: &&str| line.starts_with("| ") && !line.ends_with("| Test |");
     let rows: Vec<&str> = promises.lines().filter(of_a_table).collect();

@@ -16,7 +16,7 @@ use baton_tests::form::Form;
 use baton_tests::hold::{self, LIMIT};
 use baton_tests::liar::{Liar, Random, odd, say_first};
 
-const SEEDS: &str = include_str!("../fuzzed.seeds");
+const SEEDS: &str = include_str!("../../fuzzed.seeds");
 /// What one of them says.
 const WORDS: usize = 120;
 
