@@ -2,8 +2,13 @@
 //!
 //! `timed` are modules in whose tests time plays a part: programs take turns, are stopped, killed or evicted at some
 //! moment, or are measured. `tests/stress` runs each of their tests many times; it reads these lines.
+//!
+//! Tests that need more than a C compiler are ignored unless they are asked for, in modules that say what they need: `root`, and
+//! `tool` for other programs, libraries and machines. `tests/sets` runs them.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 mod commands {
     mod bench_corun; // timed
@@ -139,6 +144,21 @@ fn every_file_of_this_folder_is_a_module_that_is_timed_or_plain() {
             assert!(is_listed, "main.rs has no `mod {module}; // timed` or `// plain` in {name}");
         }
     }
+}
+
+#[test]
+fn what_needs_root_or_a_tool_is_ignored_unless_it_is_asked_for() {
+    let listed = |options: &[&str]| -> BTreeSet<String> {
+        let mut this = Command::new(std::env::current_exe().expect("a running test has a file"));
+        let output = this.args(["--list", "--format", "terse"]).args(options).output().expect("it can be run");
+        let listed = String::from_utf8(output.stdout).expect("UTF-8");
+        listed.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect()
+    };
+    let is_in_a_set = |name: &&String| ["::root::", "::tool::"].iter().any(|set| name.contains(set));
+    let (all, ignored) = (listed(&[]), listed(&["--ignored"]));
+    let always: Vec<&String> = all.difference(&ignored).filter(is_in_a_set).collect();
+    assert!(always.is_empty(), "these fail where what they need is not there: {always:#?}");
+    assert!(["::root::", "::tool::"].iter().all(|set| ignored.iter().any(|name| name.contains(set))));
 }
 
 #[test]

@@ -15,6 +15,7 @@ pub mod http;
 pub mod liar;
 pub mod openmetrics;
 pub mod running;
+pub mod sanitizer;
 pub mod terminal;
 pub mod trace_file;
 pub mod watch;
@@ -46,9 +47,11 @@ impl Driver {
         Self::at(&built().bin.join("libsimcuda.so"), "simulated")
     }
 
-    /// NVIDIA's driver library, if `BATON_TEST_LIBCUDA` names one: its doors work without a GPU.
-    pub fn nvidias() -> Option<Self> {
-        std::env::var_os("BATON_TEST_LIBCUDA").map(|path| Self::at(Path::new(&path), "nvidias"))
+    /// NVIDIA's driver library, whose exports work without a GPU.
+    #[track_caller]
+    pub fn nvidias() -> Self {
+        let path = std::env::var_os("BATON_TEST_LIBCUDA").expect("BATON_TEST_LIBCUDA, which names the file");
+        Self::at(Path::new(&path), "nvidias")
     }
 
     /// One of the tests' own, by its file.
@@ -117,26 +120,6 @@ pub fn with_environment_of(mut command: Command, other: &Command) -> Command {
         };
     }
     command
-}
-
-/// Whether the tests run as root, who can be two users; says so where they do not.
-pub fn is_root() -> bool {
-    // SAFETY: asks who we are.
-    let root = unsafe { libc::geteuid() } == 0;
-    if !root {
-        eprintln!("skipped: only root can be two users");
-    }
-    root
-}
-
-/// Whether there is Python here; says so where there is not. Tests of what Python does need it, the
-/// rest does with Rust and a C compiler. (`.ci/run` installs it.)
-pub fn has_python() -> bool {
-    let found = Command::new("python3").arg("-V").stdout(Stdio::null()).status().is_ok_and(|status| status.success());
-    if !found {
-        eprintln!("skipped: there is no python3 on this machine");
-    }
-    found
 }
 
 /// What a program did. Two that differ only in having had to wait for the coordinator are equal: on a loaded machine a program

@@ -157,46 +157,6 @@ fn a_result_goes_through_links_and_into_what_is_no_file() {
     assert!(one.ask("quit", LIMIT).ends_with(" ok"));
 }
 
-/// Whether the system has a driver; says so where it does.
-fn has_driver() -> bool {
-    // SAFETY: nothing is called in it, and its start-up code is that of every CUDA program.
-    let there = !unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_LAZY) }.is_null();
-    if there {
-        eprintln!("skipped: this machine has NVIDIA's driver");
-    }
-    there
-}
-
-#[test]
-fn a_run_without_a_driver_says_what_works_and_that_works() {
-    if has_driver() {
-        return;
-    }
-    let program = built().examples.join("vector_add");
-    let small = ["--arena", "64MiB", "--host-pool", "64MiB"];
-    for (is_named, is_gpu_named) in [(false, false), (true, false), (true, true)] {
-        // Each in a place of its own: the coordinator of the one before may still be there.
-        let prepared = Serving::arena("64MiB").prepare();
-        let socket = prepared.place.socket();
-        let named = ["--socket".as_ref(), socket.as_os_str()];
-        let before: &[&OsStr] = if is_named { &named } else { &[] };
-        let mut run = prepared.place.baton(&["run"]);
-        run.args(small).args(before).args(["--name", "it's mine"]);
-        run.args(is_gpu_named.then_some("--driver=gpu")).arg("--").arg(&program);
-        let output = ended(&mut run);
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(125), "{said}");
-        assert!(said.contains("there is no NVIDIA driver here"), "{said}");
-        assert!(said.contains("never picks the simulated driver by itself"), "{said}");
-        assert_eq!(said.matches("libcuda.so.1").count(), 1, "{said}");
-        assert!(said.lines().any(|line| line.trim_start().ends_with("baton demo")), "{said}");
-        let works = said.lines().find(|line| line.contains(" run --driver sim ")).expect("a command");
-        let mut shell = with_environment_of(Command::new("sh"), &run);
-        let output = ended(shell.args(["-c", works]));
-        assert!(output.status.success() && output.stdout.ends_with(b" ok\n"), "{works}: {output:?}");
-    }
-}
-
 #[test]
 fn a_run_that_is_written_wrong_ends_as_one_that_cannot_be() {
     let prepared = Serving::arena("64MiB").prepare();
@@ -282,4 +242,39 @@ fn shells_offer_the_names_of_programs() {
         assert!(script.matches(each).count() == 6, "{shell}: {}", script.matches(each).count());
     }
     assert!(one.ask("quit", LIMIT).ends_with(" ok"));
+}
+
+mod tool {
+    use super::*;
+
+    #[test]
+    #[ignore = "tool: a machine without NVIDIA's driver"]
+    fn a_run_without_a_driver_says_what_works_and_that_works() {
+        // SAFETY: nothing is called in it, and its start-up code is that of every CUDA program.
+        let driver = unsafe { libc::dlopen(c"libcuda.so.1".as_ptr(), libc::RTLD_LAZY) };
+        assert!(driver.is_null(), "this machine has NVIDIA's driver");
+        let program = built().examples.join("vector_add");
+        let small = ["--arena", "64MiB", "--host-pool", "64MiB"];
+        for (is_named, is_gpu_named) in [(false, false), (true, false), (true, true)] {
+            // Each in a place of its own: the coordinator of the one before may still be there.
+            let prepared = Serving::arena("64MiB").prepare();
+            let socket = prepared.place.socket();
+            let named = ["--socket".as_ref(), socket.as_os_str()];
+            let before: &[&OsStr] = if is_named { &named } else { &[] };
+            let mut run = prepared.place.baton(&["run"]);
+            run.args(small).args(before).args(["--name", "it's mine"]);
+            run.args(is_gpu_named.then_some("--driver=gpu")).arg("--").arg(&program);
+            let output = ended(&mut run);
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(125), "{said}");
+            assert!(said.contains("there is no NVIDIA driver here"), "{said}");
+            assert!(said.contains("never picks the simulated driver by itself"), "{said}");
+            assert_eq!(said.matches("libcuda.so.1").count(), 1, "{said}");
+            assert!(said.lines().any(|line| line.trim_start().ends_with("baton demo")), "{said}");
+            let works = said.lines().find(|line| line.contains(" run --driver sim ")).expect("a command");
+            let mut shell = with_environment_of(Command::new("sh"), &run);
+            let output = ended(shell.args(["-c", works]));
+            assert!(output.status.success() && output.stdout.ends_with(b" ok\n"), "{works}: {output:?}");
+        }
+    }
 }

@@ -6,7 +6,7 @@ use baton_client as client;
 use baton_tests::coordinator::{Coordinator, Serving, tenant};
 use baton_tests::hold::{self, LIMIT};
 use baton_tests::running::Running;
-use baton_tests::{built, has_python, root};
+use baton_tests::{built, root};
 use serde_json::Value;
 
 /// A coordinator that has something to tell of every list.
@@ -172,24 +172,22 @@ fn the_answers_of_a_busy_coordinator_are_as_documented() {
     drop(running);
 }
 
-#[test]
-fn programs_in_python_and_c_ask_how_things_stand() {
+/// A program that is given the socket prints names and numbers of those who share the GPU.
+#[track_caller]
+fn prints_how_things_stand(command: &mut Command) {
     let (coordinator, running) = busy();
-    let socket = coordinator.place.socket();
-    let lines = |command: &mut Command| Running::start(command.arg(&socket), false, None).finish(LIMIT).succeeded().out;
-    let mut printed = Vec::new();
-    if has_python() {
-        let mut command = Command::new("python3");
-        printed.push(lines(command.arg(root().join("examples/python/status.py"))));
-    }
-    printed.push(lines(&mut Command::new(built().programs.join("ask_status"))));
-    for printed in printed {
-        for name in ["one", "two"] {
-            let pid = tenant(&coordinator.status(), name)["pid"].to_string();
-            assert!(printed.contains(name) && printed.contains(&pid), "{printed}");
-        }
+    let command = command.arg(coordinator.place.socket());
+    let printed = Running::start(command, false, None).finish(LIMIT).succeeded().out;
+    for name in ["one", "two"] {
+        let pid = tenant(&coordinator.status(), name)["pid"].to_string();
+        assert!(printed.contains(name) && printed.contains(&pid), "{printed}");
     }
     drop(running);
+}
+
+#[test]
+fn a_program_in_c_asks_how_things_stand() {
+    prints_how_things_stand(&mut Command::new(built().programs.join("ask_status")));
 }
 
 #[test]
@@ -216,4 +214,14 @@ fn shells_complete_and_the_manual_describes_every_command() {
         assert!(std::fs::read_to_string(&page).is_ok_and(|page| page.contains(".SH SYNOPSIS")), "{}", page.display());
     }
     assert!(said(&["man"]).contains(".TH baton 1"));
+}
+
+mod tool {
+    use super::*;
+
+    #[test]
+    #[ignore = "tool: python3"]
+    fn a_program_in_python_asks_how_things_stand() {
+        prints_how_things_stand(Command::new("python3").arg(root().join("examples/python/status.py")));
+    }
 }

@@ -3,12 +3,17 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-/// Folder, file and test, if the code names a test: `folder::file::test`.
-fn as_test(code: &str) -> Option<[&str; 3]> {
+/// A test's file below the tests' folder and its name, if the code names a test: `folder::file::test` or `folder::file::root::test`.
+fn as_test(code: &str) -> Option<(String, &str)> {
     let is_name =
-        |name: &str| !name.is_empty() && name.bytes().all(|byte| byte == b'_' || byte.is_ascii_alphanumeric());
+        |name: &&str| !name.is_empty() && name.bytes().all(|byte| byte == b'_' || byte.is_ascii_alphanumeric());
     let parts: Vec<&str> = code.split("::").collect();
-    <[&str; 3]>::try_from(parts).ok().filter(|parts| parts.iter().all(|part| is_name(part)))
+    match parts[..] {
+        [folder, file, test] | [folder, file, "root", test] if parts.iter().all(is_name) => {
+            Some((format!("{folder}/{file}.rs"), test))
+        }
+        _ => None,
+    }
 }
 
 /// What a document has between backquotes.
@@ -22,10 +27,10 @@ fn every_test_that_a_promise_names_exists() {
     let page = fs::read_to_string(root.join("docs/security.md")).expect("the repository's own file");
     let (_, promises) = page.split_once("## Promises").expect("a chapter");
     let (promises, _) = promises.split_once("## What is not promised").expect("the next chapter");
-    let named: BTreeSet<[&str; 3]> = code_of(promises).filter_map(as_test).collect();
-    for [folder, file, test] in &named {
-        let source = fs::read_to_string(root.join(format!("tests/end_to_end/{folder}/{file}.rs"))).unwrap_or_default();
-        assert!(source.contains(&format!("#[test]\nfn {test}() {{")), "there is no test {folder}::{file}::{test}");
+    let named: BTreeSet<(String, &str)> = code_of(promises).filter_map(as_test).collect();
+    for (file, test) in &named {
+        let source = fs::read_to_string(root.join("tests/end_to_end").join(file)).unwrap_or_default();
+        assert!(source.contains(&format!("fn {test}() {{\n")), "there is no test {test} in {file}");
     }
     let of_a_table = |line: &&str| line.starts_with("| ") && !line.ends_with("| Test |");
     let rows: Vec<&str> = promises.lines().filter(of_a_table).collect();

@@ -1,16 +1,12 @@
 //! Whichever way a program reaches the driver, it reaches Baton, and gets the driver's answers.
 //!
-//! Each way is taken on the simulated driver, and on NVIDIA's own library where there is one (see
-//! `BATON_TEST_LIBCUDA`): without a GPU it answers with an error, through the same doors.
+//! Each way is taken on the simulated driver, and among the tools on NVIDIA's own library, which `BATON_TEST_LIBCUDA` names: without
+//! a GPU it answers with an error, through the same exports.
 
 use std::path::{Path, PathBuf};
 
-use baton_tests::{Driver, Outcome, built, clean, has_python, root, run, same_both_ways};
+use baton_tests::{Driver, Outcome, built, clean, root, run, same_both_ways};
 use serde_json::Value;
-
-fn drivers() -> Vec<Driver> {
-    [Some(Driver::simulated()), Driver::nvidias()].into_iter().flatten().collect()
-}
 
 fn program(name: &str) -> PathBuf {
     built().programs.join(name)
@@ -31,66 +27,73 @@ fn calls_seen(driver: &Driver, program: &Path, arguments: &[&str]) -> u64 {
     trace["calls"].as_array().expect("a list").iter().map(|call| call["calls"].as_u64().expect("a number")).sum()
 }
 
-/// Takes a door to a driver both ways, and makes sure that it led through Baton.
+/// Takes a way to a driver bare and under Baton, and makes sure that it led through Baton.
 #[track_caller]
-fn check_on(driver: &Driver, name: &str, arguments: &[&str]) {
+fn check(driver: &Driver, name: &str, arguments: &[&str]) {
     let outcome = same_both_ways(driver, &program(name), arguments);
     let calls = calls_seen(driver, &program(name), arguments);
     assert!(calls > 0, "{name} {arguments:?} on {driver:?} went past Baton: {outcome:?}");
 }
 
-/// Takes a door to every driver there is.
-#[track_caller]
-fn check(name: &str, arguments: &[&str]) {
-    for driver in drivers() {
-        check_on(&driver, name, arguments);
+fn linking(driver: &Driver) {
+    check(driver, "doors_link", &[]);
+}
+
+fn opening_with_every_flag(driver: &Driver) {
+    for flags in ["now,local", "now,global", "lazy,local", "now,deepbind", "lazy,deepbind,global"] {
+        check(driver, "doors_dlopen", &["libcuda.so.1", flags]);
     }
+}
+
+fn opening_under_another_name(driver: &Driver) {
+    check(driver, "doors_dlopen", &["libcuda.so", "now"]);
+    check(driver, "doors_dlopen", &["libcuda.so", "now,deepbind"]);
+    let path = driver.folder().join("libcuda.so.1");
+    check(driver, "doors_dlopen", &[path.to_str().expect("UTF-8"), "now"]);
+}
+
+fn preferring_own_dependencies(driver: &Driver) {
+    let library = program("libdeep.so");
+    check(driver, "deep", &[library.to_str().expect("UTF-8")]);
+}
+
+fn asking_for_every_address(driver: &Driver) {
+    check(driver, "doors_procaddress", &[symbol_list().to_str().expect("UTF-8")]);
+}
+
+fn calling_from_a_constructor(driver: &Driver) {
+    let library = program("libfirst_call.so");
+    check(driver, "first_call", &["constructor", library.to_str().expect("UTF-8")]);
 }
 
 #[test]
 fn by_linking() {
-    check("doors_link", &[]);
+    linking(&Driver::simulated());
 }
 
 #[test]
 fn by_opening_the_library_with_every_flag() {
-    for flags in ["now,local", "now,global", "lazy,local", "now,deepbind", "lazy,deepbind,global"] {
-        check("doors_dlopen", &["libcuda.so.1", flags]);
-    }
+    opening_with_every_flag(&Driver::simulated());
 }
 
 #[test]
 fn by_opening_the_library_under_another_name() {
-    check("doors_dlopen", &["libcuda.so", "now"]);
-    check("doors_dlopen", &["libcuda.so", "now,deepbind"]);
-    for driver in drivers() {
-        let path = driver.folder().join("libcuda.so.1");
-        check_on(&driver, "doors_dlopen", &[path.to_str().expect("UTF-8"), "now"]);
-    }
+    opening_under_another_name(&Driver::simulated());
 }
 
 #[test]
 fn from_a_library_that_prefers_its_own_dependencies() {
-    let library = program("libdeep.so");
-    check("deep", &[library.to_str().expect("UTF-8")]);
+    preferring_own_dependencies(&Driver::simulated());
 }
 
 #[test]
 fn by_asking_for_every_address_with_every_version_and_flag() {
-    check("doors_procaddress", &[symbol_list().to_str().expect("UTF-8")]);
+    asking_for_every_address(&Driver::simulated());
 }
 
 #[test]
-fn from_pythons_ctypes() {
-    if !has_python() {
-        return;
-    }
-    let script = root().join("examples/python/ctypes_vector_add.py");
-    let driver = Driver::simulated();
-    let python = |mut command: std::process::Command| run(command.arg(&script)).succeeded();
-    let bare = python(driver.bare("python3"));
-    assert_eq!(bare, python(driver.under_baton("python3")));
-    assert!(bare.out.trim_end().ends_with(" ok"), "{bare:?}");
+fn by_a_first_call_while_a_librarys_constructor_makes_another() {
+    calling_from_a_constructor(&Driver::simulated());
 }
 
 /// Runs a program with another library preloaded before or behind Baton; what that library counted.
@@ -143,12 +146,6 @@ fn beside_a_second_copy_of_baton() {
 }
 
 #[test]
-fn by_a_first_call_while_a_librarys_constructor_makes_another() {
-    let library = program("libfirst_call.so");
-    check("first_call", &["constructor", library.to_str().expect("UTF-8")]);
-}
-
-#[test]
 fn by_a_first_call_in_a_child_that_was_forked_during_another() {
     let driver = program("libslow_driver.so");
     let outcome =
@@ -167,4 +164,35 @@ fn a_driver_that_is_not_there_is_not_found_by_its_path_either() {
 fn check_absent(name: &str) {
     let outcome = same_both_ways(&Driver::simulated(), &program("doors_dlopen"), &[name, "now"]);
     assert_ne!(outcome.status, "exit status: 0");
+}
+
+mod tool {
+    use super::*;
+
+    #[test]
+    #[ignore = "tool: python3"]
+    fn from_pythons_ctypes() {
+        let script = root().join("examples/python/ctypes_vector_add.py");
+        let driver = Driver::simulated();
+        let python = |mut command: std::process::Command| run(command.arg(&script)).succeeded();
+        let bare = python(driver.bare("python3"));
+        assert_eq!(bare, python(driver.under_baton("python3")));
+        assert!(bare.out.trim_end().ends_with(" ok"), "{bare:?}");
+    }
+
+    #[test]
+    #[ignore = "tool: NVIDIA's driver library, which BATON_TEST_LIBCUDA names"]
+    fn every_way_leads_to_nvidias_own_library_too() {
+        let driver = Driver::nvidias();
+        for way in [
+            linking,
+            opening_with_every_flag,
+            opening_under_another_name,
+            preferring_own_dependencies,
+            asking_for_every_address,
+            calling_from_a_constructor,
+        ] {
+            way(&driver);
+        }
+    }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use baton_tests::coordinator::{Prepared, Serving};
 use baton_tests::running::Running;
-use baton_tests::{built, clean, run};
+use baton_tests::{built, clean, run, sanitizer};
 
 /// When such a driver opens the other one, and how (see `tests/c/loader_driver.c`).
 const WHEN: [&str; 5] = ["constructor", "init", "call", "thread", "helper"];
@@ -55,62 +55,60 @@ impl Loader {
     }
 }
 
-/// Programs that reach the driver in different ways, also with a sanitizer where the compiler has one.
-fn programs() -> Vec<(PathBuf, Vec<String>)> {
-    let program = |name: &str| built().programs.join(name);
-    let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
-    let all = [
-        (program("doors_link"), Vec::new()),
-        (program("asan/doors_link"), Vec::new()),
-        (program("asan/doors_dlopen"), words(&["libcuda.so.1", "now"])),
-        (program("doors_dlopen"), words(&["libcuda.so.1", "now"])),
-        (program("doors_dlopen"), words(&["libcuda.so", "lazy,deepbind"])),
-    ];
-    all.into_iter().filter(|(program, _)| program.exists()).collect()
-}
-
 /// How often each function was called through Baton when this program ran.
 #[track_caller]
-fn calls(loader: &Loader, program: &Path, arguments: &[String], when: &str) -> String {
+fn calls(loader: &Loader, program: &Path, arguments: &[&str], when: &str) -> String {
     let file = loader.folder.path().join("trace.json");
     let mut command = loader.under_baton(program, when);
     run(command.args(arguments).env("BATON_TRACE", "counts").env("BATON_TRACE_FILE", &file)).succeeded();
     std::fs::read_to_string(file).expect("a trace")
 }
 
-#[test]
-fn a_driver_that_opens_another_one_by_its_path_gets_that_one() {
+/// Each of these programs, with its arguments, gets the driver that the first one opens.
+#[track_caller]
+fn get_that_one(programs: &[(PathBuf, &[&str])]) {
     let loader = Loader::new();
     for when in WHEN {
-        for (program, arguments) in programs() {
-            let bare = run(loader.bare(&program, when).args(&arguments)).succeeded();
+        for (program, arguments) in programs {
+            let bare = run(loader.bare(program, when).args(*arguments)).succeeded();
             assert!(bare.out.ends_with("vector add ok\n"), "{when}: {bare:?}");
-            let under = run(loader.under_baton(&program, when).args(&arguments));
+            let under = run(loader.under_baton(program, when).args(*arguments));
             assert_eq!(under, bare, "{when}: {}", program.display());
-            let disabled = run(loader.under_baton(&program, when).args(&arguments).env("BATON_DISABLE", "1"));
+            let disabled = run(loader.under_baton(program, when).args(*arguments).env("BATON_DISABLE", "1"));
             assert_eq!(disabled, bare, "{when}, disabled: {}", program.display());
-            let calls = calls(&loader, &program, &arguments, when);
+            let calls = calls(&loader, program, arguments, when);
             assert!(calls.contains("\"cuLaunchKernel\""), "{when}: it went past Baton: {calls}");
         }
     }
 }
 
 #[test]
-fn such_a_driver_gets_it_behind_a_library_that_wraps_dlopen_too() {
+fn a_driver_that_opens_another_one_by_its_path_gets_that_one() {
+    let program = |name: &str| built().programs.join(name);
+    get_that_one(&[
+        (program("doors_link"), &[]),
+        (program("doors_dlopen"), &["libcuda.so.1", "now"]),
+        (program("doors_dlopen"), &["libcuda.so", "lazy,deepbind"]),
+    ]);
+}
+
+/// A driver gets the other one behind a library that is preloaded before Baton.
+#[track_caller]
+fn gets_it_behind(first: &str) {
     let loader = Loader::new();
-    let runtime = run(clean("cc").arg("-print-file-name=libasan.so")).out;
-    let sanitizer = Some(runtime.trim()).filter(|path| path.contains('/')).map(PathBuf::from);
-    let wrapper = built().programs.join("libwrap_dlopen.so");
     let (program, arguments) = (built().programs.join("doors_dlopen"), ["libcuda.so.1", "now"]);
-    for first in [Some(wrapper), sanitizer].into_iter().flatten() {
-        for when in WHEN {
-            let mut command = loader.under_baton(&program, when);
-            let list = format!("{}:{}", first.display(), built().shim().display());
-            command.args(arguments).env("LD_PRELOAD", list).env("WRAP_LOG", "/dev/null");
-            let ran = run(&mut command).succeeded();
-            assert!(ran.out.ends_with("vector add ok\n"), "{when}: {ran:?}");
-        }
+    for when in WHEN {
+        let mut command = loader.under_baton(&program, when);
+        let list = format!("{first}:{}", built().shim().display());
+        command.args(arguments).env("LD_PRELOAD", list).env("WRAP_LOG", "/dev/null");
+        let ran = run(&mut command).succeeded();
+        assert!(ran.out.ends_with("vector add ok\n"), "{when}: {ran:?}");
     }
+}
+
+#[test]
+fn such_a_driver_gets_it_behind_a_library_that_wraps_dlopen_too() {
+    gets_it_behind(&built().programs.join("libwrap_dlopen.so").display().to_string());
 }
 
 #[test]
@@ -119,7 +117,7 @@ fn what_such_a_driver_says_that_a_function_is_leads_through_baton_too() {
     let program = built().programs.join("doors_procaddress");
     let list = loader.folder.path().join("list");
     std::fs::write(&list, "[[\"cuMemAlloc\", \"\", 3020, \"cuMemAlloc_v2\"]]\n").expect("a file");
-    let arguments = [list.to_str().expect("UTF-8").to_owned()];
+    let arguments = [list.to_str().expect("UTF-8")];
     // It is asked first of all, and opens the other one then.
     for when in ["constructor", "call"] {
         let calls = calls(&loader, &program, &arguments, when);
@@ -150,7 +148,7 @@ fn a_program_that_opens_either_driver_by_its_path_gets_baton() {
     let program = built().programs.join("doors_dlopen");
     for path in ["lib/libcuda.so.1", "drivers/libcuda.so.1.1"] {
         let path = loader.folder.path().join(path).display().to_string();
-        let calls = calls(&loader, &program, &[path, "now".to_owned()], "init");
+        let calls = calls(&loader, &program, &[&path, "now"], "init");
         assert!(calls.contains("\"cuLaunchKernel\""), "{calls}");
     }
 }
@@ -172,5 +170,24 @@ fn programs_of_such_a_driver_share_its_gpu() {
         let ran = Running::start(&mut command, false, None).finish(LIMIT).succeeded();
         assert!(ran.out.ends_with(" ok\n"), "{when}: {ran:?}");
         assert_eq!(joined(&prepared), at + 1, "{when}: {ran:?}");
+    }
+}
+
+mod tool {
+    use super::*;
+
+    #[test]
+    #[ignore = "tool: a C compiler with AddressSanitizer"]
+    fn a_program_with_address_sanitizer_gets_that_one_too() {
+        get_that_one(&[
+            (sanitizer::program("doors_link"), &[]),
+            (sanitizer::program("doors_dlopen"), &["libcuda.so.1", "now"]),
+        ]);
+    }
+
+    #[test]
+    #[ignore = "tool: a C compiler with AddressSanitizer as a library"]
+    fn such_a_driver_gets_it_behind_a_sanitizer_too() {
+        gets_it_behind(&sanitizer::runtime());
     }
 }

@@ -18,7 +18,7 @@ use baton_tests::bare_tenant::{BareTenant, as_user};
 use baton_tests::coordinator::{Coordinator, Prepared, Serving, alone, program, tenant};
 use baton_tests::hold;
 use baton_tests::running::Running;
-use baton_tests::{Outcome, around, built, is_root};
+use baton_tests::{Outcome, around, built};
 
 use crate::corun::corunning;
 
@@ -98,55 +98,6 @@ pub(crate) fn outcome(command: &mut Command) -> Outcome {
 }
 
 #[test]
-fn programs_of_users_who_are_allowed_share_the_gpu_and_steer_nothing() {
-    if !is_root() {
-        return;
-    }
-    let solo = alone("fill_and_check", &WORDS);
-    let coordinator = serving(shared());
-    let (prepared, fill) = (coordinator.prepared(), program("fill_and_check"));
-    let start = |command: &mut Command| Running::start(command, true, Some(coordinator.place.clone()));
-    let running = [
-        start(&mut coordinator.place.joining("own", &fill, &WORDS)),
-        start(&mut joining(prepared, GUEST, "guest", &fill, &WORDS)),
-        start(&mut as_root_of_its_own(&joining(prepared, GUEST, "in a namespace", &fill, &WORDS))),
-    ];
-    for running in running {
-        assert_eq!(running.result(LIMIT), solo, "shared (left) and alone (right)");
-    }
-    coordinator.until_empty();
-
-    // What a guest had comes back when it is killed.
-    let hold = program("hold");
-    let mut victim = start(&mut joining(prepared, GUEST, "victim", &hold, &["--megabytes", "40"]));
-    assert!(victim.line(LIMIT).starts_with("ready "));
-    assert!(tenant(&coordinator.status(), "victim")["resident_bytes"].as_u64() > Some(0));
-    victim.signal(libc::SIGKILL);
-    victim.end(LIMIT);
-    coordinator.until_empty();
-
-    for words in [&["status"][..], &["stop", "--now"], &["evict", "own"], &["set", "own", "class=batch"]] {
-        let ended = asked_as(prepared, GUEST, words);
-        assert!(ended.status == "exit status: 1" && ended.err.contains("only root and the user who runs"), "{ended:?}");
-    }
-    let ended = outcome(&mut joining(prepared, GUEST - 1, "uninvited", &hold, &["--megabytes", "4"]));
-    assert!(ended.status == "exit status: 125" && ended.err.contains("--allow-uid"), "{ended:?}");
-}
-
-#[test]
-fn whoever_could_have_put_a_socket_there_is_not_believed_to_be_somebody_else() {
-    if !is_root() {
-        return;
-    }
-    let coordinator = serving(shared());
-    let prepared = coordinator.prepared();
-    permit(prepared.place.folder(), 0o777);
-    let init = joining(prepared, GUEST, "doubts", &built().programs.join("joining"), &["init", "context"]);
-    let ended = outcome(&mut as_root_of_its_own(&init));
-    assert!(ended.status == "exit status: 125" && ended.err.contains("neither you nor root"), "{ended:?}");
-}
-
-#[test]
 fn a_folder_that_others_cannot_enter_is_no_place_for_guests() {
     for (mode, folder) in [(0o700, "closed"), (0o700, "runtime/baton")] {
         let prepared = Serving::arena("64MiB").prepare();
@@ -159,30 +110,6 @@ fn a_folder_that_others_cannot_enter_is_no_place_for_guests() {
     }
 }
 
-#[test]
-fn a_guest_writes_on_no_page_but_its_own() {
-    if !is_root() {
-        return;
-    }
-    let coordinator = serving(shared());
-    let own = BareTenant::join(&coordinator, "own");
-    let [guest, another] = ["guest", "another"].map(|name| BareTenant::join_as(STRANGER, &coordinator, name));
-    let inode = |file: &OwnedFd| File::from(file.try_clone().expect("a descriptor")).metadata().expect("a file").ino();
-    let [theirs, of_another, ours] = [&guest, &another, &own].map(|tenant| inode(&tenant.pages[ACTIVITY]));
-    assert!(theirs == of_another && theirs != ours, "a page for each user");
-    // A descriptor that is open for reading gives nobody else the right to write.
-    let open =
-        |page: &OwnedFd| OpenOptions::new().write(true).open(format!("/proc/thread-self/fd/{}", page.as_raw_fd()));
-    for page in own.pages.iter().chain(&guest.pages) {
-        let refused = as_user(STRANGER, || open(page).map(drop)).expect_err("it is the coordinator's user's");
-        assert_eq!(refused.kind(), ErrorKind::PermissionDenied);
-    }
-    // What the coordinator alone writes, not even its user can.
-    let elsewhere = open(&guest.pages[ELSEWHERE]).expect("this is root");
-    let refused = elsewhere.write_at(&[1], 0).expect_err("it is sealed");
-    assert_eq!(refused.kind(), ErrorKind::PermissionDenied);
-}
-
 /// A domain's page, as one maps it that has a slot.
 fn mapped(page: &OwnedFd) -> &'static ActivityPage {
     let (access, file) = (libc::PROT_READ | libc::PROT_WRITE, page.as_raw_fd());
@@ -191,37 +118,6 @@ fn mapped(page: &OwnedFd) -> &'static ActivityPage {
     assert_ne!(at, libc::MAP_FAILED);
     // SAFETY: just mapped, for ever; whole, aligned and made of atomics.
     unsafe { &*at.cast() }
-}
-
-#[test]
-fn a_guest_hears_of_others_urgent_work_from_the_coordinator() {
-    if !is_root() {
-        return;
-    }
-    let coordinator = serving(shared());
-    let urgent = BareTenant::greet(&coordinator, &corunning::urgent(&coordinator, "urgent"));
-    let guest = BareTenant::join_as(STRANGER, &coordinator, "guest");
-    let told = File::from(guest.pages[ELSEWHERE].try_clone().expect("a descriptor"));
-    let is_told = || {
-        let mut word = [0; 8];
-        told.read_exact_at(&mut word, 0).expect("a page");
-        word != [0; 8]
-    };
-    assert!(!is_told());
-    let page = mapped(&urgent.pages[ACTIVITY]);
-    for is_at_work in [true, false, true] {
-        // Its slot is the first one of its domain.
-        if is_at_work {
-            page.set_busy(0)
-        } else {
-            assert!(page.set_idle(0))
-        }
-        urgent.tell(&CorunReport::ActivityChanged);
-        coordinator.until("the guest is told", |_| is_told() == is_at_work);
-    }
-    // Also of one that can say nothing more itself.
-    drop(urgent);
-    coordinator.until("nobody waits for it", |_| !is_told());
 }
 
 /// Three tenants: two of the coordinator's user, and a guest.
@@ -240,69 +136,6 @@ fn united(coordinator: &Coordinator) -> Vec<String> {
     let log = coordinator.log();
     let whom = log.lines().filter_map(|line| line.split_once(" share memory or events")?.0.rsplit_once("] "));
     whom.map(|(_, whom)| whom.to_owned()).collect()
-}
-
-#[test]
-fn a_guest_is_not_united_with_those_whose_handles_it_has_heard_of() {
-    if !is_root() {
-        return;
-    }
-    let coordinator = serving(shared());
-    let [one, mut other, guest] = two_and_a_guest(&coordinator);
-    let (theirs, squatted) = ([7; IPC_HANDLE], [8; IPC_HANDLE]);
-    // Who is to be united is told to try again until it has the GPU, and then until it is.
-    noted(&guest, &Request::ExportEvent { handle: squatted });
-    noted(&other, &Request::OpenEvent { handle: squatted });
-    for handle in [theirs, squatted] {
-        noted(&one, &Request::ExportEvent { handle });
-        noted(&guest, &Request::OpenEvent { handle });
-    }
-    other.take_gpu();
-    assert_eq!(other.ask(&Request::OpenEvent { handle: squatted }).0, Answer::TryAgain, "it is another's too");
-    assert_eq!(united(&coordinator), ["other and one"]);
-}
-
-#[test]
-fn a_guest_is_not_united_with_those_whose_numbers_it_says() {
-    if !is_root() {
-        return;
-    }
-    let coordinator = serving(shared());
-    let [one, other, guest] = two_and_a_guest(&coordinator);
-    let process = ProcessId { namespace: 7, number: 100 };
-    noted(&one, &Request::ExportDescriptors { process });
-    noted(&guest, &Request::ImportDescriptor { owner: process });
-    assert_eq!(united(&coordinator), [""; 0]);
-    // The last one to say that it is this process.
-    noted(&guest, &Request::ExportDescriptors { process });
-    noted(&other, &Request::ImportDescriptor { owner: process });
-    assert_eq!(united(&coordinator), ["other and one"]);
-}
-
-#[test]
-fn a_guest_that_cannot_be_paused_does_not_keep_others_from_running_together() {
-    if !is_root() {
-        return;
-    }
-    let serving_guests = Serving::arena("128MiB").option("--allow-uid", &STRANGER.to_string());
-    let coordinator = serving(shared_with(serving_guests.option("--burst", "1h").option("--latency-slack", "100%")));
-    let mut guest = BareTenant::join_as(STRANGER, &coordinator, "guest");
-    guest.take_gpu();
-    guest.allocate(2 << 20);
-    let mut slow = std::thread::scope(|scope| {
-        scope.spawn(|| guest.yield_gpu());
-        hold::joined(&coordinator, "slow", "normal", "48", Some("0.05"))
-    });
-    let mut quick = hold::joined(&coordinator, "quick", "latency", "48", None);
-    quick.ask("spin 1", LIMIT);
-    coordinator.until_tenant_is("quick", "idle");
-    for _ in 0..4 {
-        assert!(slow.ask("leave", LIMIT).starts_with("left "));
-        assert!(quick.ask("touch", LIMIT).starts_with("touched "));
-        assert_eq!(tenant(&coordinator.status(), "slow")["state"], "running");
-    }
-    assert!(quick.ask("quit", LIMIT).ends_with(" ok"));
-    assert!(slow.ask("quit", LIMIT).ends_with(" ok"));
 }
 
 /// What is written to frames by whoever keeps them.
@@ -362,16 +195,6 @@ fn sees_nothing_of_others(coordinator: &Coordinator, mut keeper: BareTenant) {
 }
 
 #[test]
-fn frames_that_a_guest_has_kept_show_it_nothing_of_others() {
-    if !is_root() {
-        return;
-    }
-    let coordinator = serving(shared());
-    let keeper = BareTenant::join_as(GUEST, &coordinator, "keeper");
-    sees_nothing_of_others(&coordinator, keeper);
-}
-
-#[test]
 fn with_strict_isolation_no_program_sees_anything_of_another_in_frames_that_it_has_kept() {
     let coordinator = Serving::arena("64MiB").option("--isolation", "strict").start();
     let keeper = BareTenant::join(&coordinator, "keeper");
@@ -411,4 +234,174 @@ fn a_program_that_names_anothers_channels_can_have_nothing_done_to_them() {
     let refused = coordinator.log().matches("what it offers to be paused is another process's").count();
     assert_eq!(refused, all.len(), "{}", coordinator.log());
     assert!(victim.ask("quit", LIMIT).ends_with(" ok"));
+}
+
+mod root {
+    use super::*;
+
+    #[test]
+    #[ignore = "root: there are several users"]
+    fn programs_of_users_who_are_allowed_share_the_gpu_and_steer_nothing() {
+        let solo = alone("fill_and_check", &WORDS);
+        let coordinator = serving(shared());
+        let (prepared, fill) = (coordinator.prepared(), program("fill_and_check"));
+        let start = |command: &mut Command| Running::start(command, true, Some(coordinator.place.clone()));
+        let running = [
+            start(&mut coordinator.place.joining("own", &fill, &WORDS)),
+            start(&mut joining(prepared, GUEST, "guest", &fill, &WORDS)),
+            start(&mut as_root_of_its_own(&joining(prepared, GUEST, "in a namespace", &fill, &WORDS))),
+        ];
+        for running in running {
+            assert_eq!(running.result(LIMIT), solo, "shared (left) and alone (right)");
+        }
+        coordinator.until_empty();
+
+        // What a guest had comes back when it is killed.
+        let hold = program("hold");
+        let mut victim = start(&mut joining(prepared, GUEST, "victim", &hold, &["--megabytes", "40"]));
+        assert!(victim.line(LIMIT).starts_with("ready "));
+        assert!(tenant(&coordinator.status(), "victim")["resident_bytes"].as_u64() > Some(0));
+        victim.signal(libc::SIGKILL);
+        victim.end(LIMIT);
+        coordinator.until_empty();
+
+        for words in [&["status"][..], &["stop", "--now"], &["evict", "own"], &["set", "own", "class=batch"]] {
+            let ended = asked_as(prepared, GUEST, words);
+            assert!(
+                ended.status == "exit status: 1" && ended.err.contains("only root and the user who runs"),
+                "{ended:?}"
+            );
+        }
+        let ended = outcome(&mut joining(prepared, GUEST - 1, "uninvited", &hold, &["--megabytes", "4"]));
+        assert!(ended.status == "exit status: 125" && ended.err.contains("--allow-uid"), "{ended:?}");
+    }
+
+    #[test]
+    #[ignore = "root: there are several users"]
+    fn whoever_could_have_put_a_socket_there_is_not_believed_to_be_somebody_else() {
+        let coordinator = serving(shared());
+        let prepared = coordinator.prepared();
+        permit(prepared.place.folder(), 0o777);
+        let init = joining(prepared, GUEST, "doubts", &built().programs.join("joining"), &["init", "context"]);
+        let ended = outcome(&mut as_root_of_its_own(&init));
+        assert!(ended.status == "exit status: 125" && ended.err.contains("neither you nor root"), "{ended:?}");
+    }
+
+    #[test]
+    #[ignore = "root: there are several users"]
+    fn a_guest_writes_on_no_page_but_its_own() {
+        let coordinator = serving(shared());
+        let own = BareTenant::join(&coordinator, "own");
+        let [guest, another] = ["guest", "another"].map(|name| BareTenant::join_as(STRANGER, &coordinator, name));
+        let inode =
+            |file: &OwnedFd| File::from(file.try_clone().expect("a descriptor")).metadata().expect("a file").ino();
+        let [theirs, of_another, ours] = [&guest, &another, &own].map(|tenant| inode(&tenant.pages[ACTIVITY]));
+        assert!(theirs == of_another && theirs != ours, "a page for each user");
+        // A descriptor that is open for reading gives nobody else the right to write.
+        let open =
+            |page: &OwnedFd| OpenOptions::new().write(true).open(format!("/proc/thread-self/fd/{}", page.as_raw_fd()));
+        for page in own.pages.iter().chain(&guest.pages) {
+            let refused = as_user(STRANGER, || open(page).map(drop)).expect_err("it is the coordinator's user's");
+            assert_eq!(refused.kind(), ErrorKind::PermissionDenied);
+        }
+        // What the coordinator alone writes, not even its user can.
+        let elsewhere = open(&guest.pages[ELSEWHERE]).expect("this is root");
+        let refused = elsewhere.write_at(&[1], 0).expect_err("it is sealed");
+        assert_eq!(refused.kind(), ErrorKind::PermissionDenied);
+    }
+
+    #[test]
+    #[ignore = "root: there are several users"]
+    fn a_guest_hears_of_others_urgent_work_from_the_coordinator() {
+        let coordinator = serving(shared());
+        let urgent = BareTenant::greet(&coordinator, &corunning::urgent(&coordinator, "urgent"));
+        let guest = BareTenant::join_as(STRANGER, &coordinator, "guest");
+        let told = File::from(guest.pages[ELSEWHERE].try_clone().expect("a descriptor"));
+        let is_told = || {
+            let mut word = [0; 8];
+            told.read_exact_at(&mut word, 0).expect("a page");
+            word != [0; 8]
+        };
+        assert!(!is_told());
+        let page = mapped(&urgent.pages[ACTIVITY]);
+        for is_at_work in [true, false, true] {
+            // Its slot is the first one of its domain.
+            if is_at_work {
+                page.set_busy(0)
+            } else {
+                assert!(page.set_idle(0))
+            }
+            urgent.tell(&CorunReport::ActivityChanged);
+            coordinator.until("the guest is told", |_| is_told() == is_at_work);
+        }
+        // Also of one that can say nothing more itself.
+        drop(urgent);
+        coordinator.until("nobody waits for it", |_| !is_told());
+    }
+
+    #[test]
+    #[ignore = "root: there are several users"]
+    fn a_guest_is_not_united_with_those_whose_handles_it_has_heard_of() {
+        let coordinator = serving(shared());
+        let [one, mut other, guest] = two_and_a_guest(&coordinator);
+        let (theirs, squatted) = ([7; IPC_HANDLE], [8; IPC_HANDLE]);
+        // Who is to be united is told to try again until it has the GPU, and then until it is.
+        noted(&guest, &Request::ExportEvent { handle: squatted });
+        noted(&other, &Request::OpenEvent { handle: squatted });
+        for handle in [theirs, squatted] {
+            noted(&one, &Request::ExportEvent { handle });
+            noted(&guest, &Request::OpenEvent { handle });
+        }
+        other.take_gpu();
+        assert_eq!(other.ask(&Request::OpenEvent { handle: squatted }).0, Answer::TryAgain, "it is another's too");
+        assert_eq!(united(&coordinator), ["other and one"]);
+    }
+
+    #[test]
+    #[ignore = "root: there are several users"]
+    fn a_guest_is_not_united_with_those_whose_numbers_it_says() {
+        let coordinator = serving(shared());
+        let [one, other, guest] = two_and_a_guest(&coordinator);
+        let process = ProcessId { namespace: 7, number: 100 };
+        noted(&one, &Request::ExportDescriptors { process });
+        noted(&guest, &Request::ImportDescriptor { owner: process });
+        assert_eq!(united(&coordinator), [""; 0]);
+        // The last one to say that it is this process.
+        noted(&guest, &Request::ExportDescriptors { process });
+        noted(&other, &Request::ImportDescriptor { owner: process });
+        assert_eq!(united(&coordinator), ["other and one"]);
+    }
+
+    #[test]
+    #[ignore = "root: there are several users"]
+    fn a_guest_that_cannot_be_paused_does_not_keep_others_from_running_together() {
+        let serving_guests = Serving::arena("128MiB").option("--allow-uid", &STRANGER.to_string());
+        let coordinator =
+            serving(shared_with(serving_guests.option("--burst", "1h").option("--latency-slack", "100%")));
+        let mut guest = BareTenant::join_as(STRANGER, &coordinator, "guest");
+        guest.take_gpu();
+        guest.allocate(2 << 20);
+        let mut slow = std::thread::scope(|scope| {
+            scope.spawn(|| guest.yield_gpu());
+            hold::joined(&coordinator, "slow", "normal", "48", Some("0.05"))
+        });
+        let mut quick = hold::joined(&coordinator, "quick", "latency", "48", None);
+        quick.ask("spin 1", LIMIT);
+        coordinator.until_tenant_is("quick", "idle");
+        for _ in 0..4 {
+            assert!(slow.ask("leave", LIMIT).starts_with("left "));
+            assert!(quick.ask("touch", LIMIT).starts_with("touched "));
+            assert_eq!(tenant(&coordinator.status(), "slow")["state"], "running");
+        }
+        assert!(quick.ask("quit", LIMIT).ends_with(" ok"));
+        assert!(slow.ask("quit", LIMIT).ends_with(" ok"));
+    }
+
+    #[test]
+    #[ignore = "root: there are several users"]
+    fn frames_that_a_guest_has_kept_show_it_nothing_of_others() {
+        let coordinator = serving(shared());
+        let keeper = BareTenant::join_as(GUEST, &coordinator, "keeper");
+        sees_nothing_of_others(&coordinator, keeper);
+    }
 }

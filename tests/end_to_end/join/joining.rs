@@ -7,7 +7,7 @@ use std::time::Duration;
 use baton_contract::wire::GpuNumber;
 use baton_tests::coordinator::{Place, Serving, program, tenant};
 use baton_tests::running::{Running, code};
-use baton_tests::{Driver, Outcome, built, has_python};
+use baton_tests::{Driver, Outcome, built};
 
 const LIMIT: Duration = Duration::from_secs(300);
 /// The exit code of a program that has to share the GPU and cannot.
@@ -60,25 +60,6 @@ fn a_program_that_has_to_share_and_cannot_ends_where_it_takes_the_gpu() {
         let ended = outcome(&mut required(&prepared.place, &format!("init {take} total")));
         is_refused(&ended, &["joining", "no coordinator answers", "baton serve", "--optional"]);
         assert_eq!(ended.out, before, "what was printed before is not lost: {take}");
-    }
-}
-
-#[test]
-fn what_python_has_printed_is_not_lost_either() {
-    if !has_python() {
-        return;
-    }
-    let prepared = Serving::arena("64MiB").prepare();
-    for library in ["CDLL", "PyDLL"] {
-        // One calls without the interpreter's lock, the other with it.
-        let script = format!(
-            "import ctypes; d = ctypes.{library}('libcuda.so.1'); d.cuInit(0); print('before'); \
-             d.cuCtxCreate_v2(ctypes.byref(ctypes.c_void_p()), 0, 0); print('after')"
-        );
-        let mut command = prepared.place.joining("python", "python3".as_ref(), &["-c", &script]);
-        let ended = outcome(command.env("BATON_REQUIRE", "1"));
-        is_refused(&ended, &["no coordinator answers"]);
-        assert_eq!(ended.out, "before\n");
     }
 }
 
@@ -292,5 +273,26 @@ fn accepted(listener: &OwnedFd) -> OwnedFd {
         let socket = libc::accept(listener.as_raw_fd(), std::ptr::null_mut(), std::ptr::null_mut());
         assert!(socket >= 0, "{}", std::io::Error::last_os_error());
         OwnedFd::from_raw_fd(socket)
+    }
+}
+
+mod tool {
+    use super::*;
+
+    #[test]
+    #[ignore = "tool: python3"]
+    fn what_python_has_printed_is_not_lost_either() {
+        let prepared = Serving::arena("64MiB").prepare();
+        for library in ["CDLL", "PyDLL"] {
+            // One calls without the interpreter's lock, the other with it.
+            let script = format!(
+                "import ctypes; d = ctypes.{library}('libcuda.so.1'); d.cuInit(0); print('before'); \
+             d.cuCtxCreate_v2(ctypes.byref(ctypes.c_void_p()), 0, 0); print('after')"
+            );
+            let mut command = prepared.place.joining("python", "python3".as_ref(), &["-c", &script]);
+            let ended = outcome(command.env("BATON_REQUIRE", "1"));
+            is_refused(&ended, &["no coordinator answers"]);
+            assert_eq!(ended.out, "before\n");
+        }
     }
 }

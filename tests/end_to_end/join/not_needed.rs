@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use baton_tests::{Driver, Outcome, built, clean, has_python, run};
+use baton_tests::{Driver, Outcome, built, clean, run};
 
 /// Runs a command as it is, and with Baton preloaded on a machine whose driver cannot be found.
 #[track_caller]
@@ -45,27 +45,6 @@ fn a_compiler_does_not_notice() {
 fn requests_to_other_devices_are_answered_as_ever() {
     let outcome = same_when_preloaded(|| clean(built().programs.join("requests"))).succeeded();
     assert!(outcome.out.contains("count 12"), "{outcome:?}");
-}
-
-#[test]
-fn python_starts_workers_in_every_way() {
-    if !has_python() {
-        return;
-    }
-    for method in ["fork", "spawn", "forkserver"] {
-        let script = format!(
-            "import multiprocessing as m\nif __name__ == '__main__':\n  with m.get_context('{method}').Pool(2) as p: print(p.map(abs, range(-5, 0)))"
-        );
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let file = folder.path().join("workers.py");
-        std::fs::write(&file, script).expect("a writable folder");
-        let outcome = same_when_preloaded(|| {
-            let mut command = clean("python3");
-            command.arg(&file);
-            command
-        });
-        assert_eq!(outcome.succeeded().out, "[5, 4, 3, 2, 1]\n", "{method}");
-    }
 }
 
 #[test]
@@ -120,4 +99,27 @@ fn every_listed_name_is_exported() {
     let exported: Vec<_> = outcome.out.lines().filter_map(|line| line.split(' ').nth(2)).collect();
     let missing: Vec<_> = listed.iter().filter(|row| !exported.contains(&row.3.as_str())).collect();
     assert!(missing.is_empty(), "{missing:?}");
+}
+
+mod tool {
+    use super::*;
+
+    #[test]
+    #[ignore = "tool: python3"]
+    fn python_starts_workers_in_every_way() {
+        for method in ["fork", "spawn", "forkserver"] {
+            let script = format!(
+                "import multiprocessing as m\nif __name__ == '__main__':\n  with m.get_context('{method}').Pool(2) as p: print(p.map(abs, range(-5, 0)))"
+            );
+            let folder = tempfile::tempdir().expect("a temporary folder");
+            let file = folder.path().join("workers.py");
+            std::fs::write(&file, script).expect("a writable folder");
+            let outcome = same_when_preloaded(|| {
+                let mut command = clean("python3");
+                command.arg(&file);
+                command
+            });
+            assert_eq!(outcome.succeeded().out, "[5, 4, 3, 2, 1]\n", "{method}");
+        }
+    }
 }

@@ -5,7 +5,6 @@ use std::process::Command;
 
 use baton_tests::coordinator::{Coordinator, Serving, program};
 use baton_tests::hold::{self, LIMIT};
-use baton_tests::is_root;
 use baton_tests::running::{Running, signal};
 
 use crate::guests::allowed::{joining, serving, shared_with};
@@ -105,17 +104,12 @@ fn nothing_is_found(options: &dyn Fn(Serving) -> Serving, users: [u32; 2], all: 
     }
 }
 
-/// The same between a guest and the coordinator's user, either way, and between two guests.
-fn between_users(options: &dyn Fn(Serving) -> Serving) {
-    if is_root() {
-        for users in [[GUEST, OWN], [OWN, GUEST], [GUEST, OTHER]] {
-            nothing_is_found(options, users, &LIVING);
-        }
-    }
-}
-
 /// Where nothing is taken for others.
 const LIVING: [Leaves; 4] = [Leaves::Frees, Leaves::Ends, Leaves::Killed, Leaves::Evicted];
+
+fn strict(serving: Serving) -> Serving {
+    serving.option("--isolation", "strict")
+}
 
 #[test]
 fn a_program_finds_nothing_of_another_one_of_its_user() {
@@ -123,20 +117,29 @@ fn a_program_finds_nothing_of_another_one_of_its_user() {
 }
 
 #[test]
-fn a_program_finds_nothing_of_another_users() {
-    between_users(&|serving| serving);
-}
-
-#[test]
 fn a_program_finds_nothing_of_any_other_with_strict_isolation() {
-    let strict = |serving: Serving| serving.option("--isolation", "strict");
     nothing_is_found(&strict, [OWN, OWN], &LIVING);
-    if is_root() {
-        nothing_is_found(&strict, [GUEST, OTHER], &LIVING);
-    }
 }
 
 #[test]
 fn a_program_finds_nothing_of_another_one_of_its_user_where_nothing_can_be_paused() {
     nothing_is_found(&|serving| serving.flag("--no-preempt"), [OWN, OWN], &LIVING);
+}
+
+mod root {
+    use super::*;
+
+    #[test]
+    #[ignore = "root: there are several users"]
+    fn a_program_finds_nothing_of_another_users() {
+        for users in [[GUEST, OWN], [OWN, GUEST], [GUEST, OTHER]] {
+            nothing_is_found(&|serving| serving, users, &LIVING);
+        }
+    }
+
+    #[test]
+    #[ignore = "root: there are several users"]
+    fn a_guest_finds_nothing_of_another_one_with_strict_isolation() {
+        nothing_is_found(&strict, [GUEST, OTHER], &LIVING);
+    }
 }
