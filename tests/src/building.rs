@@ -85,8 +85,7 @@ fn tell(line: &str) {
 /// doing.
 fn build_workspace(bin: &Path) {
     let mut cargo = Command::new(env!("CARGO"));
-    // `--examples`, of which there are none, makes cargo choose the dependencies' features as `cargo test` does:
-    // other features would be another build.
+    // `--examples` makes cargo choose the dependencies' features as `cargo test` does: other features would be another build.
     cargo.args(["build", "--workspace", "--lib", "--bins", "--examples"]).current_dir(root());
     if bin.file_name() == Some(OsStr::new("release")) {
         cargo.arg("--release");
