@@ -23,7 +23,7 @@ mod commands {
 }
 
 mod corun {
-    pub(crate) mod corunning; // timed
+    mod corunning; // timed
 }
 
 mod documents {
@@ -51,7 +51,7 @@ mod failures {
 }
 
 mod guests {
-    pub(crate) mod allowed; // timed
+    mod allowed; // timed
     mod quotas; // timed
     mod unresponsive; // timed
 }

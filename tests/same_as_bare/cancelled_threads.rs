@@ -1,12 +1,8 @@
 //! Threads that are cancelled (`pthread_cancel`) while a call waits or talks for Baton: the call is made, and everybody else goes on.
 
-use std::time::Duration;
-
 use baton_tests::coordinator::Serving;
 use baton_tests::running::Running;
-use baton_tests::{Driver, Outcome, built};
-
-const LIMIT: Duration = Duration::from_secs(300);
+use baton_tests::{Driver, LIMIT, Outcome, built};
 
 /// Plays a case; each time that the program waits, something is done, and it goes on.
 #[track_caller]

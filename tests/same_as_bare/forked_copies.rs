@@ -1,13 +1,9 @@
 //! Copies of a process that uses the GPU: CUDA does not work there, and the driver says so itself, whatever the parent's other threads
 //! were doing.
 
-use std::time::Duration;
-
 use baton_tests::coordinator::Serving;
 use baton_tests::running::Running;
-use baton_tests::{Driver, built, clean, run};
-
-const LIMIT: Duration = Duration::from_secs(300);
+use baton_tests::{Driver, LIMIT, built, clean, run};
 
 /// How many copies a test makes.
 const COPIES: &str = "300";

@@ -9,15 +9,11 @@ use std::time::{Duration, Instant};
 use baton_tests::coordinator::{Coordinator, Place, Serving, program, tenant, with_driver};
 use baton_tests::hold;
 use baton_tests::running::Running;
-use baton_tests::{Driver, Outcome, built};
+use baton_tests::{Driver, LIMIT, MIB, Outcome, built};
 use serde_json::Value;
 
-/// Whatever takes longer than this hangs. The programs end by themselves before.
-pub(super) const LIMIT: Duration = Duration::from_secs(300);
 /// What should have come about long before, and else never does.
 const LONG: Duration = Duration::from_secs(20);
-
-const MIB: u64 = 1 << 20;
 
 /// Programs are drained and never paused: what was paused comes back whole.
 pub(super) fn serving() -> Serving {

@@ -7,10 +7,10 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use baton_tests::coordinator::{Coordinator, Serving, with_driver};
-use baton_tests::{Driver, Outcome, built, hold};
+use baton_tests::{Driver, LIMIT, Outcome, built, hold};
 
 use super::legal::{
-    LIMIT, evict, gpus, serving, serving_one_of_two, slow, slow_for_reach, take_off_and_bring_back, to_the_end, waiting,
+    evict, gpus, serving, serving_one_of_two, slow, slow_for_reach, take_off_and_bring_back, to_the_end, waiting,
 };
 
 /// The last driver that cannot record an event behind all work of a context, and one that has no numbers for contexts, does not tell

@@ -12,10 +12,7 @@ use std::time::{Duration, Instant};
 use baton_tests::coordinator::{Coordinator, Serving, tenant};
 use baton_tests::running::Running;
 use baton_tests::watch::Watch;
-use baton_tests::{Driver, built};
-
-/// A program that takes longer than this hangs.
-const LIMIT: Duration = Duration::from_secs(300);
+use baton_tests::{Driver, LIMIT, built};
 
 fn program() -> PathBuf {
     built().bin.join("random_program")

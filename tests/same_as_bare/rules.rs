@@ -6,15 +6,11 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::Duration;
 
 use baton_tests::coordinator::{Coordinator, Place, Serving};
 use baton_tests::form::Form;
 use baton_tests::running::Running;
-use baton_tests::{Driver, Outcome, built};
-
-/// Whatever takes longer than this hangs. The programs end by themselves before.
-const LIMIT: Duration = Duration::from_secs(300);
+use baton_tests::{Driver, LIMIT, Outcome, built};
 
 fn program(family: &str) -> PathBuf {
     built().programs.join("rules").join(family)

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use baton_contract::class::Class;
 use baton_contract::link::{self, Chosen, Received};
 use baton_contract::memory::SizeClass;
 use baton_contract::messages::{
@@ -17,8 +18,7 @@ use baton_contract::wire::GpuNumber;
 
 use crate::coordinator::Coordinator;
 
-/// Whatever is not said in this time never is.
-const LIMIT: Duration = Duration::from_secs(300);
+use crate::LIMIT;
 
 /// A greeting as a tenant of this coordinator's GPU would send it.
 pub fn greeting(coordinator: &Coordinator, name: &str) -> Opening {
@@ -29,6 +29,17 @@ pub fn greeting(coordinator: &Coordinator, name: &str) -> Opening {
         *byte = u8::from_str_radix(&digits[2 * at..2 * at + 2], 16).expect("hexadecimal");
     }
     Opening::Hello { name: name.to_owned(), scheduling: Scheduling::default(), gpu, needs: 0, run: 0 }
+}
+
+/// The bytes of a greeting as a tenant of class latency.
+pub fn urgent(coordinator: &Coordinator, name: &str) -> Vec<u8> {
+    match greeting(coordinator, name) {
+        Opening::Hello { name, gpu, .. } => {
+            let scheduling = Scheduling { class: Class::Latency, ..Scheduling::default() };
+            Opening::Hello { name, scheduling, gpu, needs: 0, run: 0 }.encode(GpuNumber::ANY)
+        }
+        other => panic!("{other:?}"),
+    }
 }
 
 /// A connection to the coordinator whose socket this is.

@@ -14,10 +14,7 @@ use baton_harness::stop::Stop;
 use serde_json::Value;
 
 use crate::running::Running;
-use crate::{Driver, Outcome, built, clean};
-
-/// What should be quick and takes longer than this hangs, also on a machine with much else to do.
-const SOON: Duration = Duration::from_secs(300);
+use crate::{Driver, LIMIT, Outcome, built, clean};
 
 /// What a coordinator is started with.
 #[derive(Clone, Debug)]
@@ -51,6 +48,12 @@ impl Serving {
     pub fn flag(mut self, name: &str) -> Self {
         self.options.push(name.to_owned());
         self
+    }
+
+    /// With its page and its metrics, on a free port of this machine.
+    #[must_use]
+    pub fn with_page(self) -> Self {
+        self.option("--host-pool", "256MiB").option("--http", "127.0.0.1:0")
     }
 
     /// What is freed or evicted stays as it is until somebody else gets it, as usual.
@@ -163,9 +166,9 @@ impl Prepared {
     #[track_caller]
     pub fn serve_in_vain(&self) -> Outcome {
         let mut served = Running::start(&mut self.serve(), false, None);
-        let status = served.end(SOON);
+        let status = served.end(LIMIT);
         assert_eq!(status.code(), Some(1), "{}", served.err());
-        served.finish(SOON)
+        served.finish(LIMIT)
     }
 }
 
@@ -279,7 +282,7 @@ impl Coordinator {
     /// Waits until the status is as wanted, and gives it.
     #[track_caller]
     pub fn until(&self, what: &str, mut wanted: impl FnMut(&Value) -> bool) -> Value {
-        let end = Instant::now() + SOON;
+        let end = Instant::now() + LIMIT;
         loop {
             let status = self.status();
             if wanted(&status) {
@@ -296,7 +299,7 @@ impl Coordinator {
     pub fn evict(&self, name: &str) -> bool {
         // Asked from here: tests do this by the thousand, and a process for each takes longer than what it asks for.
         let request = Opening::Evict { name: name.to_owned() };
-        let end = Instant::now() + SOON;
+        let end = Instant::now() + LIMIT;
         let answer = client::ask_patiently(&self.place.socket(), &request, None, &mut || {
             assert!(Instant::now() < end, "evicting {name} never ends{}", self.place.story());
         });
@@ -371,7 +374,7 @@ impl Coordinator {
     #[track_caller]
     pub fn end(&mut self, number: i32) -> ExitStatus {
         let signal = Signal::from_named_raw(number).expect("a signal");
-        let ended = self.process.end(signal, SOON).expect("our own child");
+        let ended = self.process.end(signal, LIMIT).expect("our own child");
         ended.unwrap_or_else(|| panic!("the coordinator does not end\n{}", self.log()))
     }
 
@@ -432,5 +435,5 @@ pub fn program(name: &str) -> PathBuf {
 pub fn alone(name: &str, arguments: &[&str]) -> String {
     let mut command = Driver::simulated().bare(program(name));
     command.args(arguments).env("SIMCUDA_MEMORY", "512MiB");
-    Running::start(&mut command, false, None).result(SOON)
+    Running::start(&mut command, false, None).result(LIMIT)
 }

@@ -4,14 +4,10 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
-use crate::Driver;
 use crate::coordinator::{Coordinator, Place, program};
 use crate::running::Running;
-
-/// A program that takes longer than this for one answer hangs.
-pub const LIMIT: Duration = Duration::from_secs(300);
+use crate::{Driver, LIMIT};
 
 /// Starts it, ready for its first line.
 #[track_caller]

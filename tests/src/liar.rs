@@ -17,7 +17,7 @@ use baton_contract::wire::GpuNumber;
 
 use crate::bare_tenant::{self, BareTenant};
 
-const MIB: u64 = 1 << 20;
+use crate::MIB;
 
 /// Numbers that follow from one (splitmix64).
 #[derive(Clone, Debug)]

@@ -9,6 +9,7 @@ pub mod coordinator;
 pub mod entry_points;
 pub mod form;
 pub mod generated;
+pub mod guests;
 pub mod held;
 pub mod hold;
 pub mod http;
@@ -30,8 +31,10 @@ use std::time::Duration;
 pub use building::{Built, built, root};
 use running::Running;
 
-/// A program that takes longer than this hangs.
-const LIMIT: Duration = Duration::from_secs(300);
+/// Whatever takes longer than this hangs: a program, or one answer of it, also on a machine with much else to do.
+pub const LIMIT: Duration = Duration::from_secs(300);
+/// Bytes of a mebibyte.
+pub const MIB: u64 = 1 << 20;
 
 /// A CUDA driver to run programs on.
 #[derive(Clone, Debug)]

@@ -9,8 +9,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// What takes longer hangs.
-const LIMIT: Duration = Duration::from_secs(300);
+use crate::LIMIT;
 
 /// The program and its terminal.
 pub struct Terminal {

@@ -8,7 +8,7 @@ use crate::coordinator::Coordinator;
 use crate::http::{self, Reply};
 use crate::openmetrics::{self, Exposed};
 
-const LIMIT: Duration = Duration::from_secs(300);
+use crate::LIMIT;
 
 /// Where a page is, and its token.
 #[derive(Clone, Debug)]

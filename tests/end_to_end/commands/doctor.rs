@@ -1,11 +1,8 @@
 //! `baton doctor` tries what it says about preemption, and says with `baton run` and `baton serve` what a machine lacks.
 
-use std::time::Duration;
-
+use baton_tests::LIMIT;
 use baton_tests::coordinator::Serving;
 use baton_tests::running::Running;
-
-const LIMIT: Duration = Duration::from_secs(300);
 
 /// Its line about preemption.
 #[track_caller]

@@ -3,11 +3,9 @@
 use std::process::Command;
 
 use baton_tests::coordinator::{Coordinator, Serving};
-use baton_tests::hold::{self, LIMIT};
-use baton_tests::{built, root, run};
+use baton_tests::hold;
+use baton_tests::{LIMIT, MIB, built, root, run};
 use serde_json::Value;
-
-const MIB: u64 = 1 << 20;
 
 /// What it says, and its exit code.
 fn fit(coordinator: &Coordinator, words: &[&str]) -> (String, String, String) {

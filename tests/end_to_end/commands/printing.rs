@@ -6,9 +6,9 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Command, Output, Stdio};
 
 use baton_tests::coordinator::{Coordinator, Serving, tenant};
-use baton_tests::hold::{self, LIMIT};
+use baton_tests::hold;
 use baton_tests::running::Running;
-use baton_tests::{built, with_environment_of};
+use baton_tests::{LIMIT, built, with_environment_of};
 
 /// Commands of a coordinator's that print at once, and others that need none.
 const OF_A_COORDINATOR: [&[&str]; 10] = [

@@ -4,12 +4,10 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use baton_tests::built;
 use baton_tests::coordinator::{Coordinator, Prepared, Serving, program, tenant};
 use baton_tests::running::{Running, code, signal};
+use baton_tests::{LIMIT, built};
 use serde_json::Value;
-
-const LIMIT: Duration = Duration::from_secs(300);
 
 // --- coordinators that are refused ------------------------------------------------------------------------
 

@@ -1,7 +1,8 @@
 //! What users say about programs, when they start them and while they run.
 
+use baton_tests::LIMIT;
 use baton_tests::coordinator::{Coordinator, Serving, program, tenant};
-use baton_tests::hold::{self, Busy, LIMIT};
+use baton_tests::hold::{self, Busy};
 use serde_json::json;
 
 /// `baton VERB --socket … WORDS`: what it says on standard error if it fails.

@@ -4,8 +4,8 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::process::Output;
 
 use baton_tests::coordinator::{Coordinator, Serving, program, tenant};
-use baton_tests::hold::{self, LIMIT};
 use baton_tests::running::Running;
+use baton_tests::{LIMIT, hold};
 
 /// `baton VERB --socket …`.
 fn command(coordinator: &Coordinator, words: &[&str]) -> std::process::Command {

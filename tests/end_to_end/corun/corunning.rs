@@ -1,28 +1,15 @@
 //! Programs that fit the GPU together run together: urgent ones at any time, the others in the gaps.
 
-use baton_contract::class::Class;
-use baton_contract::messages::{FromCoordinator, Message as _, Opening, TurnCommand};
-use baton_contract::scheduling::Scheduling;
-use baton_contract::wire::GpuNumber;
-use baton_tests::bare_tenant::{BareTenant, greeting};
+use baton_contract::messages::{FromCoordinator, TurnCommand};
+use baton_tests::LIMIT;
+use baton_tests::bare_tenant::{self, BareTenant};
 use baton_tests::coordinator::{Coordinator, Serving, alone, program, tenant};
-use baton_tests::hold::{self, Busy, LIMIT};
+use baton_tests::hold::{self, Busy};
 use baton_tests::running::Running;
 use serde_json::Value;
 
 fn number(status: &Value, field: &str) -> u64 {
     status[field].as_u64().expect("a number")
-}
-
-/// The greeting of a tenant of class latency.
-pub(crate) fn urgent(coordinator: &Coordinator, name: &str) -> Vec<u8> {
-    match greeting(coordinator, name) {
-        Opening::Hello { name, gpu, .. } => {
-            let scheduling = Scheduling { class: Class::Latency, ..Scheduling::default() };
-            Opening::Hello { name, scheduling, gpu, needs: 0, run: 0 }.encode(GpuNumber::ANY)
-        }
-        other => panic!("{other:?}"),
-    }
 }
 
 /// Two programs that fit together, of which the urgent one has come to run beside the other.
@@ -62,7 +49,7 @@ fn the_others_wait_for_any_of_many_urgent_programs() {
     let coordinator = Serving::arena("128MiB").start();
     // More than fit one word of the activity page, and nothing to do.
     let crowd: Vec<BareTenant> = (0..70)
-        .map(|number| BareTenant::greet(&coordinator, &urgent(&coordinator, &format!("urgent-{number}"))))
+        .map(|number| BareTenant::greet(&coordinator, &bare_tenant::urgent(&coordinator, &format!("urgent-{number}"))))
         .collect();
     let (mut slow, mut quick) = together(&coordinator, None);
     assert_eq!(quick.ask("queue 700", LIMIT), "queued");
@@ -94,7 +81,7 @@ fn a_limit_on_what_is_in_flight_ends_when_the_last_better_tenant_has_left() {
     let coordinator = Serving::arena("128MiB").start();
     let mut slow = BareTenant::join(&coordinator, "slow");
     slow.take_gpu();
-    let urgent = ["one", "two"].map(|name| BareTenant::greet(&coordinator, &urgent(&coordinator, name)));
+    let urgent = ["one", "two"].map(|name| BareTenant::greet(&coordinator, &bare_tenant::urgent(&coordinator, name)));
     let limit = |slow: &BareTenant| match slow.hear() {
         (FromCoordinator::Turn(TurnCommand::LimitInFlight { .. }), _) => true,
         (FromCoordinator::Turn(TurnCommand::LiftLimit { watch: false }), _) => false,

@@ -4,9 +4,9 @@ use std::process::Command;
 
 use baton_client as client;
 use baton_tests::coordinator::{Coordinator, Serving, tenant};
-use baton_tests::hold::{self, LIMIT};
+use baton_tests::hold;
 use baton_tests::running::Running;
-use baton_tests::{built, root};
+use baton_tests::{LIMIT, built, root};
 use serde_json::Value;
 
 /// A coordinator that has something to tell of every list.

@@ -2,14 +2,10 @@
 
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::Duration;
 
 use baton_tests::coordinator::{Coordinator, Serving, with_driver};
 use baton_tests::running::Running;
-use baton_tests::{Outcome, built};
-
-/// Whatever takes longer than this hangs. The programs end by themselves before.
-const LIMIT: Duration = Duration::from_secs(300);
+use baton_tests::{LIMIT, Outcome, built};
 
 const DRIVER: &str = "libnewer_driver.so";
 const FUNCTION: &str = "cuMemcpyOfTomorrow";

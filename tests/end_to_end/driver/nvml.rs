@@ -1,13 +1,11 @@
 //! NVML tells a program of its own GPU's memory what `cuMemGetInfo` tells it, and of other GPUs what it knows.
 
 use std::process::Command;
-use std::time::Duration;
 
 use baton_tests::coordinator::{Coordinator, Serving};
 use baton_tests::running::Running;
-use baton_tests::{Driver, built, clean};
+use baton_tests::{Driver, LIMIT, built, clean};
 
-const LIMIT: Duration = Duration::from_secs(300);
 /// What the library itself says of each GPU.
 const ITS_OWN: &str = "nvml 81920 80896 1024, 81920 80896 512";
 

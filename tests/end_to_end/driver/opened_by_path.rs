@@ -2,15 +2,13 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
 use baton_tests::coordinator::{Prepared, Serving};
 use baton_tests::running::Running;
-use baton_tests::{built, clean, run, sanitizer};
+use baton_tests::{LIMIT, built, clean, run, sanitizer};
 
 /// When such a driver opens the other one, and how (see `tests/c/loader_driver.c`).
 const WHEN: [&str; 5] = ["constructor", "init", "call", "thread", "helper"];
-const LIMIT: Duration = Duration::from_secs(300);
 
 /// A folder with a driver that is a loader, and the one that it opens, named as WSL has them.
 struct Loader {

@@ -2,13 +2,11 @@
 
 use std::time::Duration;
 
-use baton_tests::built;
 use baton_tests::coordinator::{Coordinator, Serving, alone, program, tenant};
-use baton_tests::hold::{self, Busy, LIMIT};
+use baton_tests::hold::{self, Busy};
 use baton_tests::running::{Running, signal};
+use baton_tests::{LIMIT, MIB, built};
 use serde_json::Value;
-
-const MIB: u64 = 1 << 20;
 
 /// `hold` with so much memory, ready for its first line.
 #[track_caller]

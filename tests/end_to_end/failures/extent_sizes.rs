@@ -3,8 +3,9 @@
 
 use std::time::Duration;
 
+use baton_tests::LIMIT;
 use baton_tests::coordinator::{Coordinator, Serving, program, tenant};
-use baton_tests::hold::{self, Busy, LIMIT};
+use baton_tests::hold::{self, Busy};
 use baton_tests::running::{Running, signal};
 
 /// An arena whose pieces are of four sizes: 2, 8, 20 and 32 MiB.

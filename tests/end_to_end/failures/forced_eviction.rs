@@ -8,8 +8,9 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::time::Duration;
 
 use baton_contract::page::TenantPage;
+use baton_tests::LIMIT;
 use baton_tests::coordinator::{Coordinator, Serving, tenant};
-use baton_tests::hold::{self, Busy, LIMIT};
+use baton_tests::hold::{self, Busy};
 use baton_tests::running::{Running, signal};
 
 /// Another program, one that was stopped while it had the GPU, and how to end what that does there.

@@ -4,16 +4,12 @@
 use std::process::Command;
 use std::time::Duration;
 
-use baton_tests::around;
 use baton_tests::coordinator::{Coordinator, Serving, program, tenant};
-use baton_tests::hold::{self, Busy, LIMIT};
+use baton_tests::guests::{GUEST, joining, permit, serving, shared_with};
+use baton_tests::hold::{self, Busy};
 use baton_tests::running::{Running, signal};
+use baton_tests::{LIMIT, around};
 use serde_json::Value;
-
-use crate::guests::allowed::{joining, permit, serving, shared_with};
-
-/// A user who is let in.
-const GUEST: u32 = 65532;
 
 /// What cannot be taken of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,9 +3,10 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use baton_tests::LIMIT;
 use baton_tests::coordinator::{Serving, SetAtEnd, alone, program, tenant};
 use baton_tests::held::{self, Held};
-use baton_tests::hold::{self, Busy, LIMIT};
+use baton_tests::hold::{self, Busy};
 use baton_tests::running::signal;
 
 const CLASSES: [&str; 3] = ["latency", "normal", "batch"];

@@ -1,11 +1,10 @@
 //! Programs of other users, whom the coordinator was told to take in: they share the GPU as its own user's do, and steer nothing.
 
-use std::fs::{File, OpenOptions, Permissions};
+use std::fs::{File, OpenOptions};
 use std::io::ErrorKind;
 use std::os::fd::{AsRawFd as _, OwnedFd};
-use std::os::unix::fs::{FileExt as _, MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -14,15 +13,13 @@ use baton_contract::messages::{
     Answer, Channels, CorunReport, FromCoordinator, IPC_HANDLE, PreemptionReport, ProcessId, Request, TurnCommand,
 };
 use baton_contract::page::{ActivityPage, PAGE_BYTES};
-use baton_tests::bare_tenant::{BareTenant, as_user};
+use baton_tests::bare_tenant::{self, BareTenant, as_user};
 use baton_tests::coordinator::{Coordinator, Prepared, Serving, alone, program, tenant};
+use baton_tests::guests::{asked_as, joining, permit, serving, shared_with};
 use baton_tests::hold;
 use baton_tests::running::Running;
-use baton_tests::{Outcome, around, built};
+use baton_tests::{LIMIT, around, built, run};
 
-use crate::corun::corunning;
-
-const LIMIT: Duration = Duration::from_secs(300);
 /// The user who is let in.
 const GUEST: u32 = 65534;
 /// Another one.
@@ -34,47 +31,9 @@ const ACTIVITY: usize = 2;
 const ELSEWHERE: usize = 3;
 const WORDS: [&str; 8] = ["--megabytes", "48", "--rounds", "12", "--check", "4", "--gap-ms", "1"];
 
-pub(crate) fn permit(path: &Path, mode: u32) {
-    std::fs::set_permissions(path, Permissions::from_mode(mode)).expect("ours");
-}
-
-/// A file where everybody can read it.
-pub(crate) fn copied(prepared: &Prepared, file: &Path) -> PathBuf {
-    let copy = prepared.place.folder().join(file.file_name().expect("a file's"));
-    if !copy.exists() {
-        // A copy may be busy: another test's child holds what was open for writing when it was forked.
-        std::fs::hard_link(file, &copy).or_else(|_| std::fs::copy(file, &copy).map(drop)).expect("a file");
-    }
-    permit(&copy, 0o755);
-    copy
-}
-
-/// A place that other users can come to.
+/// A place that two other users can come to.
 fn shared() -> Prepared {
     shared_with(Serving::arena("64MiB").option("--allow-uid", &format!("7,{GUEST}")))
-}
-
-/// The same with other settings.
-pub(crate) fn shared_with(serving: Serving) -> Prepared {
-    let prepared = serving.prepare();
-    permit(prepared.place.folder(), 0o711);
-    prepared
-}
-
-/// A coordinator there, of a simulated GPU that other users' programs can use.
-pub(crate) fn serving(prepared: Prepared) -> Coordinator {
-    let coordinator = Coordinator::of(prepared);
-    permit(&coordinator.place.folder().join("gpu"), 0o666);
-    coordinator
-}
-
-/// A program that another user starts.
-pub(crate) fn joining(prepared: &Prepared, user: u32, name: &str, program: &Path, words: &[&str]) -> Command {
-    let mut command = prepared.place.joining(name, &copied(prepared, program), words);
-    command.env("LD_PRELOAD", copied(prepared, &built().shim()));
-    command.env("BATON_DRIVER", copied(prepared, &built().bin.join("libsimcuda.so")));
-    command.env("BATON_REQUIRE", "1").current_dir("/").uid(user).gid(user);
-    command
 }
 
 /// The same as root of a user namespace of its own, where the coordinator's user has no number.
@@ -82,19 +41,6 @@ fn as_root_of_its_own(command: &Command) -> Command {
     let mut outer = Command::new("unshare");
     outer.args(["--user", "--map-root-user", "--"]).current_dir("/").uid(GUEST).gid(GUEST);
     around(outer, command)
-}
-
-/// What a command of `baton`'s ends with that another user runs here.
-pub(crate) fn asked_as(prepared: &Prepared, user: u32, words: &[&str]) -> Outcome {
-    let mut asked = prepared.place.baton(&[]);
-    asked.arg0("baton").args(words).arg("--socket").arg(prepared.place.socket());
-    let mut theirs = Command::new(copied(prepared, &built().bin.join("baton")));
-    theirs.args(asked.get_args()).uid(user).gid(user).current_dir("/");
-    outcome(&mut theirs)
-}
-
-pub(crate) fn outcome(command: &mut Command) -> Outcome {
-    Running::start(command, false, None).finish(LIMIT)
 }
 
 #[test]
@@ -105,7 +51,7 @@ fn a_folder_that_others_cannot_enter_is_no_place_for_guests() {
         std::fs::create_dir(&folder).expect("a new folder");
         permit(&folder, mode);
         let mut serve = prepared.place.baton(&["serve", "--driver", "sim", "--allow-uid", "65534", "--arena", "64MiB"]);
-        let ended = outcome(serve.args(["--host-pool", "64MiB"]).env("BATON_FOLDER", &folder));
+        let ended = run(serve.args(["--host-pool", "64MiB"]).env("BATON_FOLDER", &folder));
         assert!(ended.status == "exit status: 1" && ended.err.contains("BATON_FOLDER=/run/baton"), "{ended:?}");
     }
 }
@@ -272,7 +218,7 @@ mod root {
                 "{ended:?}"
             );
         }
-        let ended = outcome(&mut joining(prepared, GUEST - 1, "uninvited", &hold, &["--megabytes", "4"]));
+        let ended = run(&mut joining(prepared, GUEST - 1, "uninvited", &hold, &["--megabytes", "4"]));
         assert!(ended.status == "exit status: 125" && ended.err.contains("--allow-uid"), "{ended:?}");
     }
 
@@ -283,7 +229,7 @@ mod root {
         let prepared = coordinator.prepared();
         permit(prepared.place.folder(), 0o777);
         let init = joining(prepared, GUEST, "doubts", &built().programs.join("joining"), &["init", "context"]);
-        let ended = outcome(&mut as_root_of_its_own(&init));
+        let ended = run(&mut as_root_of_its_own(&init));
         assert!(ended.status == "exit status: 125" && ended.err.contains("neither you nor root"), "{ended:?}");
     }
 
@@ -314,7 +260,7 @@ mod root {
     #[ignore = "root: there are several users"]
     fn a_guest_hears_of_others_urgent_work_from_the_coordinator() {
         let coordinator = serving(shared());
-        let urgent = BareTenant::greet(&coordinator, &corunning::urgent(&coordinator, "urgent"));
+        let urgent = BareTenant::greet(&coordinator, &bare_tenant::urgent(&coordinator, "urgent"));
         let guest = BareTenant::join_as(STRANGER, &coordinator, "guest");
         let told = File::from(guest.pages[ELSEWHERE].try_clone().expect("a descriptor"));
         let is_told = || {

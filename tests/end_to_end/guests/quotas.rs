@@ -7,19 +7,12 @@ use std::process::Command;
 use std::time::Duration;
 
 use baton_contract::messages::{Answer, MemoryReport, Request};
-use baton_tests::around;
 use baton_tests::bare_tenant::BareTenant;
 use baton_tests::coordinator::{Coordinator, Serving, program, tenant};
+use baton_tests::guests::{GUEST, OTHER, asked_as, copied, joining, serving, shared_with};
 use baton_tests::running::Running;
+use baton_tests::{LIMIT, MIB, around, run};
 use serde_json::Value;
-
-use crate::guests::allowed::{asked_as, joining, outcome, serving, shared_with};
-
-const LIMIT: Duration = Duration::from_secs(300);
-/// Two users who are let in.
-const GUEST: u32 = 65532;
-const OTHER: u32 = 65533;
-const MIB: u64 = 1 << 20;
 
 /// A coordinator that takes in both, with such settings, on a GPU of 512 MiB.
 fn with_guests(options: &[(&str, &str)]) -> Coordinator {
@@ -48,7 +41,7 @@ fn quotas(one: &Value) -> Vec<&str> {
 fn said(coordinator: &Coordinator, words: &[&str]) -> String {
     let mut command = coordinator.place.baton(words);
     command.arg("--socket").arg(coordinator.place.socket());
-    let ended = outcome(&mut command);
+    let ended = run(&mut command);
     assert_eq!(ended.status, "exit status: 0", "{ended:?}");
     ended.out
 }
@@ -259,14 +252,14 @@ mod root {
         let mut member = Running::start(&mut grouped(&command), true, Some(coordinator.place.clone()));
         assert!(member.line(LIMIT).starts_with("ready "), "{}", member.err());
         assert!(member.ask("quit", LIMIT).ends_with(" ok"));
-        let ended = outcome(&mut hold("stranger"));
+        let ended = run(&mut hold("stranger"));
         assert_eq!(ended.status, "exit status: 125", "{ended:?}");
         assert!(!coordinator.log().contains("stranger"));
 
         let prepared = shared_with(Serving::arena("64MiB"));
         let mut serve =
             prepared.place.baton(&["serve", "--driver", "sim", "--arena", "64MiB", "--allow-group", "no such"]);
-        let ended = outcome(serve.arg("--socket").arg(prepared.place.socket()));
+        let ended = run(serve.arg("--socket").arg(prepared.place.socket()));
         assert!(
             ended.status == "exit status: 1" && ended.err.contains("there is no group called no such"),
             "{ended:?}"
@@ -284,7 +277,7 @@ mod root {
             std::os::unix::fs::chown(prepared.place.folder(), Some(OTHER), None).expect("root may");
             std::os::unix::fs::chown(prepared.place.folder().join("runtime"), Some(OTHER), None).expect("root may");
             let files = ["baton", "libsimcuda.so", "libbaton.so"]
-                .map(|name| crate::guests::allowed::copied(&prepared, &baton_tests::built().bin.join(name)));
+                .map(|name| copied(&prepared, &baton_tests::built().bin.join(name)));
             let as_another = |serve: &Command| {
                 let mut outer = Command::new("setpriv");
                 outer.args([&format!("--reuid={OTHER}"), &format!("--regid={OTHER}"), "--clear-groups", "--"]);
@@ -306,7 +299,7 @@ mod root {
             let can = |words: [&str; 2]| {
                 let mut other = Command::new(words[0]);
                 other.arg(format!("/proc/{pid}/{}", words[1])).uid(OTHER).gid(OTHER).current_dir("/");
-                outcome(&mut other).status == "exit status: 0"
+                run(&mut other).status == "exit status: 0"
             };
             assert_eq!([can(["ls", "fd"]), can(["cat", "environ"])].map(|can| !can), [guests; 2]);
             let pool = std::fs::read_to_string(format!("/proc/{pid}/smaps")).expect("this is root");

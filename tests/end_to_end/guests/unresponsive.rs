@@ -7,16 +7,12 @@ use std::process::Command;
 use baton_contract::messages::{Admission, FromCoordinator, Message as _, Refusal};
 use baton_contract::wire::GpuNumber;
 use baton_tests::bare_tenant::{BareTenant, as_user, connection, greet, greeting};
-use baton_tests::built;
 use baton_tests::coordinator::{Coordinator, Serving, program, tenant};
-use baton_tests::hold::{self, LIMIT};
+use baton_tests::guests::{GUEST, OTHER, copied, joining, serving, shared_with};
+use baton_tests::hold;
 use baton_tests::running::Running;
+use baton_tests::{LIMIT, built};
 
-use crate::guests::allowed::{copied, joining, serving, shared_with};
-
-/// Users who are let in.
-const GUEST: u32 = 65532;
-const OTHER: u32 = 65533;
 /// The coordinator's own, here root.
 const OWN: u32 = 0;
 

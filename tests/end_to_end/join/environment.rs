@@ -2,13 +2,10 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
-use std::time::Duration;
 
 use baton_tests::coordinator::{Coordinator, Serving};
 use baton_tests::running::Running;
-use baton_tests::{Driver, built, run};
-
-const LIMIT: Duration = Duration::from_secs(300);
+use baton_tests::{Driver, LIMIT, built, run};
 
 /// Plays a case and says by which names programs have left since.
 #[track_caller]

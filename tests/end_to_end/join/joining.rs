@@ -7,9 +7,8 @@ use std::time::Duration;
 use baton_contract::wire::GpuNumber;
 use baton_tests::coordinator::{Place, Serving, program, tenant};
 use baton_tests::running::{Running, code};
-use baton_tests::{Driver, Outcome, built};
+use baton_tests::{Driver, LIMIT, Outcome, built, run};
 
-const LIMIT: Duration = Duration::from_secs(300);
 /// The exit code of a program that has to share the GPU and cannot.
 const REFUSED: &str = "exit status: 125";
 
@@ -28,10 +27,6 @@ fn required(place: &Place, steps: &str) -> Command {
     command
 }
 
-fn outcome(command: &mut Command) -> Outcome {
-    Running::start(command, false, None).finish(LIMIT)
-}
-
 #[track_caller]
 fn is_refused(outcome: &Outcome, words: &[&str]) {
     assert_eq!(outcome.status, REFUSED, "{outcome:?}");
@@ -42,7 +37,7 @@ fn is_refused(outcome: &Outcome, words: &[&str]) {
 #[test]
 fn a_program_that_only_looks_whether_there_is_a_gpu_is_left_alone() {
     let prepared = Serving::arena("64MiB").prepare();
-    let looked = outcome(&mut required(&prepared.place, "init count total")).succeeded();
+    let looked = run(&mut required(&prepared.place, "init count total")).succeeded();
     assert_eq!((looked.out.as_str(), looked.err.as_str()), ("init 0\n1 GPUs count 0\n536870912 bytes total 0\n", ""));
 }
 
@@ -57,7 +52,7 @@ fn a_program_that_has_to_share_and_cannot_ends_where_it_takes_the_gpu() {
         // At the latest at the first hooked call that finds a context.
         ("behind alloc", "init 0\nbehind 0\n"),
     ] {
-        let ended = outcome(&mut required(&prepared.place, &format!("init {take} total")));
+        let ended = run(&mut required(&prepared.place, &format!("init {take} total")));
         is_refused(&ended, &["joining", "no coordinator answers", "baton serve", "--optional"]);
         assert_eq!(ended.out, before, "what was printed before is not lost: {take}");
     }
@@ -67,9 +62,9 @@ fn a_program_that_has_to_share_and_cannot_ends_where_it_takes_the_gpu() {
 fn without_a_coordinator_a_program_that_need_not_share_goes_on_and_says_so_once() {
     let prepared = Serving::arena("64MiB").prepare();
     let steps = "init context alloc retain alloc";
-    let bare = outcome(joining(&prepared.place, steps).env("BATON_DISABLE", "1")).succeeded();
+    let bare = run(joining(&prepared.place, steps).env("BATON_DISABLE", "1")).succeeded();
     assert_eq!(bare.err, "");
-    let alone = outcome(&mut joining(&prepared.place, steps)).succeeded();
+    let alone = run(&mut joining(&prepared.place, steps)).succeeded();
     assert_eq!(alone.out, bare.out);
     assert!(alone.said().lines().count() == 1 && alone.err.contains("running without Baton"), "{alone:?}");
 }
@@ -80,14 +75,14 @@ fn where_cuda_itself_fails_the_call_says_so_and_the_program_goes_on() {
     // A driver that does not start.
     let broken = prepared.place.folder().join("broken");
     std::fs::write(&broken, "no GPU").expect("a file");
-    let ran = outcome(required(&prepared.place, "init context").env("SIMCUDA_GPU_FILE", &broken)).succeeded();
+    let ran = run(required(&prepared.place, "init context").env("SIMCUDA_GPU_FILE", &broken)).succeeded();
     assert!(ran.out.starts_with("init ") && !ran.out.starts_with("init 0") && !ran.err.contains("baton"), "{ran:?}");
     // A forked child of a program that has used CUDA.
     let coordinator = Serving::arena("64MiB").start();
     for parent in ["init fork", "init context fork"] {
         let steps = format!("{parent} context retain alloc");
-        let bare = outcome(joining(&coordinator.place, &steps).env("BATON_DISABLE", "1")).succeeded();
-        let under = outcome(&mut required(&coordinator.place, &steps)).succeeded();
+        let bare = run(joining(&coordinator.place, &steps).env("BATON_DISABLE", "1")).succeeded();
+        let under = run(&mut required(&coordinator.place, &steps)).succeeded();
         assert_eq!(under, bare, "{steps}");
         assert!(under.out.ends_with("child 0\n"), "{under:?}");
     }
@@ -96,7 +91,7 @@ fn where_cuda_itself_fails_the_call_says_so_and_the_program_goes_on() {
 #[test]
 fn a_child_that_is_forked_before_cuda_is_used_joins_by_itself() {
     let coordinator = Serving::arena("64MiB").start();
-    let ran = outcome(&mut required(&coordinator.place, "fork init context alloc")).succeeded();
+    let ran = run(&mut required(&coordinator.place, "fork init context alloc")).succeeded();
     assert_eq!(ran.out, "init 0\ncontext 0\nalloc 0\nchild 0\n");
     let departed = coordinator.until_empty()["departed"].clone();
     assert_eq!(departed.as_array().map(Vec::len), Some(1), "{departed:#}");
@@ -106,14 +101,14 @@ fn a_child_that_is_forked_before_cuda_is_used_joins_by_itself() {
 fn a_gpu_that_is_not_to_be_shared_is_used_as_if_baton_were_not_there() {
     let prepared = Serving::arena("64MiB").prepare();
     let other = "GPU-01020304-0506-0708-090a-0b0c0d0e0f10";
-    let ran = outcome(required(&prepared.place, "init context alloc").env("BATON_GPU", other)).succeeded();
+    let ran = run(required(&prepared.place, "init context alloc").env("BATON_GPU", other)).succeeded();
     assert_eq!((ran.out.as_str(), ran.err.as_str()), ("init 0\ncontext 0\nalloc 0\n", ""));
 }
 
 #[test]
 fn a_gpu_is_as_large_before_a_program_has_joined_as_afterwards() {
     let coordinator = Serving::arena("64MiB").start();
-    let ran = outcome(&mut required(&coordinator.place, "init total context total alloc total")).succeeded();
+    let ran = run(&mut required(&coordinator.place, "init total context total alloc total")).succeeded();
     let totals: Vec<&str> = ran.out.lines().filter(|line| line.ends_with("total 0")).collect();
     assert_eq!(totals, ["67108864 bytes total 0"; 3], "{ran:?}");
 }
@@ -136,12 +131,12 @@ fn a_context_that_was_made_behind_our_back_is_known_from_then_on() {
 fn a_value_that_cannot_be_ends_a_program_that_has_to_share() {
     let coordinator = Serving::arena("64MiB").start();
     for (name, value) in [("BATON_CLASS", "urgent"), ("BATON_WEIGHT", "0"), ("BATON_SLO_MICROS", "20ms")] {
-        let ended = outcome(required(&coordinator.place, "init context").env(name, value));
+        let ended = run(required(&coordinator.place, "init context").env(name, value));
         is_refused(&ended, &[if name == "BATON_WEIGHT" { "weight" } else { value }]);
         // `baton run` says so before anything is started.
         let mut command = coordinator.place.baton(&["run", "--socket"]);
         command.arg(coordinator.place.socket()).args(["--", "/bin/echo", "started"]).env(name, value);
-        let ended = outcome(&mut command);
+        let ended = run(&mut command);
         assert_eq!((ended.status.as_str(), ended.out.as_str()), (REFUSED, ""), "{ended:?}");
         assert!(ended.err.starts_with("baton run: "), "{ended:?}");
     }
@@ -167,7 +162,7 @@ fn an_optional_program_runs_without_a_coordinator_that_cannot_be_started() {
     for (optional, want) in [(true, "exit status: 7"), (false, REFUSED)] {
         let mut command = prepared.place.baton(&["run", "--driver", "sim", "--arena", "4GiB", "--socket"]);
         command.arg(prepared.place.socket()).args(optional.then_some("--optional"));
-        let ended = outcome(command.args(["--", "/bin/sh", "-c", "exit 7"]));
+        let ended = run(command.args(["--", "/bin/sh", "-c", "exit 7"]));
         assert_eq!(ended.status, want, "{ended:?}");
         assert!(ended.err.contains("4 GiB is more than"), "why: {ended:?}");
         assert_eq!(ended.err.contains("running without Baton"), optional, "{ended:?}");
@@ -189,7 +184,7 @@ fn those_beyond_the_limit_wait_in_order_and_status_shows_them() {
         });
     }
     let mut asked = coordinator.place.baton(&["status", "--socket"]);
-    let shown = outcome(asked.arg(coordinator.place.socket())).succeeded().out;
+    let shown = run(asked.arg(coordinator.place.socket())).succeeded().out;
     assert!(
         shown.contains("waiting to join") && shown.contains("third") && shown.contains("--max-programs"),
         "{shown}"
@@ -290,7 +285,7 @@ mod tool {
              d.cuCtxCreate_v2(ctypes.byref(ctypes.c_void_p()), 0, 0); print('after')"
             );
             let mut command = prepared.place.joining("python", "python3".as_ref(), &["-c", &script]);
-            let ended = outcome(command.env("BATON_REQUIRE", "1"));
+            let ended = run(command.env("BATON_REQUIRE", "1"));
             is_refused(&ended, &["no coordinator answers"]);
             assert_eq!(ended.out, "before\n");
         }

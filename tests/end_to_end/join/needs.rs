@@ -3,9 +3,9 @@
 use std::process::Command;
 
 use baton_tests::coordinator::{Coordinator, Serving, program};
-use baton_tests::hold::{self, LIMIT};
 use baton_tests::run;
 use baton_tests::running::Running;
+use baton_tests::{LIMIT, hold};
 
 /// `baton run --needs`, of a program that takes so many MB and obeys lines.
 fn needing(coordinator: &Coordinator, name: &str, needs: &str, megabytes: &str) -> Command {

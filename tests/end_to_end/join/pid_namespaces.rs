@@ -1,14 +1,11 @@
 //! Coordinator and tenants in different PID namespaces: neither can see the other's numbers, and nothing depends on that.
 
 use std::process::Command;
-use std::time::Duration;
 
 use baton_tests::coordinator::{Coordinator, Serving, alone, program, tenant};
 use baton_tests::running::Running;
-use baton_tests::{around, built};
+use baton_tests::{LIMIT, around, built};
 use serde_json::Value;
-
-const LIMIT: Duration = Duration::from_secs(300);
 
 /// The same command in a PID namespace of its own, with its own `/proc`; it ends with us.
 fn isolated(command: &Command) -> Command {

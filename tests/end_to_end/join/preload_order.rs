@@ -2,13 +2,10 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
 use baton_tests::coordinator::{Prepared, Serving};
 use baton_tests::running::Running;
-use baton_tests::{Outcome, built, sanitizer};
-
-const LIMIT: Duration = Duration::from_secs(300);
+use baton_tests::{LIMIT, Outcome, built, sanitizer};
 
 /// `baton run` in a place of its own.
 fn under(prepared: &Prepared, program: &Path, arguments: &[&str]) -> Command {

@@ -28,10 +28,6 @@ fn vector_add() -> PathBuf {
     built().examples.join("vector_add")
 }
 
-fn outcome(command: &mut Command) -> Outcome {
-    Running::start(command, false, None).finish(LIMIT)
-}
-
 /// What was said, but for one line: a coordinator that is there already keeps its own settings.
 fn said(outcome: &Outcome) -> Vec<String> {
     outcome.said().lines().filter(|line| !line.contains("keeps its own settings")).map(str::to_owned).collect()
@@ -67,7 +63,7 @@ fn in_a_row(form: Form) {
     let count = form.of(40, 300);
     let prepared = Serving::arena("64MiB").prepare();
     for at in 1..=count {
-        let ran = outcome(run(&prepared, &[]).arg(vector_add())).succeeded();
+        let ran = baton_tests::run(run(&prepared, &[]).arg(vector_add())).succeeded();
         assert!(ran.out.ends_with(" ok\n") && said(&ran).is_empty(), "{at}: {ran:?}");
         until_joined(&prepared, at);
     }
@@ -122,7 +118,7 @@ fn a_library_in_a_folder_with_a_space_and_a_colon_is_preloaded_all_the_same() {
     let usual = run(&prepared, &[]);
     let mut command = with_environment_of(Command::new(folder.join("baton")), &usual);
     command.args(usual.get_args()).arg(vector_add());
-    let ran = outcome(&mut command).succeeded();
+    let ran = baton_tests::run(&mut command).succeeded();
     assert!(ran.out.ends_with(" ok\n") && said(&ran).is_empty(), "{ran:?}");
     assert_eq!(joined(&prepared), 1);
 }
@@ -148,11 +144,11 @@ fn programs_into_which_nothing_can_be_preloaded_end_or_start_with_a_line() {
     let prepared = Serving::arena("64MiB").prepare();
     let folder = prepared.place.folder();
     let musl = program_of(folder, 2, Some("/lib/ld-musl-x86_64.so.1"));
-    let ended = outcome(run(&prepared, &[]).arg(musl));
+    let ended = baton_tests::run(run(&prepared, &[]).arg(musl));
     assert_eq!(ended.status, "exit status: 125", "{ended:?}");
     assert!(ended.err.contains("musl") && ended.err.contains("glibc"), "{ended:?}");
     let bits32 = program_of(folder, 1, None);
-    let ended = outcome(run(&prepared, &[]).arg(bits32));
+    let ended = baton_tests::run(run(&prepared, &[]).arg(bits32));
     assert!(ended.err.contains("32-bit"), "{ended:?}");
 
     // A launcher that is statically linked: what it starts shares the GPU.
@@ -165,7 +161,7 @@ fn programs_into_which_nothing_can_be_preloaded_end_or_start_with_a_line() {
     .expect("a file");
     let compiled = Command::new("cc").args(["-static", "-o"]).arg(&launcher).arg(&source).status();
     assert!(compiled.is_ok_and(|status| status.success()), "a static C library is needed");
-    let ran = outcome(run(&prepared, &[]).arg(launcher).arg(vector_add())).succeeded();
+    let ran = baton_tests::run(run(&prepared, &[]).arg(launcher).arg(vector_add())).succeeded();
     assert!(ran.out.ends_with(" ok\n"), "{ran:?}");
     assert!(said(&ran).len() == 1 && ran.err.contains("statically linked"), "{ran:?}");
     assert_eq!(joined(&prepared), 1);
@@ -182,10 +178,10 @@ fn only_a_script_is_run_by_a_shell() {
     std::fs::write(&script, "echo it ran with $1\n").expect("a file");
     std::fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).expect("ours");
     for option in [&[][..], &["--optional"]] {
-        let ended = outcome(run(&prepared, option).arg(&other_machines).current_dir(&folder));
+        let ended = baton_tests::run(run(&prepared, option).arg(&other_machines).current_dir(&folder));
         assert_eq!(ended.status, "exit status: 126", "{ended:?}");
         assert!(ended.err.contains("Exec format error"), "{ended:?}");
-        let ran = outcome(run(&prepared, option).arg(&script).arg("words").current_dir(&folder)).succeeded();
+        let ran = baton_tests::run(run(&prepared, option).arg(&script).arg("words").current_dir(&folder)).succeeded();
         assert_eq!(ran.out, "it ran with words\n");
     }
     let files: Vec<_> = std::fs::read_dir(&folder).expect("ours").map(|file| file.expect("ours").file_name()).collect();
@@ -210,7 +206,7 @@ fn a_driver_file_has_to_be_named_on_both_sides() {
         if let Some(driver) = driver {
             command.arg("--driver").arg(driver);
         }
-        outcome(command.arg("--").arg(vector_add()))
+        baton_tests::run(command.arg("--").arg(vector_add()))
     };
     let ended = run(None);
     assert_eq!(ended.status, "exit status: 125", "{ended:?}");
@@ -240,7 +236,7 @@ fn logs(prepared: &Prepared) -> Vec<String> {
 fn a_process_shares_the_gpu_that_it_takes_first_if_that_has_a_coordinator() {
     let prepared = Serving::arena("64MiB").prepare();
     let took = |words: &[&str], steps: &[&str]| {
-        let ran = outcome(&mut run_on_two(&prepared, words, steps)).succeeded();
+        let ran = baton_tests::run(&mut run_on_two(&prepared, words, steps)).succeeded();
         assert!(ran.out.ends_with("context 0\nalloc 0\n") && said(&ran).is_empty(), "{ran:?}");
     };
     // The first GPU is shared; the second has no coordinator, and gets none.
@@ -272,7 +268,7 @@ fn a_process_that_takes_the_gpu_which_was_to_be_shared_does_not_go_on_without_it
         let mut running = Running::start(&mut run_on_two(&prepared, &[], steps), true, None);
         assert_eq!(running.line(LIMIT), "waiting");
         let mut status = prepared.place.baton(&["status", "--json"]);
-        let status = outcome(status.env("SIMCUDA_GPUS", "2")).succeeded();
+        let status = baton_tests::run(status.env("SIMCUDA_GPUS", "2")).succeeded();
         let status: serde_json::Value = serde_json::from_str(&status.out).expect("JSON");
         let pid = status["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok()).expect("a number");
         // SAFETY: a coordinator of this test.
@@ -302,7 +298,7 @@ mod root {
         std::fs::copy("/bin/true", &program).expect("a file");
         std::os::unix::fs::chown(&program, Some(65534), Some(65534)).expect("root may");
         std::fs::set_permissions(&program, PermissionsExt::from_mode(0o4755)).expect("root may");
-        let ended = outcome(run(&prepared, &[]).arg(program));
+        let ended = baton_tests::run(run(&prepared, &[]).arg(program));
         assert_eq!(ended.status, "exit status: 125", "{ended:?}");
         assert!(ended.err.contains("set-user-id"), "{ended:?}");
         assert!(!prepared.place.socket().exists(), "no coordinator is started for it");

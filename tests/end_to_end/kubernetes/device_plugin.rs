@@ -16,14 +16,12 @@ use baton_kubernetes::pod_resources::{
 };
 use baton_tests::coordinator::{Coordinator, Serving};
 use baton_tests::running::Running;
-use baton_tests::{hold, http};
+use baton_tests::{LIMIT, hold, http};
 use tokio::net::UnixListener;
 use tokio::runtime::Runtime;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::transport::{Channel, Server};
 use tonic::{Request, Response, Status};
-
-const LIMIT: Duration = Duration::from_secs(300);
 
 /// Hears who registers, and answers only if it is to.
 struct Hears {

@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use baton_tests::coordinator::{Coordinator, Serving, program, tenant, with_driver};
-use baton_tests::hold::{self, LIMIT};
+use baton_tests::hold;
 use baton_tests::running::Running;
-use baton_tests::{Driver, coordinator};
+use baton_tests::{Driver, LIMIT, coordinator};
 use serde_json::Value;
 
 /// The kinds of streams: one that the program made, the legacy default stream, and the thread's own.

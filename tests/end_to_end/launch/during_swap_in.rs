@@ -8,12 +8,9 @@ use std::time::Duration;
 
 use baton_tests::coordinator::{Serving, alone, program, tenant};
 use baton_tests::form::Form;
-use baton_tests::hold;
 use baton_tests::watch::Watch;
+use baton_tests::{LIMIT, hold};
 use serde_json::Value;
-
-/// A program that takes longer than this hangs.
-const LIMIT: Duration = Duration::from_secs(300);
 
 /// More pairs than this are never needed, also on a machine that is loaded so much that evictions come late.
 const MOST_PAIRS: usize = 100;

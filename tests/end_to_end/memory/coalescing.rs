@@ -6,11 +6,10 @@ use baton_contract::memory::SizeClass;
 use baton_contract::messages::{Answer, ExtentId, FromCoordinator, MemoryCommand, Request, TurnReport};
 use baton_tests::bare_tenant::BareTenant;
 use baton_tests::coordinator::{Coordinator, Serving, program, tenant};
-use baton_tests::hold::{self, LIMIT};
 use baton_tests::running::Running;
+use baton_tests::{LIMIT, MIB, hold};
 use serde_json::Value;
 
-const MIB: u64 = 1 << 20;
 /// Where the first allocation of a bare tenant lies.
 const START: u64 = 1 << 40;
 

@@ -15,9 +15,7 @@ use baton_contract::wire::GpuNumber;
 use baton_contract::wire::MAX_DESCRIPTORS;
 use baton_tests::bare_tenant::BareTenant;
 use baton_tests::coordinator::{Coordinator, Serving, tenant};
-use baton_tests::hold::{self, LIMIT};
-
-const MIB: u64 = 1 << 20;
+use baton_tests::{LIMIT, MIB, hold};
 
 /// Which file a descriptor is of.
 fn file(descriptor: &OwnedFd) -> (u64, u64) {

@@ -5,10 +5,9 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt as _;
 
 use baton_contract::messages::{Answer, ExtentId, Full, MemoryCommand, MemoryReport, Request};
+use baton_tests::MIB;
 use baton_tests::bare_tenant::BareTenant;
 use baton_tests::coordinator::{Coordinator, Serving, tenant};
-
-const MIB: u64 = 1 << 20;
 
 /// Nobody is paused, so that a bare tenant hears nothing about that.
 fn serving() -> Serving {

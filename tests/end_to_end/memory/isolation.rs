@@ -4,14 +4,10 @@
 use std::process::Command;
 
 use baton_tests::coordinator::{Coordinator, Serving, program};
-use baton_tests::hold::{self, LIMIT};
+use baton_tests::guests::{GUEST, OTHER, joining, serving, shared_with};
 use baton_tests::running::{Running, signal};
+use baton_tests::{LIMIT, hold};
 
-use crate::guests::allowed::{joining, serving, shared_with};
-
-/// Users who are let in.
-const GUEST: u32 = 65532;
-const OTHER: u32 = 65533;
 /// The coordinator's own, here root.
 const OWN: u32 = 0;
 

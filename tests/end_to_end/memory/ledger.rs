@@ -2,11 +2,10 @@
 //! shown adds up to what the driver says.
 
 use baton_tests::coordinator::{Coordinator, Serving, program, tenant, with_driver};
-use baton_tests::hold::{self, Busy, LIMIT};
+use baton_tests::hold::{self, Busy};
 use baton_tests::running::Running;
+use baton_tests::{LIMIT, MIB};
 use serde_json::Value;
-
-const MIB: u64 = 1 << 20;
 
 /// Nobody knows of what the driver rounds up, of the 2 MiB with which each program is probed, and of what the coordinator takes when
 /// it first looks at memory.

@@ -1,10 +1,9 @@
 //! A little memory is kept ready for whoever asks next, and given up when there is no more than all need.
 
+use baton_tests::MIB;
 use baton_tests::bare_tenant::BareTenant;
 use baton_tests::coordinator::{Coordinator, Serving};
 use serde_json::Value;
-
-const MIB: u64 = 1 << 20;
 
 /// Nobody is paused, so that a bare tenant hears nothing about that.
 fn coordinator() -> Coordinator {

@@ -1,10 +1,8 @@
 //! What was evicted comes back without a copy, as long as nobody has needed its frames.
 
 use baton_tests::coordinator::{Coordinator, Serving, tenant};
-use baton_tests::hold::{self, LIMIT};
+use baton_tests::{LIMIT, MIB, hold};
 use serde_json::Value;
-
-const MIB: u64 = 1 << 20;
 
 fn number(status: &Value, field: &str) -> u64 {
     status[field].as_u64().expect("a number")

@@ -1,9 +1,7 @@
 //! Memory that holds nothing but zeros, as a cache that is yet to be filled.
 
 use baton_tests::coordinator::{Serving, tenant};
-use baton_tests::hold::{self, LIMIT};
-
-const MIB: u64 = 1 << 20;
+use baton_tests::{LIMIT, MIB, hold};
 
 #[test]
 fn zeros_leave_before_all_else_and_need_no_copy_and_no_room_in_the_host_pool() {

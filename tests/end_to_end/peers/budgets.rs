@@ -1,9 +1,7 @@
 //! Whoever asks for too much, or for too many things at once, spends only its own share: the others are served as ever.
 
-use std::fs::Permissions;
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,25 +15,21 @@ use baton_contract::wire::{GpuNumber, MAX_DESCRIPTORS};
 use baton_tests::bare_tenant::{self, BareTenant, as_user, greeting};
 use baton_tests::coordinator::{Coordinator, Prepared, Serving, SetAtEnd, other_descriptors, program, tenant};
 use baton_tests::form::Form;
-use baton_tests::hold::{self, LIMIT};
+use baton_tests::guests::{copied, shared_with};
+use baton_tests::hold;
 use baton_tests::running::Running;
-use baton_tests::{around, built};
+use baton_tests::{LIMIT, MIB, around, built};
 
-use crate::guests::allowed::copied;
-
-const MIB: u64 = 1 << 20;
-/// The user who is let in.
+/// A user who is let in: none of the other tests' guests, because the system counts descriptors on their way for each user.
 const GUEST: u32 = 65534;
-/// One who is not.
+/// A user who is not let in.
 const UNINVITED: u32 = 65533;
 /// A tenant has no more descriptors on their way to it than this.
 const MOST_UNREAD: usize = 64;
 
 /// A coordinator that takes in programs of the guest's.
 fn with_guests(serving: Serving) -> Prepared {
-    let prepared = serving.option("--allow-uid", &GUEST.to_string()).prepare();
-    std::fs::set_permissions(prepared.place.folder(), Permissions::from_mode(0o711)).expect("ours");
-    prepared
+    shared_with(serving.option("--allow-uid", &GUEST.to_string()))
 }
 
 /// The same with so many descriptors at most.

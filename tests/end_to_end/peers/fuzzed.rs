@@ -13,8 +13,8 @@ use baton_contract::wire::GpuNumber;
 use baton_tests::bare_tenant::{BareTenant, greeting};
 use baton_tests::coordinator::{Coordinator, Serving, other_descriptors};
 use baton_tests::form::Form;
-use baton_tests::hold::{self, LIMIT};
 use baton_tests::liar::{Liar, Random, odd, say_first};
+use baton_tests::{LIMIT, hold};
 
 const SEEDS: &str = include_str!("../../fuzzed.seeds");
 /// What one of them says.

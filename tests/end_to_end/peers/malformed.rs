@@ -3,7 +3,6 @@
 
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixDatagram;
-use std::time::Duration;
 
 use baton_contract::link::{self, Chosen};
 use baton_contract::messages::{
@@ -15,9 +14,8 @@ use baton_contract::wire::GpuNumber;
 use baton_tests::bare_tenant::{BareTenant, greeting};
 use baton_tests::coordinator::{Coordinator, Serving, other_descriptors, program, tenant};
 use baton_tests::running::Running;
+use baton_tests::{LIMIT, MIB};
 use serde_json::Value;
-
-const LIMIT: Duration = Duration::from_secs(300);
 
 /// A tenant that must not notice anything.
 #[track_caller]
@@ -108,7 +106,6 @@ fn what_is_no_greeting_costs_a_stranger_the_connection_and_nothing_else() {
 
 #[test]
 fn a_piece_that_is_no_memory_or_too_little_is_not_copied_to() {
-    const MIB: u64 = 1 << 20;
     let coordinator = Serving::arena("64MiB").start();
     let mut liar = BareTenant::join(&coordinator, "liar");
     liar.take_gpu();

@@ -21,9 +21,7 @@ use baton_contract::resource_manager::Objects;
 use baton_contract::wire::GpuNumber;
 use baton_tests::bare_tenant::{BareTenant, greeting};
 use baton_tests::coordinator::{Coordinator, Serving, other_descriptors, tenant};
-use baton_tests::hold::{self, LIMIT};
-
-const MIB: u64 = 1 << 20;
+use baton_tests::{LIMIT, MIB, hold};
 
 /// A file of a file system whose server is this test, which never answers the coordinator that reads or closes it.
 ///

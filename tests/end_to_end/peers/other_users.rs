@@ -13,18 +13,12 @@ use baton_contract::wire::GpuNumber;
 use baton_tests::bare_tenant::{BareTenant, greeting};
 use baton_tests::coordinator::{Coordinator, Prepared, Serving, program, tenant};
 use baton_tests::running::{Running, cpu_time};
-use baton_tests::{Outcome, around, built};
-
-const LIMIT: Duration = Duration::from_secs(300);
-
-fn outcome(command: &mut Command) -> Outcome {
-    Running::start(command, false, None).finish(LIMIT)
-}
+use baton_tests::{LIMIT, around, built, run};
 
 /// A coordinator is refused a place that somebody has prepared, with a sentence.
 #[track_caller]
 fn is_refused(command: &mut Command, words: &[&str]) {
-    let ended = outcome(command);
+    let ended = run(command);
     assert!(ended.status == "exit status: 1" || ended.status == "exit status: 125", "{ended:?}");
     assert!(ended.said().lines().count() == 1 && words.iter().all(|word| ended.err.contains(word)), "{ended:?}");
 }
@@ -162,7 +156,7 @@ fn whoever_comes_when_there_is_no_room_is_told_so_and_tenants_do_not_notice() {
     assert!(held.len() >= 16 && text.contains("ulimit -n"), "{} {text}", held.len());
     assert!(running.ask("touch", LIMIT).starts_with("touched "));
     let mut asked = prepared.place.baton(&["status", "--socket"]);
-    let told = outcome(asked.arg(prepared.place.socket()));
+    let told = run(asked.arg(prepared.place.socket()));
     assert!(told.err.contains("ulimit -n"), "a tool gets the answer too: {told:?}");
     let mut command = prepared.place.baton(&["run", "--driver", "sim", "--socket"]);
     let mut waits = Running::start(command.arg(prepared.place.socket()).args(["--", "/bin/true"]), false, None);
@@ -281,7 +275,7 @@ fn settings_that_others_may_write_are_refused_and_those_that_a_group_may_write_a
     permit(0o666);
     is_refused(&mut with_config(&prepared, &config), &["serve.toml", "666", "chmod o-w"]);
     permit(0o664);
-    let printed = outcome(with_config(&prepared, &config).arg("--print-config")).succeeded().out;
+    let printed = run(with_config(&prepared, &config).arg("--print-config")).succeeded().out;
     assert!(printed.contains("max-programs = 7"), "a group may: {printed}");
 }
 
@@ -391,7 +385,7 @@ mod root {
             std::os::unix::fs::chown(path, Some(65534), None).expect("root may");
         }
         is_refused(&mut with_config(&prepared, &config), &["serve.toml", "user 65534's", "yours or root's"]);
-        let ended = outcome(prepared.serve().args(["--http", "127.0.0.1:0", "--http-token-file"]).arg(&token));
+        let ended = run(prepared.serve().args(["--http", "127.0.0.1:0", "--http-token-file"]).arg(&token));
         let last = ended.err.lines().last().unwrap_or_default();
         assert!(
             ended.status == "exit status: 1" && last.contains("token") && last.contains("user 65534's"),

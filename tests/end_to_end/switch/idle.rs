@@ -1,7 +1,8 @@
 //! Programs that have the GPU and nothing to do.
 
+use baton_tests::LIMIT;
 use baton_tests::coordinator::{Serving, tenant};
-use baton_tests::hold::{self, Busy, LIMIT};
+use baton_tests::hold::{self, Busy};
 
 const CLASSES: [&str; 3] = ["latency", "normal", "batch"];
 

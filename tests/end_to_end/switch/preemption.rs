@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use baton_tests::coordinator::{Coordinator, Serving, tenant};
-use baton_tests::hold::{self, Busy, LIMIT};
+use baton_tests::hold::{self, Busy};
 use baton_tests::running::{Running, threads};
-use baton_tests::{Driver, built};
+use baton_tests::{Driver, LIMIT, built};
 use serde_json::Value;
 
 /// So slow that new contents for 48 MiB take two seconds.

@@ -3,17 +3,13 @@
 //! What is freed or evicted is poisoned, so that a program that is let at memory which is not there, or not its
 //! own, does not get away with it.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use baton_tests::coordinator::{Coordinator, Serving, alone, other_descriptors, program};
 use baton_tests::form::Form;
 use baton_tests::watch::Watch;
+use baton_tests::{LIMIT, MIB};
 use serde_json::Value;
-
-/// A program that takes longer than this under constant switching hangs.
-const LIMIT: Duration = Duration::from_secs(300);
-
-const MIB: u64 = 1 << 20;
 
 /// Bytes that a switch has moved.
 fn moved(record: &Value) -> u64 {

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use baton_contract::memory::size;
+use baton_tests::LIMIT;
 use baton_tests::coordinator::{Coordinator, Serving, tenant};
-use baton_tests::hold::{self, Busy, LIMIT};
+use baton_tests::hold::{self, Busy};
 use baton_tests::http::Events;
 use baton_tests::running::Running;
 use baton_tests::web::{Page, metrics};
@@ -359,13 +360,9 @@ fn all_agree(coordinator: &Coordinator, names: &[&str], scene: &str) {
     assert!(wrong.is_empty(), "{scene}: {wrong:#?}");
 }
 
-fn serving(arena: &str) -> Serving {
-    Serving::arena(arena).option("--host-pool", "256MiB").option("--http", "127.0.0.1:0")
-}
-
 #[test]
 fn all_views_agree_while_a_server_runs_beside_a_training() {
-    let coordinator = serving("128MiB").start();
+    let coordinator = Serving::arena("128MiB").with_page().start();
     coordinator.until_ready();
     let mut train = hold::joined(&coordinator, "train", "batch", "48", None);
     let mut server = hold::joined(&coordinator, "server", "latency", "48", None);
@@ -387,7 +384,8 @@ fn all_views_agree_while_a_server_runs_beside_a_training() {
 
 #[test]
 fn all_views_agree_while_memory_moves() {
-    let coordinator = serving("32MiB")
+    let coordinator = Serving::arena("32MiB")
+        .with_page()
         .option("--quantum", "1s")
         .option("--mode", "exclusive")
         .setting("SIMCUDA_H2D_GBPS", "0.1")

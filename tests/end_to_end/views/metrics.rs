@@ -7,11 +7,11 @@ use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use baton_tests::coordinator::{Coordinator, Serving, tenant};
-use baton_tests::hold::{self, LIMIT};
 use baton_tests::http;
 use baton_tests::openmetrics::{self, Exposed, Series};
 use baton_tests::running::Running;
 use baton_tests::web::{Page, metrics, metrics_port, metrics_socket, until_same};
+use baton_tests::{LIMIT, hold};
 use serde_json::Value;
 
 /// Memory moves in pages of this size.
@@ -25,10 +25,6 @@ fn take_turns(running: &mut [Running], times: usize) {
             assert!(one.ask("touch", LIMIT).starts_with("touched "));
         }
     }
-}
-
-fn serving() -> Serving {
-    Serving::arena("64MiB").option("--host-pool", "256MiB").option("--http", "127.0.0.1:0")
 }
 
 /// Figures by what they are, as one view has them.
@@ -81,7 +77,7 @@ fn of_page(state: &Value) -> Figures {
 
 #[test]
 fn status_metrics_and_page_say_the_same_when_programs_have_taken_turns() {
-    let coordinator = serving().start();
+    let coordinator = Serving::arena("64MiB").with_page().start();
     let page = Page::of(&coordinator);
     let mut running = [("urgent", "latency"), ("batch \"quoted\"\\", "batch")]
         .map(|(name, class)| hold::joined(&coordinator, name, class, "48", None));
@@ -122,7 +118,8 @@ fn copied(log: &Path, pid: u64) -> [u64; 2] {
 fn the_bytes_that_moved_are_those_that_the_gpu_has_counted_itself() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let log = folder.path().join("copies");
-    let coordinator = serving().setting("SIMCUDA_COPY_LOG", log.to_str().expect("UTF-8")).start();
+    let coordinator =
+        Serving::arena("64MiB").with_page().setting("SIMCUDA_COPY_LOG", log.to_str().expect("UTF-8")).start();
     let mut running = ["one", "other"].map(|name| hold::joined(&coordinator, name, "normal", "48", None));
     take_turns(&mut running, 3);
     for mut one in running {
@@ -177,7 +174,7 @@ fn went_down(before: &Exposed, after: &Exposed, but: &str) -> Vec<Series> {
 
 #[test]
 fn what_only_goes_up_does_so_when_programs_leave_and_come_again() {
-    let coordinator = serving().start();
+    let coordinator = Serving::arena("64MiB").with_page().start();
     let mut stays = hold::joined(&coordinator, "stays", "normal", "48", None);
     let mut before = metrics(&coordinator);
     let all = |exposed: &Exposed, name: &str| exposed.sum(name, &[]);

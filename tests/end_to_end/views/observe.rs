@@ -2,12 +2,10 @@
 
 use std::process::Command;
 
-use baton_tests::Outcome;
 use baton_tests::coordinator::{Coordinator, Serving, program, tenant};
-use baton_tests::hold::{self, LIMIT};
+use baton_tests::hold;
 use baton_tests::running::Running;
-
-const MIB: u64 = 1 << 20;
+use baton_tests::{LIMIT, MIB, Outcome};
 
 /// `baton WORDS --socket …`.
 fn command(coordinator: &Coordinator, words: &[&str]) -> Command {

@@ -2,14 +2,11 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
 
 use baton_tests::coordinator::{Coordinator, Place, Prepared, Serving, program};
 use baton_tests::running::Running;
-use baton_tests::{Driver, around, clean};
+use baton_tests::{Driver, LIMIT, around, clean};
 use serde_json::Value;
-
-const LIMIT: Duration = Duration::from_secs(300);
 
 /// A program with the simulated driver and without Baton, in words for a shell: its environment is gone but for this.
 fn without_environment(place: &Place) -> String {

@@ -3,10 +3,10 @@
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 
-use baton_tests::Outcome;
 use baton_tests::coordinator::{Coordinator, Place, Serving, program};
-use baton_tests::hold::{self, LIMIT};
+use baton_tests::hold;
 use baton_tests::running::Running;
+use baton_tests::{LIMIT, Outcome};
 use serde_json::Value;
 
 /// `baton WORDS`, about the coordinator that is at this place or was.

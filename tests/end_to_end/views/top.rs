@@ -2,11 +2,11 @@
 
 use std::process::Command;
 
-use baton_tests::around;
 use baton_tests::coordinator::{Coordinator, Serving};
-use baton_tests::hold::{self, LIMIT};
+use baton_tests::hold;
 use baton_tests::running::Running;
 use baton_tests::terminal::Terminal;
+use baton_tests::{LIMIT, around};
 
 fn top(coordinator: &Coordinator) -> Command {
     let mut command = coordinator.place.baton(&["top", "--every", "50ms", "--socket"]);

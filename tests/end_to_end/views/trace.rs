@@ -9,10 +9,10 @@ use baton_client as client;
 use baton_contract::messages::TurnReport;
 use baton_tests::bare_tenant::BareTenant;
 use baton_tests::coordinator::{Coordinator, Serving};
-use baton_tests::hold::{self, LIMIT};
+use baton_tests::hold;
 use baton_tests::running::Running;
 use baton_tests::trace_file::{TraceFile, read};
-use baton_tests::{Outcome, run};
+use baton_tests::{LIMIT, Outcome, run};
 use serde_json::Value;
 
 /// So slow that new contents for 48 MiB take two seconds.

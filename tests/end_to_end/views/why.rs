@@ -6,13 +6,11 @@ use std::time::Duration;
 
 use baton_contract::messages::{Answer, FromCoordinator, MemoryCommand, MemoryReport, Request, TurnReport};
 use baton_tests::bare_tenant::BareTenant;
-use baton_tests::built;
 use baton_tests::coordinator::{Coordinator, Serving, program, tenant};
-use baton_tests::hold::{self, Busy, LIMIT};
+use baton_tests::hold::{self, Busy};
 use baton_tests::running::Running;
+use baton_tests::{LIMIT, MIB, built};
 use serde_json::{Value, json};
-
-const MIB: u64 = 1 << 20;
 
 fn baton(coordinator: &Coordinator, words: &[&str]) -> String {
     let mut command = coordinator.place.baton(&words[..1]);
