@@ -1,4 +1,4 @@
-//! What the coordinator's work costs as tenants and their memory grow:
+//! The cost of the coordinator's work as tenants and their memory grow:
 //! `cargo bench -p baton-tests --bench coordinator [-- --json FILE]`.
 //!
 //! Tenants here have no program: they speak the contract themselves ([`BareTenant`]), so what is measured is the coordinator, two

@@ -1,4 +1,4 @@
-//! What metrics and the page cost: `cargo bench -p baton-tests --bench web [-- --json FILE]`.
+//! The cost of metrics and the page: `cargo bench -p baton-tests --bench web [-- --json FILE]`.
 //!
 //! Tenants here have no program ([`BareTenant`]), but for three that have memory and take turns with it, so that something happens.
 //!

@@ -1,4 +1,4 @@
-//! What `tests/generate` does with programs that are not tests: `again FILE TIMES` and `write FOLDER`.
+//! The parts of `tests/generate` that are no tests: `again FILE TIMES` and `write FOLDER`.
 
 use std::path::{Path, PathBuf};
 

@@ -12,7 +12,7 @@ use baton_tests::running::Running;
 use baton_tests::{Driver, LIMIT, MIB, Outcome, built};
 use serde_json::Value;
 
-/// What should have come about long before, and else never does.
+/// Longer than anything that still comes about takes.
 const LONG: Duration = Duration::from_secs(20);
 
 /// Programs are drained and never paused: what was paused comes back whole.
@@ -25,7 +25,7 @@ pub(super) fn slow() -> Serving {
     serving().setting("SIMCUDA_H2D_GBPS", "0.2").setting("SIMCUDA_D2H_GBPS", "6")
 }
 
-/// Nobody has to leave because its time is over.
+/// A coordinator under which no turn ends because its time is over.
 pub(super) fn patient() -> Serving {
     serving().option("--quantum", "1h")
 }
@@ -51,7 +51,7 @@ pub(super) fn gpus(name: &str) -> &'static str {
     if matches!(name, "several" | "multicast" | "apart") { "2" } else { "1" }
 }
 
-/// What a case of a program does on a GPU of its own, or on two.
+/// The outcome of a program's case on a GPU of its own, or on two.
 #[track_caller]
 fn alone(name: &str, case: &str) -> Outcome {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -70,7 +70,7 @@ fn joining(coordinator: &Coordinator, name: &str, case: &str) -> Command {
     coordinator.place.joining(name, &built().programs.join("legal").join(name), &[case])
 }
 
-/// What it does.
+/// Its outcome as a tenant.
 #[track_caller]
 fn played(coordinator: &Coordinator, name: &str, case: &str, meanwhile: impl FnMut(usize)) -> Outcome {
     to_the_end(&mut joining(coordinator, name, case), Some(coordinator.place.clone()), meanwhile)

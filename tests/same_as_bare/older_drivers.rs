@@ -30,7 +30,7 @@ fn program(version: &str, name: &str) -> PathBuf {
     if version == "11080" && before_12.exists() { before_12 } else { folder.join(name) }
 }
 
-/// What a program does on a GPU of its own with a driver of this version.
+/// The outcome of a program on a GPU of its own, with a driver of this version.
 #[track_caller]
 fn alone(version: &str, name: &str, case: &str) -> Outcome {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -43,7 +43,7 @@ fn alone(version: &str, name: &str, case: &str) -> Outcome {
     to_the_end(&mut command, None, |_| {})
 }
 
-/// What it does as a tenant.
+/// Its outcome as a tenant.
 #[track_caller]
 fn shared(version: &str, coordinator: &Coordinator, name: &str, case: &str, meanwhile: impl FnMut(usize)) -> Outcome {
     let mut command = coordinator.place.joining(name, &program(version, name), &[case]);

@@ -18,7 +18,7 @@ fn program() -> PathBuf {
     built().bin.join("random_program")
 }
 
-/// What a seed gives on a GPU of its own.
+/// A seed's output on a GPU of its own.
 #[track_caller]
 fn alone(arguments: &[&str]) -> String {
     let mut command = Driver::simulated().bare(program());

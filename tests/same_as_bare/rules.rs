@@ -33,7 +33,7 @@ fn to_the_end(command: &mut Command, place: Option<Place>, mut meanwhile: impl F
     Outcome { out: said, ..running.finish(LIMIT) }
 }
 
-/// What is said on a GPU of its own.
+/// The outcome on a GPU of its own.
 #[track_caller]
 fn alone(family: &str) -> Outcome {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -51,7 +51,7 @@ fn shared(coordinator: &Coordinator, family: &str, mut meanwhile: impl FnMut()) 
     to_the_end(&mut command, Some(place.clone()), &mut meanwhile)
 }
 
-/// What each rule says.
+/// The lines of each rule.
 fn by_rule(outcome: &Outcome) -> BTreeMap<&str, Vec<&str>> {
     let mut rules: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for line in outcome.out.lines() {
@@ -100,7 +100,7 @@ fn rules_hold(family: &str, form: Form) {
 
 /// The families whose rules the simulated driver follows.
 const MEASURED: &[&str] = &["vmm", "pools", "ipc", "devices"];
-/// What the simulated driver does not do as the measured one, and why.
+/// Rules in which the simulated driver differs from the measured one, and why.
 const NOT_SIMULATED: &[(&str, &str)] = &[
     ("create-locations", "memory of the host"),
     ("properties", "memory of the host"),
@@ -112,7 +112,7 @@ const NOT_SIMULATED: &[(&str, &str)] = &[
     ("old-handle", "a handle of freed memory opens what has come to its address; here it opens nothing"),
 ];
 
-/// What an H200 answered, family by family and rule by rule.
+/// The answers of an H200, family by family and rule by rule.
 fn measured(family: &str) -> BTreeMap<String, Vec<String>> {
     let file = baton_tests::root().join("bench/results/rules.json");
     let all: serde_json::Value =

@@ -105,11 +105,11 @@ impl BareTenant {
         Self::welcomed(control).unwrap_or_else(|answer| panic!("{answer:?}"))
     }
 
-    /// Whoever has greeted is let in.
+    /// The tenant whose greeting was answered with a welcome.
     ///
     /// # Errors
     ///
-    /// What came instead; none at the end of the connection.
+    /// The message that came instead; none at the end of the connection.
     pub fn welcomed(control: OwnedFd) -> Result<Self, Option<FromCoordinator>> {
         let Ok(Some(mut welcome)) = link::receive(control.as_fd(), false) else { return Err(None) };
         let answer = FromCoordinator::decode(&welcome.message).ok().map(|(_, answer)| answer);

@@ -1,4 +1,4 @@
-//! What the tests run, built before they run it.
+//! The programs that the tests run are built before they run.
 //!
 //! `cargo test` builds a package's programs when that package has integration tests, and the libraries that tests
 //! depend on. That is why the tests of the examples and of the commands lie in the packages of the examples and of the

@@ -16,7 +16,7 @@ use serde_json::Value;
 use crate::running::Running;
 use crate::{Driver, LIMIT, Outcome, built, clean};
 
-/// What a coordinator is started with.
+/// The settings with which a coordinator is started.
 #[derive(Clone, Debug)]
 pub struct Serving {
     memory: String,
@@ -56,7 +56,7 @@ impl Serving {
         self.option("--host-pool", "256MiB").option("--http", "127.0.0.1:0")
     }
 
-    /// What is freed or evicted stays as it is until somebody else gets it, as usual.
+    /// Freed and evicted memory stays as it is until another program gets it, as usual.
     #[must_use]
     pub fn unpoisoned(mut self) -> Self {
         self.options.retain(|option| option != "--poison");
@@ -128,7 +128,7 @@ impl Coordinator {
         Self::start(prepared.into(), Some(&around))
     }
 
-    /// What it was started in.
+    /// The place in which it was started.
     pub fn prepared(&self) -> &Prepared {
         &self.prepared
     }
@@ -268,7 +268,7 @@ impl Coordinator {
         self.process.pid() as i32
     }
 
-    /// What it has written.
+    /// Its log.
     pub fn log(&self) -> String {
         self.place.address.said()
     }
@@ -430,7 +430,7 @@ pub fn program(name: &str) -> PathBuf {
     built().programs.join("sharing").join(name)
 }
 
-/// What a program of `tests/c/sharing` gives when it has a GPU of 512 MiB to itself.
+/// The result of a program of `tests/c/sharing` that has a GPU of 512 MiB to itself.
 #[track_caller]
 pub fn alone(name: &str, arguments: &[&str]) -> String {
     let mut command = Driver::simulated().bare(program(name));

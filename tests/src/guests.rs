@@ -54,7 +54,7 @@ pub fn joining(prepared: &Prepared, user: u32, name: &str, program: &Path, words
     command
 }
 
-/// What a command of `baton`'s ends with that another user runs here.
+/// The outcome of a `baton` command that another user runs here.
 pub fn asked_as(prepared: &Prepared, user: u32, words: &[&str]) -> Outcome {
     let mut asked = prepared.place.baton(&[]);
     asked.arg0("baton").args(words).arg("--socket").arg(prepared.place.socket());

@@ -45,7 +45,7 @@ impl Held {
         Self::start(pid, name, |thread, over, is_inside| thread.follow(over, is_inside))
     }
 
-    /// Whether it has come to that call.
+    /// True if it has come to that call.
     pub fn is_inside(&self) -> bool {
         self.is_inside.load(Ordering::Acquire)
     }

@@ -28,7 +28,7 @@ pub fn joined(coordinator: &Coordinator, name: &str, class: &str, megabytes: &st
     ready(&mut command, Some(coordinator.place.clone()))
 }
 
-/// What it answers to these lines when it has a GPU to itself; the last answer is its result.
+/// Its answers to these lines when it has a GPU to itself; the last answer is its result.
 #[track_caller]
 pub fn alone(megabytes: &str, lines: &[&str]) -> Vec<String> {
     let mut command = Driver::simulated().bare(program("hold"));

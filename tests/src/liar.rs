@@ -59,7 +59,7 @@ impl Random {
 
 /// One that says anything.
 pub struct Liar<'a> {
-    /// What it says follows from this.
+    /// The source of its messages.
     pub random: Random,
     tenant: BareTenant,
     extents: Vec<ExtentId>,
@@ -67,7 +67,7 @@ pub struct Liar<'a> {
     keys: Vec<[u8; 16]>,
     batches: Vec<u32>,
     odd: &'a [OwnedFd],
-    /// What was said, and what came back: the first word of each.
+    /// The first word of each message and of each answer.
     pub seen: BTreeSet<String>,
 }
 
@@ -265,7 +265,7 @@ pub fn odd() -> Vec<OwnedFd> {
     ]
 }
 
-/// What a stranger says first, changed anyhow. What ends the coordinator or changes its programs on purpose is left out.
+/// A stranger's first message, changed anyhow. Messages that end the coordinator or change its programs on purpose are left out.
 #[track_caller]
 pub fn say_first(socket: &Path, random: &mut Random, hello: &[u8], odd: &[OwnedFd]) {
     let mut bytes = match random.below(4) {

@@ -31,7 +31,7 @@ use std::time::Duration;
 pub use building::{Built, built, root};
 use running::Running;
 
-/// Whatever takes longer than this hangs: a program, or one answer of it, also on a machine with much else to do.
+/// A program, or one of its answers, that takes longer than this hangs, also on a machine with much else to do.
 pub const LIMIT: Duration = Duration::from_secs(300);
 /// Bytes of a mebibyte.
 pub const MIB: u64 = 1 << 20;
@@ -125,7 +125,7 @@ pub fn with_environment_of(mut command: Command, other: &Command) -> Command {
     command
 }
 
-/// What a program did. Two that differ only in having had to wait for the coordinator are equal: on a loaded machine a program
+/// The result of a program. Two that differ only in having had to wait for the coordinator are equal: on a loaded machine a program
 /// says so.
 #[derive(Clone)]
 pub struct Outcome {
@@ -149,7 +149,7 @@ impl fmt::Debug for Outcome {
     }
 }
 
-/// What a program has written to standard error, without that it had to wait: on a loaded machine it says so.
+/// Standard error of a program without the lines that say that it had to wait, as it does on a loaded machine.
 pub fn without_waiting(err: &str) -> String {
     let waits = |line: &&str| line.starts_with("baton: waiting: ") || line.starts_with("baton run: waiting: ");
     err.lines().filter(|line| !waits(line)).map(|line| format!("{line}\n")).collect()

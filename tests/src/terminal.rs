@@ -63,7 +63,7 @@ impl Terminal {
         Self { child, ours, screen }
     }
 
-    /// What is typed.
+    /// Types these keys.
     pub fn keys(&mut self, keys: &str) {
         self.ours.write_all(keys.as_bytes()).expect("it reads");
     }
@@ -83,7 +83,7 @@ impl Terminal {
         parser.screen().rows(0, width).map(|line| line.trim_end().to_owned()).collect()
     }
 
-    /// Whether any cell has a colour.
+    /// True if any cell has a colour.
     pub fn has_color(&self) -> bool {
         let parser = self.screen.lock().expect("no panic");
         let (rows, columns) = parser.screen().size();

@@ -1,4 +1,4 @@
-//! What a coordinator shows over HTTP, for tests that look at it.
+//! A coordinator's page and metrics over HTTP, for tests that read them.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use crate::LIMIT;
 pub struct Page {
     /// Its address.
     pub at: SocketAddr,
-    /// What has to be known.
+    /// The token that a reader has to know.
     pub token: String,
 }
 

@@ -117,7 +117,7 @@ fn into_a_pipe_the_demo_prints_few_lines_and_the_command_that_it_names_works() {
     assert!(outcome.out.ends_with(" ok\n"), "{outcome:?}");
 }
 
-/// Whether a process has this folder in its environment.
+/// True if a process has this folder in its environment.
 fn is_used(folder: &Path) -> bool {
     let folder = folder.to_string_lossy().into_owned();
     let all = std::fs::read_dir("/proc").expect("Linux has it").filter_map(Result::ok);

@@ -26,7 +26,7 @@ fn doctor_says_why_work_is_waited_for() {
     assert!(line.starts_with("less ") && line.ends_with("what there is to pause: work is waited for"), "{line}");
 }
 
-/// What is said where `cuInit` answers with this error, by whoever needs the driver.
+/// All commands that need the driver give this advice where `cuInit` answers with this error.
 #[track_caller]
 fn said_about(error: &str, advice: &str) {
     let prepared = Serving::arena("64MiB").setting("SIMCUDA_INIT_ERROR", error).prepare();

@@ -7,7 +7,7 @@ use baton_tests::hold;
 use baton_tests::{LIMIT, MIB, built, root, run};
 use serde_json::Value;
 
-/// What it says, and its exit code.
+/// Its output and errors, and its exit code.
 fn fit(coordinator: &Coordinator, words: &[&str]) -> (String, String, String) {
     let mut command = coordinator.place.baton(&[&["fit"], words, &["--socket"]].concat());
     let outcome = run(command.arg(coordinator.place.socket()));

@@ -1,4 +1,4 @@
-//! What commands print arrives whole, or it is said that it did not; and what they do, they say.
+//! Commands print everything or say that they could not, and they say what they did.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};

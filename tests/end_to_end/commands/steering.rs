@@ -1,4 +1,4 @@
-//! What users say about programs, when they start them and while they run.
+//! Users steer programs when they start them and while they run.
 
 use baton_tests::LIMIT;
 use baton_tests::coordinator::{Coordinator, Serving, program, tenant};

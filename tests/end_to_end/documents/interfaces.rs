@@ -1,4 +1,4 @@
-//! What programs and shells read of Baton is as it is documented.
+//! Programs and shells read from Baton what is documented.
 
 use std::process::Command;
 

@@ -16,7 +16,7 @@ fn as_test(code: &str) -> Option<(String, &str)> {
     }
 }
 
-/// What a document has between backquotes.
+/// The code in a document: all that is between backquotes.
 fn code_of(page: &str) -> impl Iterator<Item = &str> {
     page.split('`').skip(1).step_by(2)
 }

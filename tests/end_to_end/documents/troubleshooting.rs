@@ -24,7 +24,7 @@ const FOLDERS: [&str; 9] = [
     "web/src",
     "workbench/src",
 ];
-/// What is shorter is a name, or a part that says nothing by itself.
+/// Shorter strings are names, or parts that say nothing by themselves.
 const WORDS: usize = 3;
 /// How deep messages are put into others.
 const DEEP: usize = 2;
@@ -80,7 +80,7 @@ type Strings = BTreeMap<String, Vec<String>>;
 #[derive(Default)]
 struct Source {
     strings: Strings,
-    /// What the log says when all goes well.
+    /// Lines of the log when all goes well.
     remarks: BTreeSet<String>,
     /// Modules that are only compiled for tests.
     tests: BTreeSet<PathBuf>,
@@ -203,7 +203,7 @@ fn is_assert(name: &Ident) -> bool {
     ["assert", "debug_assert", "prop_assert"].iter().any(|start| name.starts_with(start))
 }
 
-/// What a literal means; none if it is no text, or one for a program.
+/// The value of a literal; none if it is no text, or one for a program.
 fn value(literal: &str) -> Option<String> {
     if literal.starts_with('r') {
         let text = literal.trim_start_matches('r').trim_matches('#');
@@ -253,7 +253,7 @@ fn with_dots(text: &str) -> String {
     words.replace("……", "…")
 }
 
-/// Whether this is for users.
+/// True if this is for users.
 fn is_message(text: &str, place: &str) -> bool {
     let is_word = |word: &&str| word.chars().any(char::is_alphabetic);
     if text.split(' ').filter(is_word).count() < WORDS {
@@ -282,7 +282,7 @@ fn messages_of(page: &str) -> Vec<(usize, String)> {
     messages
 }
 
-/// What `text` has where `pattern` has its `…`; none if it does not fit.
+/// The parts of `text` where `pattern` has its `…`; none if it does not fit.
 fn put_in<'a>(pattern: &str, text: &'a str) -> Option<Vec<&'a str>> {
     let (first, rest) = pattern.split_once('…')?;
     let mut text = text.strip_prefix(first)?;
@@ -316,7 +316,7 @@ fn parts_of<'a>(source: &'a Source, message: &'a str, deep: usize) -> BTreeSet<&
     parts
 }
 
-/// What is missing on a page, and what is on it that no program says.
+/// Messages that a page lacks, and those on it that no program says.
 fn complaints(source: &Source, page: &str) -> Vec<String> {
     let mut known = BTreeSet::new();
     let mut invented = Vec::new();

@@ -8,7 +8,7 @@ use baton_tests::{built, clean, root, run};
 /// Where the part begins that is for a real GPU.
 const END: &str = "## With your own programs";
 
-/// What the shell prints between two blocks.
+/// The line that the shell prints between two blocks.
 const MARK: &str = "== end of block";
 
 /// A block of commands, and lines that it must print, in this order.
@@ -41,7 +41,7 @@ fn words(line: &str) -> Vec<&str> {
     line.split(|c: char| c.is_whitespace() || "│┆║|".contains(c)).filter(|word| !word.is_empty()).collect()
 }
 
-/// Whether a word is as expected; `…` in it stands for any characters.
+/// True if a word is as expected; `…` in it stands for any characters.
 fn word_matches(expected: &str, word: &str) -> bool {
     match expected.split_once('…') {
         None => expected == word,
@@ -49,7 +49,7 @@ fn word_matches(expected: &str, word: &str) -> bool {
     }
 }
 
-/// Whether words are as expected; the word `…` stands for any number of them.
+/// True if words are as expected; the word `…` stands for any number of them.
 fn matches(expected: &[&str], found: &[&str]) -> bool {
     match expected.split_first() {
         None => found.is_empty(),

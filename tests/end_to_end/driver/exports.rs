@@ -1,4 +1,4 @@
-//! Whichever way a program reaches the driver, it reaches Baton, and gets the driver's answers.
+//! A program reaches Baton in every way to the driver, and gets the driver's answers.
 //!
 //! Each way is taken on the simulated driver, and among the tools on NVIDIA's own library, which `BATON_TEST_LIBCUDA` names: without
 //! a GPU it answers with an error, through the same exports.

@@ -42,7 +42,7 @@ fn to_the_end(coordinator: &Coordinator, command: &mut Command) -> Outcome {
     outcome
 }
 
-/// Whether it says all of these.
+/// Tells whether it says all of these.
 #[track_caller]
 fn says(outcome: &Outcome, lines: &[&str]) {
     for line in lines {

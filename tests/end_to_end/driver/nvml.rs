@@ -6,7 +6,7 @@ use baton_tests::coordinator::{Coordinator, Serving};
 use baton_tests::running::Running;
 use baton_tests::{Driver, LIMIT, built, clean};
 
-/// What the library itself says of each GPU.
+/// The library's own answer for each GPU.
 const ITS_OWN: &str = "nvml 81920 80896 1024, 81920 80896 512";
 
 /// A program that asks a management library of the tests' own, which knows the simulated GPU.
@@ -17,7 +17,7 @@ fn asking(mut command: Command, coordinator: &Coordinator, library: &str) -> Run
     Running::start(&mut command, true, Some(coordinator.place.clone()))
 }
 
-/// What the driver's call says, as NVML would.
+/// The answer of the driver's call, in NVML's words.
 #[track_caller]
 fn as_nvml(running: &mut Running) -> String {
     let said = running.ask("driver", LIMIT);

@@ -1,4 +1,4 @@
-//! What goes wrong for one tenant, or for the coordinator, costs the others nothing.
+//! A fault of one tenant or of the coordinator costs the others nothing.
 
 use std::time::Duration;
 
@@ -46,12 +46,12 @@ fn until_gone(coordinator: &Coordinator, name: &str) -> Value {
 /// Brings a victim to where it is killed.
 type BringAbout = fn(&Coordinator, &mut Running, &mut Running) -> Asked;
 
-/// What the other one was asked while a victim was brought to where it is killed.
+/// The questions that the other program was asked while the victim was brought to where it is killed.
 #[derive(Default)]
 struct Asked {
     /// How often it has touched its memory.
     touched: usize,
-    /// Whether it still has an answer to give to one more `touch`.
+    /// True if it still has an answer to give to one more `touch`.
     touches: bool,
 }
 

@@ -1,4 +1,4 @@
-//! What a program has that does not answer can be had only in the pieces in which it is: others of its user go on with it all the same,
+//! Memory of an unresponsive program can be taken only in the pieces in which it is: others of its user go on with it all the same,
 //! whatever pieces theirs is in.
 
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What keeps memory safe that is taken without asking: a program that has it mapped does not go on by itself, and nothing is taken from one
+//! Memory that is taken without asking stays safe: a program that has it mapped does not go on by itself, and nothing is taken from one
 //! of which something may run that nobody knows.
 
 use std::fs::{File, OpenOptions};

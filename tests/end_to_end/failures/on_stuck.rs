@@ -11,12 +11,12 @@ use baton_tests::running::{Running, signal};
 use baton_tests::{LIMIT, around};
 use serde_json::Value;
 
-/// What cannot be taken of a program.
+/// The memory that cannot be taken from a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Keeps {
     /// Anything: it cannot be paused (`--no-preempt`).
     All,
-    /// What others can reach.
+    /// Memory that others can reach.
     Pinned,
     /// Nothing, but a program of its own user's only could have it.
     ItsUsers,
@@ -42,7 +42,7 @@ enum Whose {
     Guests,
 }
 
-/// What becomes of it.
+/// The program's fate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Becomes {
     WaitedFor,

@@ -25,7 +25,7 @@ impl Numbers {
     }
 }
 
-/// What is stopped: programs and their arguments.
+/// The programs that are stopped, and their arguments.
 const VICTIMS: [&[&str]; 6] = [
     &["fill_and_check", "--megabytes", "44", "--rounds", "150", "--check", "10"],
     &["fill_and_check", "--megabytes", "30", "--rounds", "200", "--check", "3"],

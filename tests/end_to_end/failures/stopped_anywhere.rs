@@ -1,4 +1,4 @@
-//! Whatever a program is doing when it is stopped, or only its control thread is held: another one goes on that needs its memory, and
+//! A program may be stopped, or only its control thread held, at any point of its work: another one goes on that needs its memory, and
 //! afterwards it finds that as it was.
 
 use std::collections::VecDeque;
@@ -60,7 +60,7 @@ const WHENS: [When; 8] = [
     When::InAUnit,
 ];
 
-/// What a program does that nobody is beside: answers to so many touches.
+/// The answers to so many touches of a program that is alone.
 fn answers() -> &'static [String] {
     static ANSWERS: OnceLock<Vec<String>> = OnceLock::new();
     ANSWERS.get_or_init(|| hold::alone(MEGABYTES, &["touch"; MOST_TOUCHES]))
@@ -77,7 +77,7 @@ fn result_after(touches: usize) -> String {
 struct Victim {
     program: Running,
     touches: usize,
-    /// What it has not answered yet.
+    /// The question that it has not answered yet.
     pending: Option<String>,
     busy: Option<Busy>,
     partner: Option<Running>,

@@ -24,7 +24,7 @@ use baton_tests::{LIMIT, around, built, run};
 const GUEST: u32 = 65534;
 /// Another one.
 const STRANGER: u32 = 7;
-/// What `--poison` fills memory with.
+/// The byte with which `--poison` fills memory.
 const POISON: u8 = 0xDB;
 /// Which of a tenant's pages these are.
 const ACTIVITY: usize = 2;
@@ -77,17 +77,17 @@ fn noted(tenant: &BareTenant, request: &Request) {
     assert_eq!(tenant.ask(request).0, Answer::Noted, "{request:?}");
 }
 
-/// Who was united: the coordinator says so before it answers.
+/// The tenants that were united: the coordinator logs it before it answers.
 fn united(coordinator: &Coordinator) -> Vec<String> {
     let log = coordinator.log();
     let whom = log.lines().filter_map(|line| line.split_once(" share memory or events")?.0.rsplit_once("] "));
     whom.map(|(_, whom)| whom.to_owned()).collect()
 }
 
-/// What is written to frames by whoever keeps them.
+/// The byte that the keeper of frames writes to them.
 const OWN: u8 = 0xA5;
 
-/// Whether a frame holds nothing but what its first tenant wrote, zeros, or poison.
+/// True if a frame holds nothing but what its first tenant wrote, zeros, or poison.
 fn shows_nothing_of_others(frame: &File, bytes: &mut [u8]) -> bool {
     frame.read_exact_at(bytes, 0).expect("a frame");
     // Usually it is all the same, which is soon seen.

@@ -1,4 +1,4 @@
-//! What a program of another user may have, each and all of one user together: more is refused as where there is no more, and it is said
+//! Quotas limit each program of another user, and all of one user together: more is refused as where there is no more, and it is said
 //! which quota holds. And what one may do to others.
 
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -36,7 +36,7 @@ fn quotas(one: &Value) -> Vec<&str> {
     met.map(|met| met["quota"].as_str().expect("a word")).collect()
 }
 
-/// What a command of the owner's says, about all or one of the programs.
+/// The output of one of the owner's commands, about all or one of the programs.
 #[track_caller]
 fn said(coordinator: &Coordinator, words: &[&str]) -> String {
     let mut command = coordinator.place.baton(words);

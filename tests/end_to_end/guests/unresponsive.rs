@@ -35,7 +35,7 @@ fn mute(coordinator: &Coordinator, user: u32) -> Running {
     mute
 }
 
-/// What a newcomer of this user's is told.
+/// The answer to a newcomer of this user's.
 #[track_caller]
 fn welcome(coordinator: &Coordinator, user: u32) -> Result<BareTenant, (Refusal, String)> {
     let hello = greeting(coordinator, "newcomer").encode(GpuNumber::ANY);

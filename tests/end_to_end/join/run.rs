@@ -28,7 +28,7 @@ fn vector_add() -> PathBuf {
     built().examples.join("vector_add")
 }
 
-/// What was said, but for one line: a coordinator that is there already keeps its own settings.
+/// All lines that were said but one: a coordinator that is there already keeps its own settings.
 fn said(outcome: &Outcome) -> Vec<String> {
     outcome.said().lines().filter(|line| !line.contains("keeps its own settings")).map(str::to_owned).collect()
 }
@@ -224,7 +224,7 @@ fn run_on_two(prepared: &Prepared, words: &[&str], steps: &[&str]) -> Command {
     command
 }
 
-/// What the coordinators say that `baton run` has started, GPU by GPU.
+/// The logs of the coordinators that `baton run` has started, GPU by GPU.
 fn logs(prepared: &Prepared) -> Vec<String> {
     let entries = std::fs::read_dir(prepared.place.folder().join("runtime/baton")).expect("a folder");
     let paths = entries.map(|entry| entry.expect("a readable folder").path());

@@ -30,7 +30,7 @@ fn joined(coordinator: &Coordinator, arguments: &[&str]) -> Running {
     ready(command, Some(coordinator.place.clone()), arguments)
 }
 
-/// What it answers when it has a GPU to itself: to so many times `launch` and `wait`, and at the end.
+/// Its answers when it has a GPU to itself: to so many times `launch` and `wait`, and at the end.
 #[track_caller]
 fn alone(arguments: &[&str], rounds: usize) -> (Vec<String>, String) {
     let mut command = Driver::simulated().bare(program("ahead"));
@@ -44,7 +44,7 @@ fn alone(arguments: &[&str], rounds: usize) -> (Vec<String>, String) {
     (answers, running.ask("quit", LIMIT))
 }
 
-/// Whether memory of it is still on its way.
+/// True if memory of it is still on its way.
 fn is_arriving(coordinator: &Coordinator) -> bool {
     tenant(&coordinator.status(), "ahead")["arriving"] == true
 }

@@ -25,7 +25,7 @@ fn file(descriptor: &OwnedFd) -> (u64, u64) {
     (found.dev(), found.ino())
 }
 
-/// Nobody is paused, so that a bare tenant hears nothing about that.
+/// No work is paused, so that a bare tenant hears nothing about that.
 fn serving(arena: &str) -> Serving {
     Serving::arena(arena).flag("--no-preempt")
 }

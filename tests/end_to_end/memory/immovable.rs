@@ -9,7 +9,7 @@ use baton_tests::MIB;
 use baton_tests::bare_tenant::BareTenant;
 use baton_tests::coordinator::{Coordinator, Serving, tenant};
 
-/// Nobody is paused, so that a bare tenant hears nothing about that.
+/// No work is paused, so that a bare tenant hears nothing about that.
 fn serving() -> Serving {
     Serving::arena("64MiB").flag("--no-preempt")
 }

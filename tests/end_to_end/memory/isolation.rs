@@ -30,7 +30,7 @@ enum Leaves {
 const ALL: [Leaves; 6] =
     [Leaves::Frees, Leaves::Ends, Leaves::Killed, Leaves::Evicted, Leaves::Stopped, Leaves::StoppedAndKilled];
 
-/// What the search looks for. The coordinator's new memory is full of it: the driver promises nothing about that.
+/// The pattern that the search looks for. The coordinator's new memory is full of it: the driver promises nothing about that.
 const MARK: &str = "5eaf00d15eaf00d1";
 const NEW_MEMORY: &str = "SIMCUDA_NEW_MEMORY";
 

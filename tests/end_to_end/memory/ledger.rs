@@ -7,7 +7,7 @@ use baton_tests::running::Running;
 use baton_tests::{LIMIT, MIB};
 use serde_json::Value;
 
-/// Nobody knows of what the driver rounds up, of the 2 MiB with which each program is probed, and of what the coordinator takes when
+/// The ledger cannot see what the driver rounds up, the 2 MiB with which each program is probed, and what the coordinator takes when
 /// it first looks at memory.
 const HIDDEN: u64 = 12 * MIB;
 
@@ -34,7 +34,7 @@ fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or_else(|| panic!("{value} is a number"))
 }
 
-/// What a program is told is free, and in all, in MiB.
+/// The MiB that a program is told are free, and in all.
 #[track_caller]
 fn info(running: &mut Running) -> (u64, u64) {
     let answer = running.ask("info", LIMIT);
@@ -116,7 +116,7 @@ fn lines(status: &Value) -> Vec<(String, u64)> {
     lines.iter().map(|(name, value)| (name.clone(), bytes(value))).collect()
 }
 
-/// What holds whatever programs do: every byte is in one line, and nearly all that is used is known.
+/// Checks an invariant: every byte is in one line, and nearly all that is used is known.
 #[track_caller]
 fn adds_up(status: &Value) {
     let ledger = &status["ledger"];
@@ -127,7 +127,7 @@ fn adds_up(status: &Value) {
     assert!(hidden <= HIDDEN, "{hidden} bytes: {ledger:#}");
 }
 
-/// What the simulated driver itself says is used, to a program that is no tenant.
+/// The bytes that the simulated driver itself reports as used, to a program that is no tenant.
 #[track_caller]
 fn driver_used(coordinator: &Coordinator) -> u64 {
     let mut command = coordinator.place.joining("nobody", &program("info"), &["--only-free", "1"]);

@@ -5,7 +5,7 @@ use baton_tests::bare_tenant::BareTenant;
 use baton_tests::coordinator::{Coordinator, Serving};
 use serde_json::Value;
 
-/// Nobody is paused, so that a bare tenant hears nothing about that.
+/// No work is paused, so that a bare tenant hears nothing about that.
 fn coordinator() -> Coordinator {
     Serving::arena("64MiB").flag("--no-preempt").start()
 }

@@ -1,4 +1,4 @@
-//! What was evicted comes back without a copy, as long as nobody has needed its frames.
+//! Evicted memory comes back without a copy, as long as no other tenant has needed its frames.
 
 use baton_tests::coordinator::{Coordinator, Serving, tenant};
 use baton_tests::{LIMIT, MIB, hold};

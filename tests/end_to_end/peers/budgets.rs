@@ -1,4 +1,4 @@
-//! Whoever asks for too much, or for too many things at once, spends only its own share: the others are served as ever.
+//! A peer that asks for too much, or for too many things at once, spends only its own share: the others are served as ever.
 
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, OwnedFd};
@@ -165,7 +165,7 @@ fn whoever_says_little_is_heard_before_all_that_another_one_has_said() {
     assert_eq!(names(), ["brief", "talkative"]);
 }
 
-/// What comes first on a connection, with its descriptors; none if it ends.
+/// The first message on a connection, with its descriptors; none if it ends.
 fn answer(socket: &OwnedFd) -> Option<(Admission, Vec<OwnedFd>)> {
     let received = link::receive(socket.as_fd(), false).ok().flatten()?;
     match FromCoordinator::decode(&received.message) {

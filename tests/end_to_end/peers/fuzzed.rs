@@ -1,7 +1,7 @@
 //! Programs that say anything, in any order: some of it makes sense where it is said, some is changed in a few bytes, some comes with
 //! descriptors of anything. It costs nobody but themselves anything.
 //!
-//! What is said follows from a number, so that what was found can be said again: `tests/fuzzed.seeds` keeps those that found something. With
+//! A number decides all messages, so that each run can be repeated: `tests/fuzzed.seeds` keeps the numbers that found something. With
 //! `BATON_FUZZ_SECONDS=3600` the long form goes on for so long, with numbers that nobody has tried.
 
 use std::collections::BTreeSet;
@@ -17,7 +17,7 @@ use baton_tests::liar::{Liar, Random, odd, say_first};
 use baton_tests::{LIMIT, hold};
 
 const SEEDS: &str = include_str!("../../fuzzed.seeds");
-/// What one of them says.
+/// The number of messages that each of them sends.
 const WORDS: usize = 120;
 
 /// Everything that follows from a number.

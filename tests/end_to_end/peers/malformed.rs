@@ -1,4 +1,4 @@
-//! What comes to a coordinator's socket and means nothing, or lies, costs its sender the connection and nothing
+//! A message to a coordinator's socket that means nothing, or lies, costs its sender the connection and nothing
 //! else.
 
 use std::os::fd::AsFd;

@@ -34,7 +34,7 @@ struct Fuse {
     server: Option<JoinHandle<()>>,
 }
 
-/// What the system asks (`linux/fuse.h`).
+/// The system's requests (`linux/fuse.h`).
 const GETATTR: u32 = 3;
 const OPEN: u32 = 14;
 const READ: u32 = 15;

@@ -113,7 +113,7 @@ fn connected(coordinator: &Coordinator) -> OwnedFd {
     link::connect(&coordinator.place.socket(), Chosen::ByUser, LIMIT).expect("it listens")
 }
 
-/// What comes first on a connection.
+/// The first message on a connection.
 #[track_caller]
 fn answer(socket: &OwnedFd) -> Admission {
     let received = link::receive(socket.as_fd(), false).expect("an answer").expect("an answer");

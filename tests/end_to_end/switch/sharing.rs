@@ -1,6 +1,6 @@
 //! Tenants take turns with a GPU that is too small for all of them, and compute what they compute alone.
 //!
-//! What is freed or evicted is poisoned, so that a program that is let at memory which is not there, or not its
+//! Freed and evicted memory is poisoned, so that a program that is let at memory which is not there, or not its
 //! own, does not get away with it.
 
 use std::time::Instant;

@@ -12,14 +12,14 @@ use baton_tests::running::Running;
 use baton_tests::web::{Page, metrics};
 use serde_json::Value;
 
-/// What is true, by what it is about.
+/// The truth about each thing that views show.
 #[derive(Debug, Default)]
 struct Truth {
     words: BTreeMap<String, String>,
     numbers: BTreeMap<String, f64>,
 }
 
-/// What a view shows of one of those.
+/// A view's account of one of those.
 #[derive(Clone, Debug)]
 enum Shown {
     Word(String),
@@ -94,7 +94,7 @@ fn truth(status: &Value) -> Truth {
     truth
 }
 
-/// Whether what is shown is true; none if that cannot be told, because it changed meanwhile, or may have and come back.
+/// Tells whether what is shown is true; none if that cannot be told, because it changed meanwhile, or may have and come back.
 fn is_true(what: &str, shown: &Shown, before: &Truth, after: &Truth) -> Option<bool> {
     let has_moved = ["switches", "in", "out"].iter().any(|what| before.numbers[*what] != after.numbers[*what]);
     match shown {
@@ -134,7 +134,7 @@ fn cells<'a>(text: &'a str, name: &str) -> Vec<&'a str> {
     found.unwrap_or_else(|| panic!("{name}: {text}"))
 }
 
-/// What stands between these two; nothing if the first is not there.
+/// The text between these two; nothing if the first is not there.
 fn until<'a>(text: &'a str, before: &str, end: &str) -> &'a str {
     let after = text.split_once(before).map_or("", |(_, after)| after);
     after.split(end).next().unwrap_or_default().trim()
@@ -256,7 +256,7 @@ fn of_metrics(coordinator: &Coordinator, names: &[&str]) -> View {
     view
 }
 
-/// What the page's tiles, bars and rows say of one message.
+/// The contents of the page's tiles, bars and rows after one message.
 fn of_message(state: &Value, names: &[&str]) -> View {
     let top = &state["top"];
     let mut view = vec![
@@ -301,7 +301,7 @@ fn fresh(up: f64, mut next: impl FnMut() -> Value) -> Value {
     }
 }
 
-/// What moves may have been away and be back: who is wrong is so as often as this.
+/// Moving memory may have been away and be back: a view that is wrong is so as often as this.
 const WRONG: usize = 3;
 
 /// Asks every view again and again, until each of its figures was that of a status that was the same before and after.

@@ -98,7 +98,7 @@ fn status_metrics_and_page_say_the_same_when_programs_have_taken_turns() {
     }
 }
 
-/// What a process has copied each way, as the simulated GPU has written it down: what it moves is whole pages, and all else is
+/// The bytes that a process has copied each way, as the simulated GPU has written them down: what it moves is whole pages, and all else is
 /// small.
 fn copied(log: &Path, pid: u64) -> [u64; 2] {
     let mut bytes = [0; 2];
@@ -164,7 +164,7 @@ fn what_a_program_has_waited_is_less_than_its_own_clock_says_and_more_than_it_wa
     assert!(kept_waiting <= waited && waited <= took, "{kept_waiting} <= {waited} <= {took}");
 }
 
-/// What of two moments went down. A program that is there again begins anew, and is not asked about.
+/// The series that went down between two moments. A program that is there again begins anew, and is left out.
 fn went_down(before: &Exposed, after: &Exposed, but: &str) -> Vec<Series> {
     let is_same = |series: &Series| series.1.get("tenant").is_none_or(|tenant| tenant != but);
     let down = |(series, value): (&Series, &f64)| after.values.get(series).is_some_and(|now| now < value);
@@ -312,7 +312,7 @@ fn what_others_could_reach_or_read_is_refused_with_what_to_do() {
     }
 }
 
-/// Whether `promtool` is content, and what it prints.
+/// Tells whether `promtool` is content, and what it prints.
 #[track_caller]
 fn promtool(words: &[&str], input: &str) -> (bool, String) {
     let mut command = Command::new("promtool");

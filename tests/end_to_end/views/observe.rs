@@ -1,4 +1,4 @@
-//! What `baton ps`, `stats` and `logs` show is what has happened; `baton prefetch` and `stop` do what they say.
+//! `baton ps`, `stats` and `logs` show what has happened; `baton prefetch` and `stop` do what they say.
 
 use std::process::Command;
 

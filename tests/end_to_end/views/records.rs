@@ -1,4 +1,4 @@
-//! What a coordinator has recorded is there when it has ended, in whatever way, for its user alone.
+//! A coordinator's record outlives it, in whatever way it ends, and is for its user alone.
 
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;

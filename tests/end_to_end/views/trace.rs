@@ -17,7 +17,7 @@ use serde_json::Value;
 
 /// So slow that new contents for 48 MiB take two seconds.
 const SLOW: &str = "0.05";
-/// What somebody may call a program.
+/// A name that a user may give a program.
 const ODD: &str = "slow </script>&<b>\"'";
 
 fn trace(coordinator: &Coordinator, words: &[&str]) -> Command {

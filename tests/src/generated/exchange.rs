@@ -23,7 +23,7 @@ const UNIT: u32 = 2 << 20;
 pub struct Exchange {
     /// For whoever reads it.
     pub about: String,
-    /// What is done, one after the other: by which process, and what.
+    /// The acts, one after the other, each with the process that does it.
     pub steps: Vec<(u8, Act)>,
 }
 
@@ -38,7 +38,7 @@ pub enum Way {
     Pool,
 }
 
-/// What a process does. It has names of its own for what it has made or opened.
+/// An act of a process, which has its own names for the objects that it has made or opened.
 #[allow(missing_docs)]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Act {
@@ -133,9 +133,9 @@ struct Shared {
     id: Id,
     way: Way,
     owner: u8,
-    /// Who has it.
+    /// The processes that have it.
     has: [bool; 2],
-    /// Who has used it last, in which stream, if that may go on.
+    /// The process that has used it last, and in which stream, if that may go on.
     last: Option<(u8, u8)>,
 }
 
@@ -145,7 +145,7 @@ struct Drawer {
     memory: Vec<Shared>,
     /// Events that both have.
     events: Vec<Id>,
-    /// Who has made a pool that the other one has imported too.
+    /// The processes that have made a pool which the other one has imported too.
     pools: [bool; 2],
     next: Id,
 }
@@ -350,7 +350,7 @@ impl Exchange {
     ///
     /// # Errors
     ///
-    /// What is wrong with the text.
+    /// The fault of the text.
     pub fn from_text(text: &str) -> Result<Self, serde_json::Error> {
         serde_json::from_str(text)
     }

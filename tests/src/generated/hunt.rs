@@ -75,7 +75,7 @@ impl Known {
         self.0.lock().expect("no thread panics with it").contains(kind)
     }
 
-    /// Whether it is new; from now on it is not.
+    /// True if it is new; from now on it is not.
     fn add(&self, kind: &str) -> bool {
         self.0.lock().expect("no thread panics with it").insert(kind.to_owned())
     }
@@ -103,7 +103,7 @@ fn runner(plan: &Plan, number: usize) -> TestRunner {
     TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &seed))
 }
 
-/// Whether a script does the same bare and under Baton.
+/// Tells whether a script does the same bare and under Baton.
 fn compare(arm: &Arm, script: &Script, patience: Duration) -> Result<(), Box<Fault>> {
     arm.compare(&Expected::of_script(script, patience)?, patience)
 }

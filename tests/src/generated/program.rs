@@ -36,7 +36,7 @@ pub const HOST_SIZES: [u32; 5] = [512, 16 << 10, 256 << 10, 2 << 20, 17 << 20];
 /// Bytes of what a pool gives, by class: around what pools round to, and more than the step that they grow by.
 pub const POOL_SIZES: [u32; 9] = [1, 511, 1000, 20_484, 256 << 10, 2 << 20, (3 << 20) + 512, 9 << 20, (34 << 20) + 4];
 
-/// What a pool is told to keep, by class: as a threshold, and when it is trimmed.
+/// The bytes that a pool is told to keep, by class: as a threshold, and when it is trimmed.
 pub const KEEPS: [u64; 4] = [0, 1, 33 << 20, u64::MAX];
 
 /// A program: its threads take turns in this order, as far as the order matters.
@@ -44,16 +44,16 @@ pub const KEEPS: [u64; 4] = [0, 1, 33 << 20, u64::MAX];
 pub struct Program {
     /// How many threads.
     pub threads: u8,
-    /// What they do.
+    /// Their operations.
     pub operations: Vec<Operation>,
 }
 
 /// One operation of a thread.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Operation {
-    /// Who does it.
+    /// The thread that does it.
     pub thread: u8,
-    /// What.
+    /// The operation itself.
     pub what: What,
 }
 

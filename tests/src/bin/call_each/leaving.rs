@@ -1,6 +1,6 @@
 //! Memory that others are to reach, past its addresses.
 //!
-//! What Baton refuses although the driver does it is called about the program's own mappings only.
+//! Calls that Baton refuses although the driver makes them are about the program's own mappings only.
 
 use std::ffi::{c_int, c_void};
 use std::os::fd::{FromRawFd, OwnedFd};

@@ -70,7 +70,7 @@ fn start_other() -> std::io::Result<(Child, Wire)> {
     Ok((command.arg("--serve").stdin(OwnedFd::from(there)).spawn()?, Wire::new(here)))
 }
 
-/// What is printed.
+/// The output of an exchange.
 fn play(exchange: &Exchange, rests: bool) -> Result<String, String> {
     let mut side = Side::start(rests)?;
     let (mut other, mut wire) = start_other().map_err(|error| error.to_string())?;

@@ -11,7 +11,7 @@ use baton_tests::generated::script::Id;
 
 use crate::driver::{Access, DESCRIPTOR, Data, Driver, Handle, KERNELS, PoolProperties, Properties};
 
-/// What a step hands out, for the next one.
+/// The objects that a step hands out, for the next one.
 #[derive(Default)]
 pub(crate) struct Passed {
     pub(crate) data: Data,

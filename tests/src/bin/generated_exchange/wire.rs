@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::driver::Data;
 use crate::side::{Done, Passed};
 
-/// What came of a step.
+/// The result of a step.
 #[derive(Serialize, Deserialize)]
 pub(crate) enum Answer {
     Said(String),

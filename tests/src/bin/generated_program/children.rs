@@ -13,7 +13,7 @@ use crate::machine::{Done, Machine};
 /// How long a child may take for all its calls, in seconds. Its driver answers each at once.
 const PATIENCE: u32 = 10;
 
-/// What a child uses, looked up before.
+/// The handles that a child uses, looked up before.
 #[derive(Clone, Copy)]
 struct Inherited {
     mem: u64,

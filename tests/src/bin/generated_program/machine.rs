@@ -66,7 +66,7 @@ pub(crate) struct Machine {
 const PAGE: usize = 4096;
 /// A flag has a word of 32 bits, and above it zeroes for those who look at 64.
 const FLAG_BYTES: u64 = 8;
-/// What handles of memory come in.
+/// The unit of memory behind a handle.
 const UNIT: usize = 2 << 20;
 const NON_BLOCKING: u32 = 1;
 const NO_TIMING: u32 = 2;
@@ -129,7 +129,7 @@ impl Machine {
         self.done.iter().map(|done| done.load(Ordering::Acquire)).sum()
     }
 
-    /// What all threads have printed, one after the other.
+    /// The output of all threads, one after the other.
     pub(crate) fn printed(&self) -> String {
         let texts = self.printed.iter().enumerate();
         texts.fold(String::new(), |mut all, (number, text)| {
@@ -138,7 +138,7 @@ impl Machine {
         })
     }
 
-    /// Whether steps of other threads come before a step.
+    /// True if steps of other threads come before a step.
     pub(crate) fn is_waiting(&self, step: &Step) -> bool {
         step.after.iter().any(|(other, count)| self.done[*other].load(Ordering::Acquire) < *count)
     }

@@ -15,7 +15,7 @@ pub(crate) const DEVICE: u32 = 2;
 const BLOCKS: u32 = 4;
 const THREADS: u32 = 256;
 
-/// What a kernel is launched with: its name, and its parameters as words, or all of them as one structure.
+/// A kernel's name, and its parameters as words, or all of them as one structure.
 struct Kernel {
     name: &'static CStr,
     words: Vec<u64>,

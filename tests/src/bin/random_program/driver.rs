@@ -7,7 +7,7 @@ use libloading::Library;
 
 pub(crate) use baton_tests::entry_points::{Access, Handle, KERNELS, Properties};
 
-/// What went wrong.
+/// The call that failed, and its answer.
 #[derive(Debug)]
 pub(crate) struct Failure(pub(crate) String);
 
@@ -310,7 +310,7 @@ const _: () = {
     assert!(size_of::<FillNode>() == 40);
 };
 
-/// What all lanes share: the driver, a context, and the kernels as a library.
+/// The driver, a context, and the kernels as a library, which all lanes share.
 pub(crate) struct Gpu {
     pub(crate) driver: Driver,
     pub(crate) context: Handle,

@@ -25,7 +25,7 @@ const RESULTS: usize = 64;
 
 const LARGEST: usize = 8 << 20;
 const SMALLEST: usize = 512;
-/// What handles of memory come in.
+/// The unit of memory behind a handle.
 const UNIT: usize = 2 << 20;
 /// Addresses below those that the system gives out.
 const FAR: u64 = 1 << 44;
@@ -97,7 +97,7 @@ struct Use {
     readers: u32,
 }
 
-/// What all lanes share.
+/// The state that all lanes share.
 pub(crate) struct Shared {
     pub(crate) gpu: Gpu,
     pub(crate) kinds: Vec<&'static str>,

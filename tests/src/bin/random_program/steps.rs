@@ -24,7 +24,7 @@ const STEPS: &[Step] = &[
     ("graph", 5, |lane| lane.graph_step()),
 ];
 
-/// What happens beside steps: pieces are freed and others made; tables lie in pinned memory and in modules'
+/// Events beside steps: pieces are freed and others made; tables lie in pinned memory and in modules'
 /// variables; tables are cleared after some rounds.
 const OTHERS: [&str; 6] = ["replace", "in-pinned", "in-global", "in-mapping", "clean", "by-host-function"];
 

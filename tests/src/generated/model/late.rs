@@ -10,7 +10,7 @@ use crate::generated::script::{Buf, Call, Flag, HostKind, Id, WaitBy};
 
 use super::memory::Content;
 
-/// What is written when a flag is released.
+/// Writes that happen when a flag is released.
 #[derive(Clone, Debug)]
 pub(super) struct Late {
     flag: Flag,

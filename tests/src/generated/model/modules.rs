@@ -28,7 +28,7 @@ impl Model {
         Ok(())
     }
 
-    /// Whether a context is of the GPU whose pools and mappings there are.
+    /// True if a context is of the GPU whose pools and mappings there are.
     pub(super) fn is_of_first_gpu(&self, context: Id) -> bool {
         self.contexts[ANOTHER_GPU as usize] != Some(context)
     }
