@@ -51,7 +51,7 @@ pub fn connection(socket: &Path) -> OwnedFd {
 /// Sends a greeting as a program's shim does.
 #[track_caller]
 pub fn greet(control: &OwnedFd, hello: &[u8]) -> io::Result<()> {
-    // SAFETY: plain integers; the new descriptor is nobody else's.
+    // SAFETY: plain integers; the new descriptor has no other owner.
     let own = unsafe { OwnedFd::from_raw_fd(libc::syscall(libc::SYS_pidfd_open, libc::getpid(), 0) as i32) };
     link::send(control.as_fd(), hello, &[own.as_fd()], false)
 }

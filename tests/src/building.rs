@@ -76,7 +76,7 @@ fn link_to(folder: &Path) -> PathBuf {
     link
 }
 
-/// Says something to whoever waits for the tests, past the test harness, which keeps what tests print.
+/// Says something to those who wait for the tests, past the test harness, which keeps what tests print.
 fn tell(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }

@@ -378,7 +378,7 @@ impl Coordinator {
         ended.unwrap_or_else(|| panic!("the coordinator does not end\n{}", self.log()))
     }
 
-    /// Waits until nobody has anything any more.
+    /// Waits until no program has anything any more.
     #[track_caller]
     pub fn until_empty(&self) -> Value {
         self.until("nothing is left over", |status| {

@@ -174,7 +174,7 @@ impl Liar<'_> {
         }
     }
 
-    /// Says one thing. False if nobody listens any more.
+    /// Says one thing. False if the peer listens no more.
     pub fn say(&mut self) -> bool {
         let on_requests = self.random.below(2) == 0;
         let message: FromTenant = if on_requests { self.request().into() } else { self.report() };
@@ -192,7 +192,7 @@ impl Liar<'_> {
                 }
             }
             2 => bytes.truncate(1 + self.random.below(bytes.len())),
-            // A descriptor that nobody expects.
+            // An unexpected descriptor.
             3 => with.push(self.odd[self.random.below(self.odd.len())].as_fd()),
             _ => {}
         }
@@ -208,7 +208,7 @@ impl Liar<'_> {
         }
     }
 
-    /// Hears what there is, and remembers of it what may be of use for lies. False if nobody says anything more.
+    /// Hears what there is, and remembers of it what may be of use for lies. False if the peer says nothing more.
     #[track_caller]
     pub fn hear(&mut self) -> bool {
         for at in 0..2 {

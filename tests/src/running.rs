@@ -83,7 +83,7 @@ impl Running {
         self.line(limit)
     }
 
-    /// True if it has said a line that nobody waited for yet, or has ended.
+    /// True if it has said a line that was not waited for yet, or has ended.
     pub fn has_answered(&mut self) -> bool {
         self.program.has_line() || self.ended().is_some()
     }

@@ -36,7 +36,7 @@ impl Terminal {
             libc::openpty(&raw mut ours, &raw mut theirs, std::ptr::null_mut(), std::ptr::null(), &raw const window)
         };
         assert_eq!(opened, 0, "{}", std::io::Error::last_os_error());
-        // SAFETY: both are new, and nobody else's.
+        // SAFETY: both are new, and have no other owner.
         let (ours, theirs) = unsafe { (File::from_raw_fd(ours), OwnedFd::from_raw_fd(theirs)) };
         let copy = || Stdio::from(theirs.try_clone().expect("a descriptor"));
         command.stdin(copy()).stdout(copy()).stderr(copy()).env("TERM", "xterm-256color");

@@ -108,7 +108,7 @@ fn it_plans_for_a_gpu_that_is_not_here() {
     assert!((69.0..70.5).contains(&arena), "{told:#}");
     let outcome = run(baton().args(["--driver", "sim", "--size", "100MiB"]).env("SIMCUDA_MEMORY", "512MiB"));
     assert!(outcome.out.starts_with("They fit the GPU together: 100 MiB of "), "{outcome:?}");
-    // Where there is no GPU, as on the machine of somebody who plans to buy one.
+    // Where there is no GPU, as on the machine of a user who plans to buy one.
     let outcome = run(baton().args(["--driver", "/nonexistent/libcuda.so.1", "--size", "100MiB"]));
     assert!(outcome.err.contains("`--gpu-memory 80GB` plans for a GPU that is not here"), "{outcome:?}");
 }

@@ -92,13 +92,13 @@ fn an_end_that_was_asked_for_stands_until_somebody_cancels_it() {
     let mut again = late();
     assert!(again.line(LIMIT).starts_with("ready "));
     assert!(again.ask("quit", LIMIT).ends_with(" ok"));
-    // Whoever waits for the end hears that it does not come.
+    // A command that waits for the end hears that it does not come.
     let mut waits = Running::start(&mut command(&coordinator, &["stop", "--timeout", "5m"]), false, None);
     waits.line(LIMIT);
     assert_eq!(told(&coordinator, &["stop", "--cancel"]), well("programs may join again\n"));
     let outcome = waits.finish(LIMIT);
     assert!(outcome.status.ends_with(": 1") && outcome.err.contains("cancelled"), "{outcome:?}");
-    // One that nobody waits for comes all the same.
+    // An end that no command waits for comes all the same.
     let said = "no new programs share the GPU; the coordinator ends after one\n";
     assert_eq!(told(&coordinator, &["stop", "--no-wait"]), well(said));
     assert!(one.ask("touch", LIMIT).starts_with("touched "));

@@ -101,7 +101,7 @@ fn the_others_wait_while_somebody_urgent_is_at_work() {
     assert_eq!(quick.ask("queue 700", LIMIT), "queued");
     assert_eq!(slow.ask("touch", LIMIT), want[0]);
     assert_eq!(tenant(&coordinator.status(), "quick")["state"], "idle", "its work came first");
-    // Nobody waits for what a stopped program said, or a dead one.
+    // No program waits for what a stopped or a dead program said.
     for signal in [libc::SIGSTOP, libc::SIGKILL] {
         assert_eq!(quick.ask("queue 600000", LIMIT), "queued");
         coordinator.until_tenant_is("quick", "running");
@@ -166,7 +166,7 @@ fn whoever_makes_way_for_a_burst_goes_on_when_the_coordinator_dies() {
 #[test]
 fn who_made_way_goes_on_when_the_one_at_work_is_killed() {
     let want = hold::alone("48", &["touch"]);
-    // Nobody gets a turn for having waited for long, and nobody asks for the status: only the death itself can be noticed.
+    // No program gets a turn for having waited for long, and no command asks for the status: only the death itself can be noticed.
     let coordinator = Serving::arena("128MiB").option("--max-wait", "1h").start();
     let (mut slow, mut quick) = together(&coordinator, Some("0.05"));
     assert_eq!(slow.ask("leave", LIMIT), want[0].replace("touched", "left"));
@@ -211,7 +211,7 @@ fn when_not_all_fit_any_more_they_take_turns_and_when_they_do_they_run_together_
         }
     }
     let busy = Busy::start(&mut quick, &coordinator.place);
-    // Somebody runs beside who has the baton.
+    // A program runs beside the one that has the baton.
     coordinator.until("both run", |status| {
         status["holder"] == "slow" && tenant(status, "quick")["state"] == "running"
             || status["holder"] == Value::Null && tenant(status, "quick")["state"] == "running"
@@ -258,7 +258,7 @@ fn in_exclusive_mode_only_one_runs() {
 
 #[test]
 fn many_programs_of_both_kinds_compute_what_they_compute_alone() {
-    // They fit together now and then. Whoever waits for long gets a turn, and every request is a burst.
+    // They fit together now and then. A program that waits for long gets a turn, and every request is a burst.
     let mut serving = Serving::arena("96MiB");
     for (option, value) in [("--max-wait", "200ms"), ("--burst", "0s"), ("--quantum", "20ms")] {
         serving = serving.option(option, value);

@@ -1,4 +1,4 @@
-//! A driver that is newer than Baton: what nobody here knows is not there, or runs while all memory is here.
+//! A driver that is newer than Baton: functions that Baton does not know are not there, or runs while all memory is here.
 
 use std::path::PathBuf;
 use std::process::Command;

@@ -194,7 +194,7 @@ fn a_coordinator_that_is_stopped_leaves_a_place_for_the_next() {
     let mut coordinator = Serving::arena("64MiB").start();
     coordinator.end(libc::SIGKILL);
     assert!(coordinator.place.socket().exists());
-    // What a killed one has left behind is in nobody's way.
+    // A killed coordinator's remains are in no other's way.
     let mut next = coordinator.again();
     let mut running = hold(&next, "tenant", "24");
     assert_eq!(running.ask("touch", LIMIT), hold::alone("24", &["touch"])[0]);

@@ -1,5 +1,5 @@
 //! Memory that is taken without asking stays safe: a program that has it mapped does not go on by itself, and nothing is taken from one
-//! of which something may run that nobody knows.
+//! of which unknown work may run.
 
 use std::fs::{File, OpenOptions};
 use std::mem::offset_of;
@@ -40,7 +40,7 @@ fn a_program_whose_memory_others_have_ends_when_it_finds_the_coordinator_gone() 
     let ended = stopped.ended();
     assert_eq!(ended.and_then(|status| status.signal()), Some(libc::SIGKILL), "{ended:?}: {}", stopped.err());
     assert!(stopped.err().contains("had given memory of this program to others"), "{}", stopped.err());
-    // Nobody has written to what the other one has.
+    // No program has written to the other one's memory.
     assert!(other.ask("quit", LIMIT).ends_with(" ok"));
 }
 

@@ -223,7 +223,7 @@ fn cell(how: How, when: When, class: &str, delay: Option<Duration>) -> Option<Du
     // Some 100 ms for all memory of one.
     let serving = Serving::arena("64MiB").option("--host-pool", "256MiB");
     let coordinator = serving.setting("SIMCUDA_H2D_GBPS", "0.4").setting("SIMCUDA_D2H_GBPS", "0.4").start();
-    // As urgent as any victim: it waits for nobody's turn.
+    // As urgent as any victim: it waits for no other's turn.
     let program = hold::joined(&coordinator, "other", "latency", MEGABYTES, None);
     let mut other = Other { program, touches: 0, is_asked: false };
     other.touch();
@@ -247,7 +247,7 @@ fn cell(how: How, when: When, class: &str, delay: Option<Duration>) -> Option<Du
     std::thread::scope(|scope| {
         let (is_free, is_over, busy) = (&is_free, &is_over, &busy);
         let _over = SetAtEnd(is_over);
-        // Whoever waits at the other end hears of it when this one is gone.
+        // The program at the other end hears of it when this one is gone.
         let (until_enough, enough) = channel::<()>();
         let mut until_enough = Some(until_enough);
         scope.spawn(move || {

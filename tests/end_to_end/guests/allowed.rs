@@ -243,7 +243,7 @@ mod root {
             |file: &OwnedFd| File::from(file.try_clone().expect("a descriptor")).metadata().expect("a file").ino();
         let [theirs, of_another, ours] = [&guest, &another, &own].map(|tenant| inode(&tenant.pages[ACTIVITY]));
         assert!(theirs == of_another && theirs != ours, "a page for each user");
-        // A descriptor that is open for reading gives nobody else the right to write.
+        // A descriptor that is open for reading gives no other user the right to write.
         let open =
             |page: &OwnedFd| OpenOptions::new().write(true).open(format!("/proc/thread-self/fd/{}", page.as_raw_fd()));
         for page in own.pages.iter().chain(&guest.pages) {

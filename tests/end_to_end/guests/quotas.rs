@@ -30,7 +30,7 @@ fn guest(coordinator: &Coordinator, user: u32, name: &str, which: &str, words: &
     running
 }
 
-/// Which quotas hold somebody, as the status says.
+/// The quotas that hold a program, as the status says.
 fn quotas(one: &Value) -> Vec<&str> {
     let met = one["quotas"].as_array().expect("a list").iter();
     met.map(|met| met["quota"].as_str().expect("a word")).collect()

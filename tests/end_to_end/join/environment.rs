@@ -24,7 +24,7 @@ fn a_program_that_loses_its_environment_is_still_who_it_was_to_be() {
         let coordinator = Serving::arena("64MiB").start();
         let mut command = coordinator.place.joining("early", &program, &[way]);
         assert_eq!(names(&coordinator, command.env("BATON_REQUIRE", "1")), ["early"], "{way}");
-        // Where nobody answers it ends, as it would with its environment.
+        // Where no coordinator answers it ends, as it would with its environment.
         command.env("BATON_SOCKET", coordinator.place.folder().join("nobody"));
         let refused = Running::start(&mut command, false, None).finish(LIMIT);
         assert_eq!(refused.status, "exit status: 125", "{refused:?}");

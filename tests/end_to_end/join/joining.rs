@@ -194,7 +194,7 @@ fn those_beyond_the_limit_wait_in_order_and_status_shows_them() {
             std::thread::sleep(Duration::from_millis(20));
         }
     }
-    // One that gives up keeps nobody from coming in.
+    // A program that gives up keeps no other from coming in.
     let mut third = waiting.pop().expect("two wait");
     let mut fourth = start("fourth");
     coordinator.until("three wait", |status| status["newcomers"].as_array().map(Vec::len) == Some(3));
@@ -246,7 +246,7 @@ fn listener(path: &std::path::Path) -> OwnedFd {
     use std::os::fd::{AsRawFd, FromRawFd};
     use std::os::unix::ffi::OsStrExt;
     // SAFETY: plain system calls; the address is a local of the right type and length; a descriptor that was just
-    // made is nobody else's.
+    // made has no other owner.
     unsafe {
         let socket = OwnedFd::from_raw_fd(libc::socket(libc::AF_UNIX, libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC, 0));
         let mut address: libc::sockaddr_un = std::mem::zeroed();
@@ -263,7 +263,7 @@ fn listener(path: &std::path::Path) -> OwnedFd {
 
 fn accepted(listener: &OwnedFd) -> OwnedFd {
     use std::os::fd::{AsRawFd, FromRawFd};
-    // SAFETY: a listening socket; the new one is nobody else's.
+    // SAFETY: a listening socket; the new one has no other owner.
     unsafe {
         let socket = libc::accept(listener.as_raw_fd(), std::ptr::null_mut(), std::ptr::null_mut());
         assert!(socket >= 0, "{}", std::io::Error::last_os_error());

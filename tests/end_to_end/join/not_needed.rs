@@ -1,4 +1,4 @@
-//! Preloaded where nobody needs it, Baton changes nothing and says nothing.
+//! Preloaded where it is not needed, Baton changes nothing and says nothing.
 
 use std::process::Command;
 

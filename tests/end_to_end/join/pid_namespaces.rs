@@ -41,7 +41,7 @@ fn share_as_in_one_namespace(
     assert!(victim.line(LIMIT).starts_with("ready "));
     let status = coordinator.status();
     assert_eq!(tenant(&status, "victim")["pid"].is_null(), !pids_are_known, "{status:#}");
-    // Who cannot be told from others is not known, and not nobody.
+    // Processes that cannot be told from others are unknown, and not none.
     assert_eq!(status["outsiders"].is_null(), !pids_are_known, "{status:#}");
     let mut other = start("other", &["hold", "--megabytes", "40"]);
     assert!(other.line(LIMIT).starts_with("ready "));

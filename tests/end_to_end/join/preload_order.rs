@@ -74,7 +74,7 @@ mod tool {
         for (name, arguments) in ways {
             let program = sanitizer::program(name);
             let ran = adds_and_joins(&prepared, under(&prepared, &program, arguments));
-            // Where one is just ending, or not, nobody knows.
+            // Another one may just be ending.
             let said = ran.said().lines().filter(|line| !line.contains("keeps its own settings")).count();
             assert_eq!(said, 0, "{name}: {ran:?}");
             // The user's options hold all the same.

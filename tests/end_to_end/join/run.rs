@@ -282,7 +282,7 @@ fn a_process_that_takes_the_gpu_which_was_to_be_shared_does_not_go_on_without_it
     };
     let ended = without(&["wait", "init", "context"]);
     assert!(ended.status == "exit status: 125" && ended.err.contains("no coordinator answers"), "{ended:?}");
-    // Of the other GPU nobody has promised anything.
+    // Nothing is promised about the other GPU.
     let ran = without(&["wait", "init", "second", "context"]).succeeded();
     assert!(ran.out.ends_with("context 0\n") && ran.said().is_empty(), "{ran:?}");
 }

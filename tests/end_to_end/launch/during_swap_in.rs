@@ -16,7 +16,7 @@ use serde_json::Value;
 const MOST_PAIRS: usize = 100;
 
 /// Two programs at once, each evicted whenever it is idle for a moment; then two more, of which the second one is urgent, and
-/// comes in at any time. Further pairs follow if nobody has run while memory came in. Their seeds count from the first one.
+/// comes in at any time. Further pairs follow if no program has run while memory came in. Their seeds count from the first one.
 #[track_caller]
 fn evicted_all_the_time(name: &str, arguments: &[&str], first_seed: usize) {
     evicted_all_the_time_by(serving().flag("--no-preempt"), name, arguments, first_seed);

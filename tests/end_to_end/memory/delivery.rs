@@ -1,5 +1,5 @@
 //! Frames travel as descriptors, and not every process can open one more: what was lent and what was taken agree all the
-//! same, and whoever cannot take its own keeps nobody else waiting.
+//! same, and a tenant that cannot take its own keeps no other waiting.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, OwnedFd};

@@ -1,4 +1,4 @@
-//! Memory that others can reach stays where it is, whoever wants its place, and is counted and shown.
+//! Memory that others can reach stays where it is, no matter which tenant wants its place, and is counted and shown.
 
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;

@@ -52,7 +52,7 @@ fn started(coordinator: &Coordinator, user: u32, name: &str) -> Running {
 fn nothing_is_found(options: &dyn Fn(Serving) -> Serving, users: [u32; 2], all: &[Leaves]) {
     for leaves in all {
         let case = format!("{users:?}, {leaves:?}");
-        // What is freed keeps its bytes, if nobody overwrites them.
+        // What is freed keeps its bytes, if they are not overwritten.
         let usual = Serving::arena("64MiB").unpoisoned().setting(NEW_MEMORY, MARK).option("--guest-arena", "100%");
         let usual = usual.option("--allow-uid", &format!("{GUEST}-{OTHER}"));
         let coordinator = serving(shared_with(options(usual)));

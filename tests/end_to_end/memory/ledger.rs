@@ -1,4 +1,4 @@
-//! All of the GPU's memory is in one ledger: whoever needs memory beside the arena gets it while any line can give it, and what is
+//! All of the GPU's memory is in one ledger: a program that needs memory outside the arena gets it while any line can give it, and what is
 //! shown adds up to what the driver says.
 
 use baton_tests::coordinator::{Coordinator, Serving, program, tenant, with_driver};

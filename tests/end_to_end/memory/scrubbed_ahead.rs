@@ -1,4 +1,4 @@
-//! A little memory is kept ready for whoever asks next, and given up when there is no more than all need.
+//! A little memory is kept overwritten for the next allocation, and given up when there is no more than all need.
 
 use baton_tests::MIB;
 use baton_tests::bare_tenant::BareTenant;

@@ -31,7 +31,7 @@ fn memory_whose_frames_nobody_needed_comes_back_without_a_copy() {
         assert_eq!(number(&coordinator.status(), "bytes_in"), number(&before, "bytes_in"));
     }
 
-    // Now somebody does, for nearly all of it.
+    // Now another program needs nearly all of it.
     let before = evicted(&coordinator);
     let mut other = hold::joined(&coordinator, "other", "normal", "60", None);
     assert!(other.ask("quit", LIMIT).ends_with(" ok"));

@@ -239,7 +239,7 @@ mod root {
         }
         drop(stopped);
         assert!((1..=MOST_UNREAD).contains(&on_the_way), "{on_the_way} descriptors were on their way");
-        // Whoever reads gets every answer in the end.
+        // A peer that reads gets every answer in the end.
         let left = asked - on_the_way / MAX_DESCRIPTORS;
         for _ in 0..left {
             assert_eq!(hear(link::receive(guest.requests.as_fd(), false).expect("it lives").expect("an answer")), 16);

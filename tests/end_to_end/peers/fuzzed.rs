@@ -1,8 +1,8 @@
 //! Programs that say anything, in any order: some of it makes sense where it is said, some is changed in a few bytes, some comes with
-//! descriptors of anything. It costs nobody but themselves anything.
+//! descriptors of anything. It costs only themselves anything.
 //!
 //! A number decides all messages, so that each run can be repeated: `tests/fuzzed.seeds` keeps the numbers that found something. With
-//! `BATON_FUZZ_SECONDS=3600` the long form goes on for so long, with numbers that nobody has tried.
+//! `BATON_FUZZ_SECONDS=3600` the long form goes on for so long, with numbers that are new.
 
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;

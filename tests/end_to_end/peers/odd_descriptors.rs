@@ -1,4 +1,4 @@
-//! Descriptors that are not what they claim to be, where a coordinator expects one: it neither waits for whoever answers for such a file, nor
+//! Descriptors that are not what they claim to be, where a coordinator expects one: it neither waits for the server of such a file, nor
 //! believes it, and the others do not notice.
 
 use std::fs::File;
@@ -107,7 +107,7 @@ impl Fuse {
 
 impl Drop for Fuse {
     fn drop(&mut self) {
-        // Whoever waits for an answer gets an error when there is no server.
+        // A process that waits for an answer gets an error when there is no server.
         self.is_over.store(true, Ordering::SeqCst);
         let _ = self.server.take().map(JoinHandle::join);
         let _ = Command::new("umount").arg("--lazy").arg(&self.at).status();
@@ -146,7 +146,7 @@ fn shrinking() -> File {
 }
 
 fn memory_file(bytes: u64) -> File {
-    // SAFETY: a text; the new descriptor is nobody else's.
+    // SAFETY: a text; the new descriptor has no other owner.
     let file = unsafe { libc::memfd_create(c"odd".as_ptr(), libc::MFD_CLOEXEC) };
     // SAFETY: new, and ours.
     let file = unsafe { <File as std::os::fd::FromRawFd>::from_raw_fd(file) };
@@ -154,7 +154,7 @@ fn memory_file(bytes: u64) -> File {
     file
 }
 
-/// Sends one to wherever a descriptor is expected. In two of the three places nobody needs it any more at once.
+/// Sends one to wherever a descriptor is expected. In two of the three places it is closed at once.
 fn send_everywhere(coordinator: &Coordinator, what: &str, odd: BorrowedFd<'_>) {
     // In place of a process: the system says who it is, or this is refused in words.
     let hello = greeting(coordinator, "liar").encode(GpuNumber::ANY);

@@ -15,7 +15,7 @@ use baton_tests::coordinator::{Coordinator, Prepared, Serving, program, tenant};
 use baton_tests::running::{Running, cpu_time};
 use baton_tests::{LIMIT, around, built, run};
 
-/// A coordinator is refused a place that somebody has prepared, with a sentence.
+/// A coordinator is refused a place that another user has prepared, with a sentence.
 #[track_caller]
 fn is_refused(command: &mut Command, words: &[&str]) {
     let ended = run(command);
@@ -84,7 +84,7 @@ impl Drop for Ends {
 fn a_gpu_has_one_coordinator_wherever_its_socket_is() {
     let coordinator = Serving::arena("64MiB").start();
     let other = coordinator.place.folder().join("other.sock");
-    // Also for somebody whose runtime folder is another one.
+    // Also for a user whose runtime folder is another one.
     for runtime in ["runtime", "elsewhere"] {
         let mut second = coordinator.place.baton(&["serve", "--driver", "sim", "--arena=64MiB", "--socket"]);
         second.arg(&other).env("XDG_RUNTIME_DIR", coordinator.place.folder().join(runtime));
@@ -206,7 +206,7 @@ fn requests_that_wait_are_limited_and_the_next_is_told_so() {
     let coordinator = Serving::arena("64MiB").flag("--no-preempt").start();
     let mut running = coordinator.join("busy", &program("hold"), &["--megabytes", "24"]);
     assert!(running.line(LIMIT).starts_with("ready "));
-    // Stopped, it cannot be evicted, and whoever wants that waits.
+    // Stopped, it cannot be evicted, and a command that wants that waits.
     running.signal(libc::SIGSTOP);
     let evict = Opening::Evict { name: "busy".to_owned() }.encode(GpuNumber::ANY);
     let mut waiting = Vec::new();
@@ -243,7 +243,7 @@ fn a_name_turns_nothing_round_and_controls_no_terminal_wherever_it_is_shown() {
     let hello = |name: &str| greeting(&coordinator, name).encode(GpuNumber::ANY);
     let _inside = BareTenant::greet(&coordinator, &hello("in \u{202e}gpj\u{1b}[2J"));
     let waiting = connected(&coordinator);
-    // SAFETY: plain integers; the new descriptor is nobody else's.
+    // SAFETY: plain integers; the new descriptor has no other owner.
     let own = unsafe { OwnedFd::from_raw_fd(libc::syscall(libc::SYS_pidfd_open, libc::getpid(), 0) as i32) };
     link::send(waiting.as_fd(), &hello("waits \u{2066}\n\u{9b}"), &[own.as_fd()], false).expect("a message");
     assert!(matches!(answer(&waiting), Admission::Queued { .. }));

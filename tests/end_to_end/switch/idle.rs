@@ -92,7 +92,7 @@ fn what_rests_is_copied_ahead_of_need_and_leaves_without_a_copy() {
         let program = if is_other { &mut other } else { &mut one };
         assert_eq!(program.ask("touch", LIMIT), *answer);
         let now = coordinator.status();
-        // At first nobody's memory was away, so nobody needed the room of the one that rested.
+        // At first no memory was away, so no program needed the room of the one that rested.
         if number(&before, "bytes_ahead") > 0 {
             assert_eq!(number(&now, "bytes_out"), number(&before, "bytes_out"), "it was there already");
         }

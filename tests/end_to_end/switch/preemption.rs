@@ -136,7 +136,7 @@ fn a_stopped_tenants_work_is_paused_all_the_same() {
     let mut quick = hold::joined(&coordinator, "quick", "latency", "24", None);
     leave(&mut slow, &want[0]);
     stop_between_accesses(&slow);
-    // Seconds of work are queued, and nobody closes the gate.
+    // Seconds of work are queued, and the gate stays open.
     assert_eq!(quick.ask("touch", LIMIT), want[0]);
     let status = coordinator.status();
     assert!(status["preemptions"].as_u64() >= Some(1), "{status:#}");
@@ -301,7 +301,7 @@ fn who_cannot_unmap_for_long_is_paused_again_and_goes_on_in_its_turn() {
     let mut quick = hold::joined(&coordinator, "quick", "latency", "24", None);
     leave(&mut slow, &want[0]);
     assert_eq!(slow.ask("linger", LIMIT), "lingers");
-    // All fits, so nobody waits for that; it only runs in spite of the other one's turn, for a while.
+    // All fits, so no program waits for that; it only runs in spite of the other one's turn, for a while.
     assert_eq!(quick.ask("linger", LIMIT), "lingers");
     until_let_alone(&coordinator, "slow");
     assert_eq!(quick.ask("go", LIMIT), "gone");

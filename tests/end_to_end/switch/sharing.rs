@@ -110,7 +110,7 @@ fn three_tenants(form: Form) {
 fn nothing_is_left_on_the_gpu(mut coordinator: Coordinator) {
     assert_eq!(coordinator.end(libc::SIGTERM).code(), Some(0), "{}", coordinator.log());
     assert!(!coordinator.place.socket().exists(), "the socket is still there");
-    // Nobody answers any more, so this one is on the GPU itself and can have all of it.
+    // No coordinator answers any more, so this one is on the GPU itself and can have all of it.
     let left = coordinator.join("after", &program("info"), &["--only-free", "1"]);
     let line = left.finish(LIMIT).succeeded().out;
     let numbers: Vec<u64> = line.split_whitespace().filter_map(|word| word.parse().ok()).collect();

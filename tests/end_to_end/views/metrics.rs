@@ -197,7 +197,7 @@ fn what_only_goes_up_does_so_when_programs_leave_and_come_again() {
         coordinator.until("it has left", |status| tenant(status, "comes").is_null());
         until_same(|| round + 1, || metrics(&coordinator).sum("baton_tenants_departed_total", &[]) as i32);
     }
-    // Nobody who has left is named, so there are as many series as before.
+    // Programs that have left are not named, so there are as many series as before.
     let exposed = metrics(&coordinator);
     assert!(exposed.values.keys().all(|(_, labels)| labels.get("tenant").is_none_or(|name| name != "comes")));
     assert!(exposed.sum("baton_tenant_wait_seconds_count", &[("tenant", "departed")]) > 0.0);

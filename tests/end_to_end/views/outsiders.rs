@@ -94,7 +94,7 @@ fn a_program_that_loses_its_environment_under_baton_run_is_named_as_such() {
     let lost = without_environment(&coordinator.place);
     // Its parents lead there; its parent has gone, and it is of that session; it has a session of its own, and a living parent.
     let in_session = |inner: Command| {
-        // What is behind a pipe is there as long as somebody writes.
+        // A program behind a pipe is there as long as another one writes.
         let mut shell = clean("sh");
         shell.args(["-c", "\"$0\" \"$@\" | cat", "setsid"]);
         around(shell, &inner)

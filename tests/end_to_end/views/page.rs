@@ -1,4 +1,4 @@
-//! The page shows what there is to whoever knows its token, and nothing that anybody sends disturbs the coordinator or its programs.
+//! The page shows everything to those who know its token, and no request disturbs the coordinator or its programs.
 
 use std::io::Write as _;
 use std::net::TcpStream;

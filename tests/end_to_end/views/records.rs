@@ -93,7 +93,7 @@ fn a_run_leaves_its_record_behind_and_so_does_a_coordinator_that_is_killed() {
         let all = std::fs::read_dir(&folder).expect("records").map(|one| one.expect("a record").path());
         all.map(|one| std::fs::read_to_string(one.join("events.jsonl")).unwrap_or_default()).collect::<Vec<_>>()
     };
-    // What has happened is written down a moment later, while nobody asks.
+    // Events are written down a moment later, without a request.
     while !written().iter().any(|text| text.contains("second") && text.contains("\"opened\"")) {}
     coordinator.end(libc::SIGKILL);
     assert!(baton(&place, &["logs"]).out.contains("second joined as batch"));

@@ -277,7 +277,7 @@ fn one_that_does_not_answer_and_one_that_is_cut_off_are_told_apart() {
     let liar = BareTenant::join(&coordinator, "liar");
     // A program has its page mapped as long as it is the same program.
     let bytes = 4096;
-    // SAFETY: new addresses, of a file that is as long, which nobody here looks at.
+    // SAFETY: new addresses, of a file that is as long, which this test does not look at.
     let page = unsafe {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         libc::mmap(std::ptr::null_mut(), bytes, protection, libc::MAP_SHARED, liar.pages[1].as_raw_fd(), 0)

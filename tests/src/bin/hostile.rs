@@ -54,7 +54,7 @@ fn count(what: &AtomicU64, more: u64) {
     what.fetch_add(more, Ordering::Relaxed);
 }
 
-/// Says that somebody will come.
+/// Says that a program will come.
 fn expect(connection: &OwnedFd) -> std::io::Result<()> {
     link::send(connection.as_fd(), &Opening::Expect.encode(GpuNumber::ANY), &[], false)
 }
@@ -127,7 +127,7 @@ fn crowds(socket: &Path, _: &mut Random) {
         connection
     };
     let held: Vec<OwnedFd> = (0..mine).map(open).collect();
-    // Said by whoever has opened the last one.
+    // The process that has opened the last one says it.
     if HELD.fetch_add(mine, Ordering::Relaxed) + mine >= mine * THREADS {
         println!("held");
     }

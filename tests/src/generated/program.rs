@@ -30,7 +30,7 @@ pub const SIZES: [u32; 6] = [512, 16 << 10, 256 << 10, 2 << 20, 5 << 20, 8 << 20
 /// The class of what tables name: those are moved one by one, and take long enough to be missed.
 pub const ROW_SIZE: u8 = SIZES.len() as u8 - 1;
 
-/// Bytes of host memory, by class. Nobody reads all of the last to find out what it names.
+/// Bytes of host memory, by class. The last is too long to be read for the names in it.
 pub const HOST_SIZES: [u32; 5] = [512, 16 << 10, 256 << 10, 2 << 20, 17 << 20];
 
 /// Bytes of what a pool gives, by class: around what pools round to, and more than the step that they grow by.
@@ -282,7 +282,7 @@ pub enum What {
     HostRead {
         host: u8,
     },
-    /// A stream waits for a flag, and whoever releases that writes to host memory before: addresses, as [`What::HostTable`],
+    /// A stream waits for a flag, and the thread that releases that writes to host memory before: addresses, as [`What::HostTable`],
     /// or if there are none, what depends on a seed. For the device, that is there behind the wait.
     Late {
         on: To,

@@ -18,7 +18,7 @@ pub fn is_exportable(mem: Id) -> bool {
 /// A program that can be executed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Script {
-    /// For whoever reads it.
+    /// For readers.
     pub about: String,
     /// The steps of each thread.
     pub threads: Vec<Vec<Step>>,
@@ -269,7 +269,7 @@ pub enum WaitBy {
     Value,
     /// `cuStreamWaitValue64`
     Wide,
-    /// `cuStreamBatchMemOp`, which waits and then writes a word that nobody reads.
+    /// `cuStreamBatchMemOp`, which waits and then writes a word that is never read.
     Batch,
     /// A kernel that reads it over and over.
     Kernel,
@@ -358,7 +358,7 @@ pub enum Question {
 /// A setting of a pool that is changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PoolSetting {
-    /// How many bytes it keeps that nobody has.
+    /// How many unused bytes it keeps.
     Threshold(u64),
     /// Allows or forbids to use memory again that another stream has freed, in one of three ways: by events, by chance, by waiting.
     Reuse(u8, bool),

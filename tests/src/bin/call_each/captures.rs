@@ -1,6 +1,6 @@
 //! Recording what is given to a stream into a graph.
 //!
-//! Memory is made before a capture and freed after it, and nobody waits in between: all of that could break it.
+//! Memory is made before a capture and freed after it, and no thread waits in between: all of that could break it.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::{null, null_mut};

@@ -66,7 +66,7 @@ pub(crate) fn by_handle(subject: &Subject, export: extern "C" fn(*mut c_void, u6
         let result = export((&raw mut descriptor).cast(), handle, kind, flags);
         subject.say(case, result, if descriptor == -1 { "untouched" } else { "written" });
         if result == 0 {
-            // SAFETY: a descriptor that the driver has just made, and which nobody else knows.
+            // SAFETY: a descriptor that the driver has just made, and which no other code knows.
             drop(unsafe { OwnedFd::from_raw_fd(descriptor) });
         }
     }
@@ -92,7 +92,7 @@ pub(crate) fn whole_pool(subject: &Subject, export: extern "C" fn(*mut c_void, H
         let result = export((&raw mut descriptor).cast(), pool, kind, flags);
         subject.say(case, result, if descriptor == -1 { "untouched" } else { "written" });
         if result == 0 {
-            // SAFETY: a descriptor that the driver has just made, and which nobody else knows.
+            // SAFETY: a descriptor that the driver has just made, and which no other code knows.
             drop(unsafe { OwnedFd::from_raw_fd(descriptor) });
         }
     }
@@ -171,7 +171,7 @@ pub(crate) fn to_device(subject: &Subject, get: extern "C" fn(*mut c_void, u64, 
         let result = get((&raw mut descriptor).cast(), address, bytes, kind, flags);
         subject.say(case, result, if descriptor == -1 { "untouched" } else { "written" });
         if result == 0 {
-            // SAFETY: a descriptor that the driver has just made, and which nobody else knows.
+            // SAFETY: a descriptor that the driver has just made, and which no other code knows.
             drop(unsafe { OwnedFd::from_raw_fd(descriptor) });
         }
     }

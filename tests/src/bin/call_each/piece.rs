@@ -42,7 +42,7 @@ impl<'a> Piece<'a> {
             let mut pinned = null_mut();
             if bench.cuMemAllocHost_v2(&mut pinned, SIZE) == 0 {
                 address = pinned as u64;
-                // SAFETY: the driver has just given SIZE bytes of host memory, which nobody else uses.
+                // SAFETY: the driver has just given SIZE bytes of host memory, which nothing else uses.
                 unsafe { std::slice::from_raw_parts_mut(pinned.cast::<u8>(), SIZE) }.copy_from_slice(contents);
             } else {
                 place = Place::Pageable;

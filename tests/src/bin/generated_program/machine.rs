@@ -51,7 +51,7 @@ pub(crate) struct Machine {
     host_flags: usize,
     seen_flags: u64,
     device_flags: u64,
-    /// Where kernels that wait leave what they saw, which nobody reads.
+    /// Where kernels that wait leave what they saw, which is never read.
     seen: u64,
     /// In which flags in device memory are set.
     releasing: Handle,
@@ -94,7 +94,7 @@ impl Machine {
         call!(driver, cuLibraryLoadData(&mut library, KERNELS.as_ptr(), 0, 0, 0, 0, 0, 0))?;
         call!(driver, cuMemHostAlloc(&mut host_flags, PAGE, PORTABLE_AND_MAPPED))?;
         call!(driver, cuMemHostGetDevicePointer_v2(&mut seen_flags, host_flags, 0))?;
-        // SAFETY: pinned memory of this size, which nobody else knows yet.
+        // SAFETY: pinned memory of this size, which no other code knows yet.
         unsafe { (host_flags as *mut u8).write_bytes(0, PAGE) };
         call!(driver, cuMemAlloc_v2(&mut device_flags, 2 * PAGE))?;
         call!(driver, cuStreamCreate(&mut releasing, NON_BLOCKING))?;
@@ -290,7 +290,7 @@ impl Machine {
             Call::HostTable { host, rows } => {
                 let Host { at, bytes } = all.hosts.get(*host);
                 for (number, row) in rows.iter().enumerate().take(bytes / 8) {
-                    // SAFETY: host memory of the script's, which nobody else uses now; a page is aligned for this.
+                    // SAFETY: host memory of the script's, which no other call uses now; a page is aligned for this.
                     unsafe { (at as *mut u64).add(number).write(all.address(*row)) };
                 }
                 Ok(())
@@ -611,7 +611,7 @@ pub(crate) fn made(make: impl FnOnce(&mut Handle) -> Done) -> Done<Handle> {
 
 /// Host memory as words.
 fn words(Host { at, bytes }: Host) -> &'static mut [u32] {
-    // SAFETY: host memory of the script's; by the script nobody else uses it at the same time.
+    // SAFETY: host memory of the script's; by the script no other call uses it at the same time.
     unsafe { std::slice::from_raw_parts_mut(at as *mut u32, bytes / 4) }
 }
 

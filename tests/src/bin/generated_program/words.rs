@@ -14,7 +14,7 @@ struct Store {
     words: Vec<u64>,
 }
 
-/// How long a host function takes: whoever queues work behind it has returned by then, mostly.
+/// How long a host function takes: a thread that queues work behind it has returned by then, mostly.
 const WHILE: Duration = Duration::from_millis(3);
 
 extern "C" fn store(data: usize) {
@@ -22,7 +22,7 @@ extern "C" fn store(data: usize) {
     let Store { to, words } = unsafe { &*(data as *const Store) };
     std::thread::sleep(WHILE);
     for (at, word) in words.iter().enumerate() {
-        // SAFETY: host memory of the script's, which by the script nobody else uses now; a page is aligned for this.
+        // SAFETY: host memory of the script's, which by the script no other call uses now; a page is aligned for this.
         unsafe { (*to as *mut u64).add(at).write(*word) };
     }
 }

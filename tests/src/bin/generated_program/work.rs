@@ -32,7 +32,7 @@ struct Fill {
 extern "C" fn fill_host(data: usize) {
     // SAFETY: leaked when it was submitted; a graph may do it again and again.
     let Fill { host, words, seed } = unsafe { &*(data as *const Fill) };
-    // SAFETY: host memory of the script's, which by the script nobody else uses now.
+    // SAFETY: host memory of the script's, which by the script no other call uses now.
     fill(unsafe { std::slice::from_raw_parts_mut(host.at as *mut u32, *words) }, *seed);
 }
 

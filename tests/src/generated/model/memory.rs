@@ -125,7 +125,7 @@ impl Model {
         self.submit(named, call, &[], &[Buf::Mem(mem)], None, &[]).map(drop)
     }
 
-    /// Mappings of a program's own are changed when it knows that nobody uses them: such calls wait for nothing.
+    /// Mappings of a program's own are changed when it knows that nothing uses them: such calls wait for nothing.
     fn change_mappings(&mut self, slot: u8, call: impl FnOnce(Id) -> Call) -> Done<Id> {
         let mem = *held(&self.mems, slot)?;
         let Memory { context, mapped, .. } = *self.memory(Buf::Mem(mem))?;

@@ -145,7 +145,7 @@ impl Model {
         pool.vague |= at.is_none();
     }
 
-    /// `cuMemFree` waits for nothing here: the program knows that nobody uses it any more.
+    /// `cuMemFree` waits for nothing here: the program knows that nothing uses it any more.
     pub(super) fn pool_free(&mut self, mem: Id, pool: Id) -> Done {
         self.comes_after(Buf::Mem(mem), true)?;
         let context = self.memory(Buf::Mem(mem))?.context;
@@ -207,7 +207,7 @@ impl Model {
         self.pool_call(Call::PoolAsk { pool, figure }, &[(Resource::Pool(pool), Changes)])
     }
 
-    /// Waits, so that a pool which nobody has anything of has no memory either.
+    /// Waits, so that a pool without allocations has no memory either.
     fn wait_for_frees(&mut self, pool: Id, state: &Pool) -> Done {
         const PRIMARY: u8 = 0;
         let context = *held(&self.contexts, PRIMARY)?;

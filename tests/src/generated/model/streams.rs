@@ -198,7 +198,7 @@ impl Model {
         self.takes_work(key)?;
         let mut before = self.before(key);
         if let Call::EventWait { .. } = call {
-            // If the event has happened, or was never recorded, nothing is put into the stream. Then whoever waits for the stream
+            // If the event has happened, or was never recorded, nothing is put into the stream. Then a thread that waits for the stream
             // does not wait for the streams that its work is behind.
             before.must = self.stream(key).before.must.clone();
             before.must.join(&self.threads[self.me].ended);

@@ -23,7 +23,7 @@ pub(super) enum Resource {
     LegacyOrder(Id),
     /// Captures in a context, of which waiting for all of it is no part.
     CapturesIn(Id),
-    /// Captures during which nobody may make unsafe calls.
+    /// Captures during which no thread may make unsafe calls.
     GlobalCapture,
     Capture(usize),
     /// A pool's contents, and that it is there.
@@ -231,7 +231,7 @@ impl Model {
         }
     }
 
-    /// A flag is set: whoever waits for nothing else goes on.
+    /// A flag is set: threads that wait for nothing else go on.
     pub(super) fn end_waits(&mut self, flag: Flag) {
         for (number, wait) in self.waits.iter_mut().enumerate().filter(|(_, wait)| wait.flag == flag) {
             wait.released = true;
@@ -288,7 +288,7 @@ fn is_of_one_context(call: &Call) -> bool {
     )
 }
 
-/// True if a call returns while another thread waits [alone](Waits::Alone) in the driver. Of calls that nobody has measured it
+/// True if a call returns while another thread waits [alone](Waits::Alone) in the driver. Of calls that were not measured it
 /// is taken that they do not.
 fn returns_beside_others(call: &Call) -> bool {
     match call {

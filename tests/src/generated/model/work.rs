@@ -319,7 +319,7 @@ impl Model {
         }
         more.extend(addresses_in(work));
         if from_pageable {
-            // It has been read when the call returns. Whoever writes to it next comes after that.
+            // It has been read when the call returns. The next write to it comes after that.
             let hosts: Vec<Name> = touches.reads.iter().copied().filter(|name| matches!(name, Buf::Host(_))).collect();
             touches.reads.retain(|name| !hosts.contains(name));
             let more: Vec<_> = more.into_iter().chain(hosts.iter().map(|name| access(*name, false))).collect();
