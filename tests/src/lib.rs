@@ -6,7 +6,7 @@
 pub mod bare_tenant;
 mod building;
 pub mod coordinator;
-pub mod entry_points;
+pub mod driver;
 pub mod form;
 pub mod generated;
 pub mod guests;

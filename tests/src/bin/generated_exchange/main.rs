@@ -9,7 +9,6 @@
 //! `--rests`, a step of the first process that rests says `rest` and waits for a line. If no step has ended for so long (30 s), the
 //! program is hung, and ends with exit code 3.
 
-mod driver;
 mod side;
 mod wire;
 

@@ -9,8 +9,8 @@ use baton_tests::generated::exchange::Act;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::driver::Data;
 use crate::side::{Done, Passed};
+use baton_tests::driver::Data;
 
 /// The result of a step.
 #[derive(Serialize, Deserialize)]

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use baton_tests::generated::script::{Id, Touch};
 
-use crate::driver::{Handle, PoolProperties};
 use crate::machine::{Done, Machine};
+use baton_tests::driver::{Handle, PoolProperties};
 
 /// How long a child may take for all its calls, in seconds. Its driver answers each at once.
 const PATIENCE: u32 = 10;

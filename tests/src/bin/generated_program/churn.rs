@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use baton_tests::generated::script::Churn;
 
-use crate::driver::{Handle, KERNELS};
 use crate::machine::{Done, Machine, Trouble, call, made};
+use baton_tests::driver::{Handle, KERNELS};
 
 /// The threads, and what ends each.
 #[derive(Default)]

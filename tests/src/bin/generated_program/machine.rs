@@ -14,8 +14,8 @@ use baton_tests::generated::script::{
 };
 
 use crate::churn::Churns;
-use crate::driver::{Access, Driver, Handle, KERNELS, PoolProperties, Properties, WordOp};
 use crate::objects::{All, Host, Mem, digest, fill};
+use baton_tests::driver::{Access, Driver, Handle, KERNELS, PoolProperties, Properties, UpdateTold, WordOp};
 
 /// A call that failed.
 #[derive(Debug)]
@@ -340,7 +340,7 @@ impl Machine {
             }
             Call::ExecDestroy { exec } => call!(driver, cuGraphExecDestroy(all.execs.get(*exec))),
             Call::ExecUpdate { exec, graph } => {
-                let mut told = [0; 3];
+                let mut told = UpdateTold { result: 0, node: 0, from: 0 };
                 call!(driver, cuGraphExecUpdate_v2(all.execs.get(*exec), all.graphs.get(*graph), &mut told))
             }
             Call::ExecSet { exec, node, work } => self.set_node(all.execs.get(*exec), all.nodes.get(*node), work),

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use baton_tests::generated::script::Id;
 
-use crate::driver::Handle;
+use baton_tests::driver::Handle;
 
 /// The objects of a kind, by their numbers.
 pub(crate) struct Objects<T>(Mutex<HashMap<Id, T>>);

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use baton_tests::generated::script::{Buf, CopyBy, On, Wide, WordsBy};
 
-use crate::driver::{Copy2D, Copy3D, FillNode, Handle, HostNode, WordOp, WordsNode};
 use crate::machine::{Done, Machine, call, made};
 use crate::work::{DEVICE, HOST};
+use baton_tests::driver::{Copy2D, Copy3D, FillNode, Handle, HostNode, WordOp, WordsNode};
 
 /// A host function's data.
 struct Store {

@@ -4,9 +4,11 @@ use std::ffi::CStr;
 
 use baton_tests::generated::script::{Buf, CopyBy, On, Work};
 
-use crate::driver::{AllocNode, Copy3D, FillNode, Handle, HostNode, KernelNode, PoolProperties, WordOp, WordsNode};
 use crate::machine::{Done, Machine, Trouble, call, made};
 use crate::objects::{Host, fill};
+use baton_tests::driver::{
+    AllocNode, Copy3D, FillNode, Handle, HostNode, KernelNode, PoolProperties, WordOp, WordsNode,
+};
 
 /// `CUmemorytype`
 pub(crate) const HOST: u32 = 1;

@@ -4,10 +4,10 @@
 
 use std::ptr::null;
 
-use crate::driver::{Handle, Instantiation, Outcome, UpdateTold};
 use crate::lane::{Area, Lane, Pinned, Public};
 use crate::pointers::Chain;
 use crate::work::{Copy, End, Fill, Job, Kernel, Key, Work, with_kernel_node};
+use baton_tests::driver::{Handle, Instantiation, Outcome, UpdateTold};
 
 /// A node's work; its memory is decided anew at every update.
 #[derive(Clone, Copy, PartialEq, Debug)]

@@ -11,10 +11,11 @@ use std::ops::Range;
 use std::sync::Mutex;
 
 use crate::dice::{Dice, Digest};
-use crate::driver::{Access, Failure, GLOBALS, Gpu, Handle, Outcome, Properties};
+use crate::gpu::{GLOBALS, Gpu};
 use crate::graphs::Program;
 use crate::pointers::{Chain, Table};
 use crate::work::{Code, Copy, End, Fill, Job, Kernel, Key, Work, copy, fill, launch};
+use baton_tests::driver::{Access, Failure, Handle, Outcome, Properties};
 
 /// Nodes at the start of a piece, and their bytes.
 pub(crate) const NODES: usize = 16;

@@ -1,9 +1,9 @@
 //! The kinds of steps that a random program is made of.
 
-use crate::driver::{Failure, Outcome};
 use crate::lane::{Lane, Public};
 use crate::pointers::WAYS;
 use crate::work::{Copy, End, Fill, Kernel, Work};
+use baton_tests::driver::{Failure, Outcome};
 
 /// A kind of step: its name, how often it comes, and what it does.
 type Step = (&'static str, usize, fn(&mut Lane) -> Outcome);
