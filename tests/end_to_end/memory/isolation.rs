@@ -8,7 +8,7 @@ use baton_tests::guests::{GUEST, OTHER, joining, serving, shared_with};
 use baton_tests::running::{Running, signal};
 use baton_tests::{LIMIT, hold};
 
-/// The coordinator's own, here root.
+/// The coordinator's own, whatever its number.
 const OWN: u32 = 0;
 
 /// How the one that has marked its memory gives it up.
