@@ -1,4 +1,4 @@
-//! What the coordinator's work costs as tenants and their memory grow:
+//! The cost of the coordinator's work as tenants and their memory grow:
 //! `cargo bench -p baton-tests --bench coordinator [-- --json FILE]`.
 //!
 //! Tenants here have no program: they speak the contract themselves ([`BareTenant`]), so what is measured is the coordinator, two
@@ -7,7 +7,7 @@
 //! * **turn**: one tenant closes its gate until the other one has its grant, beside tenants that rest; and how much of that the
 //!   coordinator was on a processor, which a machine that is slow to wake up does not change.
 //! * **allocation**: 2 MiB, beside memory that the tenant has already.
-//! * **idle**: the coordinator's time on a processor while nobody does anything.
+//! * **idle**: the coordinator's time on a processor while no program does anything.
 //! * **churn**: how long a tenant that stays waits while others keep coming and going.
 
 use std::fs;
@@ -156,7 +156,7 @@ fn idle(table: &Table) -> Value {
 
 fn allocations(most: usize) -> Value {
     let serving = Serving::arena(&format!("{}MiB", most * 2 + 64)).memory(&format!("{}MiB", most * 2 + 1024));
-    // As usual, so that memory that nobody has written to takes none of this machine's.
+    // As usual, so that memory that was never written to takes none of this machine's.
     let coordinator = serving.unpoisoned().option("--host-pool", "64MiB").option("--headroom", "0").start();
     let mut holder = BareTenant::join(&coordinator, "holder");
     holder.take_gpu();

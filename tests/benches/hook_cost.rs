@@ -1,4 +1,4 @@
-//! What Baton adds to a driver call: `cargo bench -p baton-tests --bench hook_cost [-- --json FILE]`.
+//! The time that Baton adds to a driver call: `cargo bench -p baton-tests --bench hook_cost [-- --json FILE]`.
 //!
 //! The same call, to the simulated driver's own function and through Baton's door to it, in turn, in
 //! blocks; the figure is the median over the blocks of the difference within each pair. The calls are

@@ -1,9 +1,9 @@
-//! What metrics and the page cost: `cargo bench -p baton-tests --bench web [-- --json FILE]`.
+//! The cost of metrics and the page: `cargo bench -p baton-tests --bench web [-- --json FILE]`.
 //!
 //! Tenants here have no program ([`BareTenant`]), but for three that have memory and take turns with it, so that something happens.
 //!
 //! * **status**: how long a coordinator with so many tenants takes for `baton status`, and for a scrape of its metrics.
-//! * **pages**: how much of a processor the coordinator's process takes, without what the simulated GPU computes in it, while nobody looks, while somebody does, and while fifty do.
+//! * **pages**: how much of a processor the coordinator's process takes, without what the simulated GPU computes in it, without readers, with one, and with fifty.
 //!
 //! `-- --show N` starts such a coordinator with N programs, prints where its page is, and keeps it until standard input ends:
 //! `tests/look` looks at it in a browser.
@@ -203,13 +203,13 @@ fn measure(tenants: usize) -> Value {
     })
 }
 
-/// Keeps a coordinator with so many programs until nobody wants it any more.
+/// Keeps a coordinator with so many programs until its reader is done.
 fn show(count: usize) {
     let coordinator = serving().start();
     let page = Page::of(&coordinator);
     with_tenants(&coordinator, count, || {
         println!("http://{}/#token={}", page.at, page.token);
-        // Whoever reads that says when it has seen enough, by ending.
+        // The reader of that says when it has seen enough, by ending.
         let mut stdin = std::io::stdin().lock();
         let _ = stdin.fill_buf();
         let _ = stdin.read_to_end(&mut Vec::new());

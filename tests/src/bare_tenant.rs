@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use baton_contract::class::Class;
 use baton_contract::link::{self, Chosen, Received};
 use baton_contract::memory::SizeClass;
 use baton_contract::messages::{
@@ -17,8 +18,7 @@ use baton_contract::wire::GpuNumber;
 
 use crate::coordinator::Coordinator;
 
-/// Whatever is not said in this time never is.
-const LIMIT: Duration = Duration::from_secs(300);
+use crate::LIMIT;
 
 /// A greeting as a tenant of this coordinator's GPU would send it.
 pub fn greeting(coordinator: &Coordinator, name: &str) -> Opening {
@@ -31,6 +31,17 @@ pub fn greeting(coordinator: &Coordinator, name: &str) -> Opening {
     Opening::Hello { name: name.to_owned(), scheduling: Scheduling::default(), gpu, needs: 0, run: 0 }
 }
 
+/// The bytes of a greeting as a tenant of class latency.
+pub fn urgent(coordinator: &Coordinator, name: &str) -> Vec<u8> {
+    match greeting(coordinator, name) {
+        Opening::Hello { name, gpu, .. } => {
+            let scheduling = Scheduling { class: Class::Latency, ..Scheduling::default() };
+            Opening::Hello { name, scheduling, gpu, needs: 0, run: 0 }.encode(GpuNumber::ANY)
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
 /// A connection to the coordinator whose socket this is.
 #[track_caller]
 pub fn connection(socket: &Path) -> OwnedFd {
@@ -40,7 +51,7 @@ pub fn connection(socket: &Path) -> OwnedFd {
 /// Sends a greeting as a program's shim does.
 #[track_caller]
 pub fn greet(control: &OwnedFd, hello: &[u8]) -> io::Result<()> {
-    // SAFETY: plain integers; the new descriptor is nobody else's.
+    // SAFETY: plain integers; the new descriptor has no other owner.
     let own = unsafe { OwnedFd::from_raw_fd(libc::syscall(libc::SYS_pidfd_open, libc::getpid(), 0) as i32) };
     link::send(control.as_fd(), hello, &[own.as_fd()], false)
 }
@@ -94,11 +105,11 @@ impl BareTenant {
         Self::welcomed(control).unwrap_or_else(|answer| panic!("{answer:?}"))
     }
 
-    /// Whoever has greeted is let in.
+    /// The tenant whose greeting was answered with a welcome.
     ///
     /// # Errors
     ///
-    /// What came instead; none at the end of the connection.
+    /// The message that came instead; none at the end of the connection.
     pub fn welcomed(control: OwnedFd) -> Result<Self, Option<FromCoordinator>> {
         let Ok(Some(mut welcome)) = link::receive(control.as_fd(), false) else { return Err(None) };
         let answer = FromCoordinator::decode(&welcome.message).ok().map(|(_, answer)| answer);

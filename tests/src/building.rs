@@ -1,4 +1,4 @@
-//! What the tests run, built before they run it.
+//! The programs that the tests run are built before they run.
 //!
 //! `cargo test` builds a package's programs when that package has integration tests, and the libraries that tests
 //! depend on. That is why the tests of the examples and of the commands lie in the packages of the examples and of the
@@ -76,7 +76,7 @@ fn link_to(folder: &Path) -> PathBuf {
     link
 }
 
-/// Says something to whoever waits for the tests, past the test harness, which keeps what tests print.
+/// Says something to those who wait for the tests, past the test harness, which keeps what tests print.
 fn tell(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
@@ -85,8 +85,7 @@ fn tell(line: &str) {
 /// doing.
 fn build_workspace(bin: &Path) {
     let mut cargo = Command::new(env!("CARGO"));
-    // `--examples`, of which there are none, makes cargo choose the dependencies' features as `cargo test` does:
-    // other features would be another build.
+    // `--examples` makes cargo choose the dependencies' features as `cargo test` does: other features would be another build.
     cargo.args(["build", "--workspace", "--lib", "--bins", "--examples"]).current_dir(root());
     if bin.file_name() == Some(OsStr::new("release")) {
         cargo.arg("--release");

@@ -14,12 +14,9 @@ use baton_harness::stop::Stop;
 use serde_json::Value;
 
 use crate::running::Running;
-use crate::{Driver, Outcome, built, clean};
+use crate::{Driver, LIMIT, Outcome, built, clean};
 
-/// What should be quick and takes longer than this hangs, also on a machine with much else to do.
-const SOON: Duration = Duration::from_secs(300);
-
-/// What a coordinator is started with.
+/// The settings with which a coordinator is started.
 #[derive(Clone, Debug)]
 pub struct Serving {
     memory: String,
@@ -53,7 +50,13 @@ impl Serving {
         self
     }
 
-    /// What is freed or evicted stays as it is until somebody else gets it, as usual.
+    /// With its page and its metrics, on a free port of this machine.
+    #[must_use]
+    pub fn with_page(self) -> Self {
+        self.option("--host-pool", "256MiB").option("--http", "127.0.0.1:0")
+    }
+
+    /// Freed and evicted memory stays as it is until another program gets it, as usual.
     #[must_use]
     pub fn unpoisoned(mut self) -> Self {
         self.options.retain(|option| option != "--poison");
@@ -125,7 +128,7 @@ impl Coordinator {
         Self::start(prepared.into(), Some(&around))
     }
 
-    /// What it was started in.
+    /// The place in which it was started.
     pub fn prepared(&self) -> &Prepared {
         &self.prepared
     }
@@ -163,9 +166,9 @@ impl Prepared {
     #[track_caller]
     pub fn serve_in_vain(&self) -> Outcome {
         let mut served = Running::start(&mut self.serve(), false, None);
-        let status = served.end(SOON);
+        let status = served.end(LIMIT);
         assert_eq!(status.code(), Some(1), "{}", served.err());
-        served.finish(SOON)
+        served.finish(LIMIT)
     }
 }
 
@@ -265,7 +268,7 @@ impl Coordinator {
         self.process.pid() as i32
     }
 
-    /// What it has written.
+    /// Its log.
     pub fn log(&self) -> String {
         self.place.address.said()
     }
@@ -279,7 +282,7 @@ impl Coordinator {
     /// Waits until the status is as wanted, and gives it.
     #[track_caller]
     pub fn until(&self, what: &str, mut wanted: impl FnMut(&Value) -> bool) -> Value {
-        let end = Instant::now() + SOON;
+        let end = Instant::now() + LIMIT;
         loop {
             let status = self.status();
             if wanted(&status) {
@@ -296,7 +299,7 @@ impl Coordinator {
     pub fn evict(&self, name: &str) -> bool {
         // Asked from here: tests do this by the thousand, and a process for each takes longer than what it asks for.
         let request = Opening::Evict { name: name.to_owned() };
-        let end = Instant::now() + SOON;
+        let end = Instant::now() + LIMIT;
         let answer = client::ask_patiently(&self.place.socket(), &request, None, &mut || {
             assert!(Instant::now() < end, "evicting {name} never ends{}", self.place.story());
         });
@@ -371,11 +374,11 @@ impl Coordinator {
     #[track_caller]
     pub fn end(&mut self, number: i32) -> ExitStatus {
         let signal = Signal::from_named_raw(number).expect("a signal");
-        let ended = self.process.end(signal, SOON).expect("our own child");
+        let ended = self.process.end(signal, LIMIT).expect("our own child");
         ended.unwrap_or_else(|| panic!("the coordinator does not end\n{}", self.log()))
     }
 
-    /// Waits until nobody has anything any more.
+    /// Waits until no program has anything any more.
     #[track_caller]
     pub fn until_empty(&self) -> Value {
         self.until("nothing is left over", |status| {
@@ -427,10 +430,10 @@ pub fn program(name: &str) -> PathBuf {
     built().programs.join("sharing").join(name)
 }
 
-/// What a program of `tests/c/sharing` gives when it has a GPU of 512 MiB to itself.
+/// The result of a program of `tests/c/sharing` that has a GPU of 512 MiB to itself.
 #[track_caller]
 pub fn alone(name: &str, arguments: &[&str]) -> String {
     let mut command = Driver::simulated().bare(program(name));
     command.args(arguments).env("SIMCUDA_MEMORY", "512MiB");
-    Running::start(&mut command, false, None).result(SOON)
+    Running::start(&mut command, false, None).result(LIMIT)
 }

@@ -3,9 +3,9 @@
 /// How much is tried of what has no end: rounds, seeds, switches. What is demanded is the same in both forms.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Form {
-    /// What `cargo test` runs.
+    /// The form that `cargo test` runs.
     Short,
-    /// What `cargo test -- --ignored` runs.
+    /// The form that `tests/sets long` runs.
     Long,
 }
 

@@ -28,8 +28,8 @@ pub struct Held {
 }
 
 impl Held {
-    /// From now on the thread of this name does nothing; waits until there is one. None where the system does not
-    /// allow that, with a message, and if the process has ended.
+    /// From now on the thread of this name does nothing; waits until there is one. None if the process has
+    /// ended.
     #[track_caller]
     pub fn at_once(pid: i32, name: &str) -> Option<Self> {
         Self::start(pid, name, |thread, over, _| {
@@ -45,7 +45,7 @@ impl Held {
         Self::start(pid, name, |thread, over, is_inside| thread.follow(over, is_inside))
     }
 
-    /// Whether it has come to that call.
+    /// True if it has come to that call.
     pub fn is_inside(&self) -> bool {
         self.is_inside.load(Ordering::Acquire)
     }
@@ -71,10 +71,6 @@ impl Held {
         match has_begun.recv().expect("it says so in any case") {
             Ok(()) => Some(held),
             Err(error) if error.raw_os_error() == Some(libc::ESRCH) => None,
-            Err(error) if error.raw_os_error() == Some(libc::EPERM) => {
-                eprintln!("skipped: the system does not allow ptrace: {error}");
-                None
-            }
             Err(error) => panic!("thread {name} of {pid} cannot be held: {error}"),
         }
     }

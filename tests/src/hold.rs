@@ -4,14 +4,10 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
-use crate::Driver;
 use crate::coordinator::{Coordinator, Place, program};
 use crate::running::Running;
-
-/// A program that takes longer than this for one answer hangs.
-pub const LIMIT: Duration = Duration::from_secs(300);
+use crate::{Driver, LIMIT};
 
 /// Starts it, ready for its first line.
 #[track_caller]
@@ -32,7 +28,7 @@ pub fn joined(coordinator: &Coordinator, name: &str, class: &str, megabytes: &st
     ready(&mut command, Some(coordinator.place.clone()))
 }
 
-/// What it answers to these lines when it has a GPU to itself; the last answer is its result.
+/// Its answers to these lines when it has a GPU to itself; the last answer is its result.
 #[track_caller]
 pub fn alone(megabytes: &str, lines: &[&str]) -> Vec<String> {
     let mut command = Driver::simulated().bare(program("hold"));

@@ -9,17 +9,17 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// Who takes longer than this hangs.
+/// A peer that takes longer than this hangs.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// What came back.
+/// A reply to a request.
 #[derive(Clone, Debug)]
 pub struct Reply {
     /// 200, say.
     pub status: u16,
     /// By their names in small letters.
     pub headers: BTreeMap<String, String>,
-    /// What was said.
+    /// The body of the reply.
     pub body: String,
 }
 
@@ -60,7 +60,7 @@ pub fn exchange(at: SocketAddr, text: &str) -> Reply {
     heard(&mut stream).expect("an answer")
 }
 
-/// What a reader of metrics says that takes OpenMetrics.
+/// The header of a reader of metrics that takes OpenMetrics.
 const OPENMETRICS: (&str, &str) = ("Accept", "application/openmetrics-text;version=1.0.0,text/plain;q=0.5,*/*;q=0.1");
 
 /// Asks for a path with a token.
@@ -125,7 +125,7 @@ impl Events {
     ///
     /// # Errors
     ///
-    /// What was answered instead.
+    /// The reply that came instead.
     #[track_caller]
     pub fn listen(at: SocketAddr, token: &str) -> Result<Self, Reply> {
         let mut stream = connect(at);

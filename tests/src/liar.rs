@@ -17,7 +17,7 @@ use baton_contract::wire::GpuNumber;
 
 use crate::bare_tenant::{self, BareTenant};
 
-const MIB: u64 = 1 << 20;
+use crate::MIB;
 
 /// Numbers that follow from one (splitmix64).
 #[derive(Clone, Debug)]
@@ -59,7 +59,7 @@ impl Random {
 
 /// One that says anything.
 pub struct Liar<'a> {
-    /// What it says follows from this.
+    /// The source of its messages.
     pub random: Random,
     tenant: BareTenant,
     extents: Vec<ExtentId>,
@@ -67,7 +67,7 @@ pub struct Liar<'a> {
     keys: Vec<[u8; 16]>,
     batches: Vec<u32>,
     odd: &'a [OwnedFd],
-    /// What was said, and what came back: the first word of each.
+    /// The first word of each message and of each answer.
     pub seen: BTreeSet<String>,
 }
 
@@ -174,7 +174,7 @@ impl Liar<'_> {
         }
     }
 
-    /// Says one thing. False if nobody listens any more.
+    /// Says one thing. False if the peer listens no more.
     pub fn say(&mut self) -> bool {
         let on_requests = self.random.below(2) == 0;
         let message: FromTenant = if on_requests { self.request().into() } else { self.report() };
@@ -192,7 +192,7 @@ impl Liar<'_> {
                 }
             }
             2 => bytes.truncate(1 + self.random.below(bytes.len())),
-            // A descriptor that nobody expects.
+            // An unexpected descriptor.
             3 => with.push(self.odd[self.random.below(self.odd.len())].as_fd()),
             _ => {}
         }
@@ -208,7 +208,7 @@ impl Liar<'_> {
         }
     }
 
-    /// Hears what there is, and remembers of it what may be of use for lies. False if nobody says anything more.
+    /// Hears what there is, and remembers of it what may be of use for lies. False if the peer says nothing more.
     #[track_caller]
     pub fn hear(&mut self) -> bool {
         for at in 0..2 {
@@ -265,7 +265,7 @@ pub fn odd() -> Vec<OwnedFd> {
     ]
 }
 
-/// What a stranger says first, changed anyhow. What ends the coordinator or changes its programs on purpose is left out.
+/// A stranger's first message, changed anyhow. Messages that end the coordinator or change its programs on purpose are left out.
 #[track_caller]
 pub fn say_first(socket: &Path, random: &mut Random, hello: &[u8], odd: &[OwnedFd]) {
     let mut bytes = match random.below(4) {

@@ -6,15 +6,17 @@
 pub mod bare_tenant;
 mod building;
 pub mod coordinator;
-pub mod entry_points;
+pub mod driver;
 pub mod form;
 pub mod generated;
+pub mod guests;
 pub mod held;
 pub mod hold;
 pub mod http;
 pub mod liar;
 pub mod openmetrics;
 pub mod running;
+pub mod sanitizer;
 pub mod terminal;
 pub mod trace_file;
 pub mod watch;
@@ -29,8 +31,10 @@ use std::time::Duration;
 pub use building::{Built, built, root};
 use running::Running;
 
-/// A program that takes longer than this hangs.
-const LIMIT: Duration = Duration::from_secs(300);
+/// A program, or one of its answers, that takes longer than this hangs, also on a machine with much else to do.
+pub const LIMIT: Duration = Duration::from_secs(300);
+/// Bytes of a mebibyte.
+pub const MIB: u64 = 1 << 20;
 
 /// A CUDA driver to run programs on.
 #[derive(Clone, Debug)]
@@ -46,9 +50,11 @@ impl Driver {
         Self::at(&built().bin.join("libsimcuda.so"), "simulated")
     }
 
-    /// NVIDIA's driver library, if `BATON_TEST_LIBCUDA` names one: its doors work without a GPU.
-    pub fn nvidias() -> Option<Self> {
-        std::env::var_os("BATON_TEST_LIBCUDA").map(|path| Self::at(Path::new(&path), "nvidias"))
+    /// NVIDIA's driver library, whose exports work without a GPU.
+    #[track_caller]
+    pub fn nvidias() -> Self {
+        let path = std::env::var_os("BATON_TEST_LIBCUDA").expect("BATON_TEST_LIBCUDA, which names the file");
+        Self::at(Path::new(&path), "nvidias")
     }
 
     /// One of the tests' own, by its file.
@@ -119,27 +125,7 @@ pub fn with_environment_of(mut command: Command, other: &Command) -> Command {
     command
 }
 
-/// Whether the tests run as root, who can be two users; says so where they do not.
-pub fn is_root() -> bool {
-    // SAFETY: asks who we are.
-    let root = unsafe { libc::geteuid() } == 0;
-    if !root {
-        eprintln!("skipped: only root can be two users");
-    }
-    root
-}
-
-/// Whether there is Python here; says so where there is not. Tests of what Python does need it, the
-/// rest does with Rust and a C compiler. (`.ci/run` installs it.)
-pub fn has_python() -> bool {
-    let found = Command::new("python3").arg("-V").stdout(Stdio::null()).status().is_ok_and(|status| status.success());
-    if !found {
-        eprintln!("skipped: there is no python3 on this machine");
-    }
-    found
-}
-
-/// What a program did. Two that differ only in having had to wait for the coordinator are equal: on a loaded machine a program
+/// The result of a program. Two that differ only in having had to wait for the coordinator are equal: on a loaded machine a program
 /// says so.
 #[derive(Clone)]
 pub struct Outcome {
@@ -163,7 +149,7 @@ impl fmt::Debug for Outcome {
     }
 }
 
-/// What a program has written to standard error, without that it had to wait: on a loaded machine it says so.
+/// Standard error of a program without the lines that say that it had to wait, as it does on a loaded machine.
 pub fn without_waiting(err: &str) -> String {
     let waits = |line: &&str| line.starts_with("baton: waiting: ") || line.starts_with("baton run: waiting: ");
     err.lines().filter(|line| !waits(line)).map(|line| format!("{line}\n")).collect()

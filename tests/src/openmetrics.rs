@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// A series' name and labels.
 pub type Series = (String, BTreeMap<String, String>);
 
-/// What a text says.
+/// The contents of a text.
 #[derive(Clone, Debug, Default)]
 pub struct Exposed {
     /// Kind of each metric, by the name that describes it.
@@ -30,7 +30,7 @@ impl Exposed {
             .map(|(series, value)| (series, *value))
     }
 
-    /// Whether a series only ever goes up.
+    /// True if a series only ever goes up.
     pub fn only_goes_up((name, _): &Series) -> bool {
         name.ends_with("_total") || name.ends_with("_bucket") || name.ends_with("_count") || name.ends_with("_sum")
     }

@@ -36,12 +36,12 @@ impl Running {
         self.program.pid() as i32
     }
 
-    /// What it has written to standard output.
+    /// Its standard output so far.
     pub fn out(&self) -> String {
         self.program.output()
     }
 
-    /// What it has written to standard error.
+    /// Its standard error so far.
     pub fn err(&self) -> String {
         self.program.errors().expect("a file of our own")
     }
@@ -83,7 +83,7 @@ impl Running {
         self.line(limit)
     }
 
-    /// Whether it has said a line that nobody waited for yet, or has ended.
+    /// True if it has said a line that was not waited for yet, or has ended.
     pub fn has_answered(&mut self) -> bool {
         self.program.has_line() || self.ended().is_some()
     }
@@ -159,7 +159,7 @@ fn tail(text: &str) -> &str {
     &text[(from..text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(text.len())..]
 }
 
-/// What each thread of a process is doing, as far as the system tells.
+/// The state of each thread of a process, as far as the system tells.
 pub fn threads(pid: i32) -> String {
     let mut lines = String::new();
     let Ok(entries) = std::fs::read_dir(format!("/proc/{pid}/task")) else { return lines };

@@ -9,8 +9,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// What takes longer hangs.
-const LIMIT: Duration = Duration::from_secs(300);
+use crate::LIMIT;
 
 /// The program and its terminal.
 pub struct Terminal {
@@ -37,7 +36,7 @@ impl Terminal {
             libc::openpty(&raw mut ours, &raw mut theirs, std::ptr::null_mut(), std::ptr::null(), &raw const window)
         };
         assert_eq!(opened, 0, "{}", std::io::Error::last_os_error());
-        // SAFETY: both are new, and nobody else's.
+        // SAFETY: both are new, and have no other owner.
         let (ours, theirs) = unsafe { (File::from_raw_fd(ours), OwnedFd::from_raw_fd(theirs)) };
         let copy = || Stdio::from(theirs.try_clone().expect("a descriptor"));
         command.stdin(copy()).stdout(copy()).stderr(copy()).env("TERM", "xterm-256color");
@@ -64,7 +63,7 @@ impl Terminal {
         Self { child, ours, screen }
     }
 
-    /// What is typed.
+    /// Types these keys.
     pub fn keys(&mut self, keys: &str) {
         self.ours.write_all(keys.as_bytes()).expect("it reads");
     }
@@ -84,7 +83,7 @@ impl Terminal {
         parser.screen().rows(0, width).map(|line| line.trim_end().to_owned()).collect()
     }
 
-    /// Whether any cell has a colour.
+    /// True if any cell has a colour.
     pub fn has_color(&self) -> bool {
         let parser = self.screen.lock().expect("no panic");
         let (rows, columns) = parser.screen().size();

@@ -9,24 +9,24 @@ use serde_json::Value;
 /// Something that takes a while, on a track.
 #[derive(Clone, Debug)]
 pub struct Slice {
-    /// What it shows.
+    /// The name that it shows.
     pub name: String,
     /// Of which kind it is.
     pub kind: String,
     /// From when to when, in nanoseconds.
     pub time: (u64, u64),
-    /// What else is said of it.
+    /// All else that is said of it.
     pub args: Value,
 }
 
 /// A trace, as it was read.
 #[derive(Debug, Default)]
 pub struct TraceFile {
-    /// What is said of the whole.
+    /// Remarks about the whole.
     pub about: Value,
-    /// What groups are called.
+    /// The names of groups.
     pub groups: BTreeMap<u64, String>,
-    /// What tracks are called.
+    /// The names of tracks.
     pub tracks: BTreeMap<(u64, u64), String>,
     /// By track, in order.
     pub slices: BTreeMap<(u64, u64), Vec<Slice>>,
@@ -34,7 +34,7 @@ pub struct TraceFile {
     pub flows: Vec<[(u64, u64, u64); 2]>,
     /// By group and name: the time in nanoseconds, and how much there is from then on.
     pub counters: BTreeMap<(u64, String), Vec<(u64, f64)>>,
-    /// What happened when: its name, and the track.
+    /// Instants: name, track and time.
     pub instants: Vec<(String, (u64, u64), u64)>,
 }
 
@@ -144,7 +144,7 @@ impl TraceFile {
         Ok(())
     }
 
-    /// What can only be said of the whole.
+    /// Checks the properties of the whole.
     fn check(&mut self) -> Result<(), String> {
         for (track, slices) in &mut self.slices {
             if !self.tracks.contains_key(track) || !self.groups.contains_key(&track.0) {

@@ -56,7 +56,7 @@ impl Watch {
     }
 }
 
-/// Asks with the list locked, so that whoever has asked first also appends first.
+/// Asks with the list locked, so that the first to ask also is the first to append.
 #[track_caller]
 fn read(place: &Place, list: &Mutex<Vec<Value>>) {
     let mut list = list.lock().expect("no thread panics with it");

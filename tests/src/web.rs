@@ -1,4 +1,4 @@
-//! What a coordinator shows over HTTP, for tests that look at it.
+//! A coordinator's page and metrics over HTTP, for tests that read them.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -8,14 +8,14 @@ use crate::coordinator::Coordinator;
 use crate::http::{self, Reply};
 use crate::openmetrics::{self, Exposed};
 
-const LIMIT: Duration = Duration::from_secs(300);
+use crate::LIMIT;
 
 /// Where a page is, and its token.
 #[derive(Clone, Debug)]
 pub struct Page {
     /// Its address.
     pub at: SocketAddr,
-    /// What has to be known.
+    /// The token that a reader has to know.
     pub token: String,
 }
 

@@ -1,4 +1,4 @@
-//! What a launch costs while memory is on its way: `cargo bench -p baton-tests --bench hook_cost -- --gating`.
+//! The cost of a launch while memory is on its way: `cargo bench -p baton-tests --bench hook_cost -- --gating`.
 //!
 //! A program that has joined a coordinator launches a kernel with 304 bytes of parameters, to the simulated driver's
 //! own function and through Baton's door to it, in turn: once with all its memory there, and once while most of it
@@ -25,7 +25,7 @@ use super::{Launch, cpu, figure, pairs_of_blocks, write_file};
 const PARAMETERS: usize = 38;
 /// How many of them are addresses of device memory: some, and at the worst all.
 const POINTERS: [usize; 2] = [8, PARAMETERS];
-/// What the launches use, and what arrives meanwhile, in many allocations.
+/// Memory that the launches use, and memory that arrives meanwhile in many allocations.
 const OURS: usize = 2 << 20;
 const LATER: (usize, usize) = (64, 4 << 20);
 /// Five seconds for all of it.

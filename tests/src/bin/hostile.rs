@@ -34,9 +34,9 @@ use baton_tests::liar::{Liar, Random, odd, say_first};
 
 /// How many threads are at it.
 const THREADS: u64 = 2;
-/// What is asked for at once.
+/// The bytes of one request.
 const PIECE: u64 = 32 << 20;
-/// Whatever is not answered in this time is not waited for.
+/// The longest wait for an answer.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// How many connections a crowd is.
@@ -54,7 +54,7 @@ fn count(what: &AtomicU64, more: u64) {
     what.fetch_add(more, Ordering::Relaxed);
 }
 
-/// Says that somebody will come.
+/// Says that a program will come.
 fn expect(connection: &OwnedFd) -> std::io::Result<()> {
     link::send(connection.as_fd(), &Opening::Expect.encode(GpuNumber::ANY), &[], false)
 }
@@ -72,7 +72,7 @@ fn expected(socket: &Path) -> Option<([u8; 16], OwnedFd)> {
     }
 }
 
-/// What a tenant says first; zeros for a GPU that is not known.
+/// A tenant's greeting; zeros for a GPU that is not known.
 fn hello(socket: &Path, name: &str) -> Vec<u8> {
     let gpu = expected(socket).map_or([0; 16], |(gpu, _)| gpu);
     Opening::Hello { name: name.to_owned(), scheduling: Scheduling::default(), gpu, needs: 0, run: 0 }
@@ -127,7 +127,7 @@ fn crowds(socket: &Path, _: &mut Random) {
         connection
     };
     let held: Vec<OwnedFd> = (0..mine).map(open).collect();
-    // Said by whoever has opened the last one.
+    // The process that has opened the last one says it.
     if HELD.fetch_add(mine, Ordering::Relaxed) + mine >= mine * THREADS {
         println!("held");
     }

@@ -39,7 +39,7 @@ pub enum Aspect {
     StreamsGo,
     /// Streams and events that are waited for on the host.
     Waiting,
-    /// Whether streams and events are over, asked where that is certain.
+    /// Questions whether streams and events are over, where the answer is certain.
     Queries,
     /// A context that comes and goes.
     Contexts,
@@ -105,13 +105,13 @@ const LENGTH: std::ops::Range<usize> = 16..72;
 /// How often an operation is drawn with other objects if it was not legal.
 const TRIES: usize = 12;
 
-/// What is drawn from, one after the other as often as its weight says.
+/// Draws operations one after the other, each as often as its weight says.
 struct Drawer {
     dice: Dice,
     aspects: Vec<Aspect>,
-    /// What the program is mostly about, if it has that.
+    /// The aspect that the program is mostly about, if it has one.
     focus: Option<Aspect>,
-    /// What the thread does next, as far as it is legal then.
+    /// The thread's next operations, as far as they are legal then.
     next: VecDeque<What>,
 }
 
@@ -214,7 +214,7 @@ impl Drawer {
         }
     }
 
-    /// What often follows on an operation.
+    /// Adds the operations that often follow on this one.
     fn go_on(&mut self, what: &What) {
         if self.has(Aspect::Pools) && self.dice.percent(60) {
             self.go_on_allocating(what);
@@ -476,7 +476,7 @@ impl Drawer {
         }
     }
 
-    /// What all programs do.
+    /// An operation that all programs have.
     fn common(&mut self, branch: usize) -> What {
         let context = self.context();
         match branch {

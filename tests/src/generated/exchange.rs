@@ -21,9 +21,9 @@ const UNIT: u32 = 2 << 20;
 /// A program of two processes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Exchange {
-    /// For whoever reads it.
+    /// For readers.
     pub about: String,
-    /// What is done, one after the other: by which process, and what.
+    /// The acts, one after the other, each with the process that does it.
     pub steps: Vec<(u8, Act)>,
 }
 
@@ -38,7 +38,7 @@ pub enum Way {
     Pool,
 }
 
-/// What a process does. It has names of its own for what it has made or opened.
+/// An act of a process, which has its own names for the objects that it has made or opened.
 #[allow(missing_docs)]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Act {
@@ -133,9 +133,9 @@ struct Shared {
     id: Id,
     way: Way,
     owner: u8,
-    /// Who has it.
+    /// The processes that have it.
     has: [bool; 2],
-    /// Who has used it last, in which stream, if that may go on.
+    /// The process that has used it last, and in which stream, if that may go on.
     last: Option<(u8, u8)>,
 }
 
@@ -145,7 +145,7 @@ struct Drawer {
     memory: Vec<Shared>,
     /// Events that both have.
     events: Vec<Id>,
-    /// Who has made a pool that the other one has imported too.
+    /// The processes that have made a pool which the other one has imported too.
     pools: [bool; 2],
     next: Id,
 }
@@ -252,7 +252,7 @@ impl Drawer {
         self.memory.push(Shared { id: mem, way, owner, has: [true; 2], last });
     }
 
-    /// Sees that a stream of a process may use memory: whoever has used it last is done by then.
+    /// Sees that a stream of a process may use memory: its last user is done by then.
     fn turn(&mut self, at: usize, side: u8, stream: u8) {
         let me = (side, stream);
         if let Some(last) = self.memory[at].last.filter(|last| *last != me) {
@@ -296,7 +296,7 @@ impl Drawer {
         }
         let other = 1 - owner;
         let both = has == [true; 2];
-        // A descriptor's memory is there as long as somebody has it. Of the other kinds nothing is known once the owner has freed it.
+        // A descriptor's memory is there as long as a process has it. Of the other kinds nothing is known once the owner has freed it.
         let owner_first = way == Way::Descriptor && both && self.dice.percent(50);
         let free_open = way == Way::Handle && both && self.dice.percent(15);
         let mut go = |who: u8, act: Act| {
@@ -316,7 +316,7 @@ impl Drawer {
         self.memory.retain(|one| one.has != [false; 2]);
     }
 
-    /// All that is left is read by whoever has it, and given up.
+    /// Each process reads all that it has left, and gives it up.
     fn end(&mut self) {
         for at in 0..self.memory.len() {
             for side in 0..2 {
@@ -350,7 +350,7 @@ impl Exchange {
     ///
     /// # Errors
     ///
-    /// What is wrong with the text.
+    /// The fault of the text.
     pub fn from_text(text: &str) -> Result<Self, serde_json::Error> {
         serde_json::from_str(text)
     }

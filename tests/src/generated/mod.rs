@@ -19,10 +19,12 @@
 //! - [`shrink`]: the strategy, whose failing programs become small
 //! - [`exchange`]: programs of two processes that share memory, which are drawn as they are executed
 //! - [`trial`]: a script bare and under Baton
+//! - [`hunt`]: many of them, in search of one that fails
 
 mod dice;
 pub mod draw;
 pub mod exchange;
+pub mod hunt;
 pub mod model;
 pub mod program;
 pub mod script;

@@ -30,13 +30,13 @@ pub const SIZES: [u32; 6] = [512, 16 << 10, 256 << 10, 2 << 20, 5 << 20, 8 << 20
 /// The class of what tables name: those are moved one by one, and take long enough to be missed.
 pub const ROW_SIZE: u8 = SIZES.len() as u8 - 1;
 
-/// Bytes of host memory, by class. Nobody reads all of the last to find out what it names.
+/// Bytes of host memory, by class. The last is too long to be read for the names in it.
 pub const HOST_SIZES: [u32; 5] = [512, 16 << 10, 256 << 10, 2 << 20, 17 << 20];
 
 /// Bytes of what a pool gives, by class: around what pools round to, and more than the step that they grow by.
 pub const POOL_SIZES: [u32; 9] = [1, 511, 1000, 20_484, 256 << 10, 2 << 20, (3 << 20) + 512, 9 << 20, (34 << 20) + 4];
 
-/// What a pool is told to keep, by class: as a threshold, and when it is trimmed.
+/// The bytes that a pool is told to keep, by class: as a threshold, and when it is trimmed.
 pub const KEEPS: [u64; 4] = [0, 1, 33 << 20, u64::MAX];
 
 /// A program: its threads take turns in this order, as far as the order matters.
@@ -44,16 +44,16 @@ pub const KEEPS: [u64; 4] = [0, 1, 33 << 20, u64::MAX];
 pub struct Program {
     /// How many threads.
     pub threads: u8,
-    /// What they do.
+    /// Their operations.
     pub operations: Vec<Operation>,
 }
 
 /// One operation of a thread.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Operation {
-    /// Who does it.
+    /// The thread that does it.
     pub thread: u8,
-    /// What.
+    /// The operation itself.
     pub what: What,
 }
 
@@ -282,7 +282,7 @@ pub enum What {
     HostRead {
         host: u8,
     },
-    /// A stream waits for a flag, and whoever releases that writes to host memory before: addresses, as [`What::HostTable`],
+    /// A stream waits for a flag, and the thread that releases that writes to host memory before: addresses, as [`What::HostTable`],
     /// or if there are none, what depends on a seed. For the device, that is there behind the wait.
     Late {
         on: To,

@@ -1,4 +1,4 @@
-//! What `generated_program` executes: for each thread its steps, with names for all objects, as JSON.
+//! The script that `generated_program` executes: for each thread its steps, with names for all objects, as JSON.
 //!
 //! A script says everything there is to know. Objects have numbers that are used once; a step that has to come after
 //! steps of other threads says so. Nothing in it depends on how fast anything is, so that two runs say the same.
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 /// The number of an object of its kind.
 pub type Id = u32;
 
-/// Whether the handles of memory that a program maps itself are made to be exported: those of every other one are.
+/// True if the handles of memory that a program maps itself are made to be exported: those of every other one are.
 pub fn is_exportable(mem: Id) -> bool {
     mem.is_multiple_of(2)
 }
@@ -18,9 +18,9 @@ pub fn is_exportable(mem: Id) -> bool {
 /// A program that can be executed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Script {
-    /// For whoever reads it.
+    /// For readers.
     pub about: String,
-    /// What each thread does.
+    /// The steps of each thread.
     pub threads: Vec<Vec<Step>>,
 }
 
@@ -30,7 +30,7 @@ pub struct Step {
     /// Threads, and how many steps they must have made.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub after: Vec<(usize, usize)>,
-    /// What is done then.
+    /// The call that is made then.
     pub call: Call,
 }
 
@@ -88,7 +88,7 @@ pub enum Flag {
 pub enum Work {
     /// Writes all of it with a kernel.
     Hash {
-        /// What is written.
+        /// The memory that is written.
         out: Buf,
         /// Decides what it is.
         seed: u32,
@@ -99,7 +99,7 @@ pub enum Work {
     Sum {
         /// Where the sum is.
         out: Buf,
-        /// What is added up.
+        /// The memory that is added up.
         from: Buf,
         /// How many words.
         words: u32,
@@ -256,7 +256,7 @@ pub enum CopyBy {
 }
 
 impl CopyBy {
-    /// Whether that is one call, and one node of a graph.
+    /// True if that is one call, and one node of a graph.
     pub fn is_one(self) -> bool {
         !matches!(self, Self::Odd | Self::Flat | Self::Solid)
     }
@@ -269,7 +269,7 @@ pub enum WaitBy {
     Value,
     /// `cuStreamWaitValue64`
     Wide,
-    /// `cuStreamBatchMemOp`, which waits and then writes a word that nobody reads.
+    /// `cuStreamBatchMemOp`, which waits and then writes a word that is never read.
     Batch,
     /// A kernel that reads it over and over.
     Kernel,
@@ -277,7 +277,7 @@ pub enum WaitBy {
     HostFunction,
 }
 
-/// What a thread of its own does over and over, beside the script's threads. Nobody waits for it, and it waits for nobody's work.
+/// Calls that a thread of its own makes over and over, beside the script's threads. No thread waits for it, and it waits for no work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Churn {
     /// Retains the primary context, which others have too, and releases it.
@@ -290,7 +290,7 @@ pub enum Churn {
     Frees,
 }
 
-/// What a forked child calls with what it has inherited.
+/// A call of a forked child with the handles that it has inherited.
 #[allow(missing_docs)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Touch {
@@ -347,7 +347,7 @@ pub const TOUCHES: [Touch; 22] = [
 /// Something asked about memory, whose answer is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Question {
-    /// Whether there is a handle of it, and whether that can be mapped and written.
+    /// Its handle, if there is one, and whether that can be mapped and written.
     RetainHandle,
     /// Where it begins and ends.
     AddressRange,
@@ -355,12 +355,12 @@ pub enum Question {
     Attribute,
 }
 
-/// What of a pool is changed.
+/// A setting of a pool that is changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum PoolSetting {
-    /// How many bytes it keeps that nobody has.
+    /// How many unused bytes it keeps.
     Threshold(u64),
-    /// Whether memory that another stream has freed may be used again in one of three ways: by events, by chance, by waiting.
+    /// Allows or forbids to use memory again that another stream has freed, in one of three ways: by events, by chance, by waiting.
     Reuse(u8, bool),
     /// The most bytes that were used are forgotten.
     UsedHigh,
@@ -381,7 +381,7 @@ pub enum PoolFigure {
     Threshold,
     /// One of its ways to use memory again.
     Reuse(u8),
-    /// What its GPU may do with it.
+    /// The access that its GPU has to it.
     Access,
 }
 
@@ -394,11 +394,11 @@ pub enum Remap {
     Both,
     /// The whole is unmapped while the program holds its handles.
     Whole,
-    /// Nobody has access for a while.
+    /// No GPU has access for a while.
     Access,
 }
 
-/// What a step does. The names are those of the driver's calls, shortened.
+/// The call of a step. The names are those of the driver's calls, shortened.
 #[allow(missing_docs)]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Call {
@@ -682,7 +682,7 @@ impl Script {
     ///
     /// # Errors
     ///
-    /// What is wrong with the text.
+    /// The fault of the text.
     pub fn from_text(text: &str) -> Result<Self, serde_json::Error> {
         serde_json::from_str(text)
     }

@@ -13,9 +13,9 @@ use super::script::{Script, TOUCHES, WaitBy};
 /// Random programs with some aspects and without others.
 #[derive(Clone, Debug, Default)]
 pub struct Programs {
-    /// What every program has.
+    /// The aspects that every program has.
     pub with: Vec<Aspect>,
-    /// What no program has.
+    /// The aspects that no program has.
     pub without: Vec<Aspect>,
 }
 
@@ -37,11 +37,11 @@ pub struct Tree {
     script: Script,
     candidate: Option<(Program, Script)>,
     stage: Stage,
-    /// Whether something was left out since they were last gone through one by one.
+    /// True if something was left out since they were last gone through one by one.
     shrunk: bool,
 }
 
-/// What is tried next.
+/// The next attempt to make a program smaller.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Stage {
     /// To leave out so many operations, the last of which is the one before this place.

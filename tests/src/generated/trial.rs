@@ -32,7 +32,7 @@ const GPU: &str = "1GiB";
 /// Of these, the first is shared.
 const GPUS: &str = "2";
 
-/// What Baton does to a program meanwhile.
+/// Baton's pressure on a program meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pressure {
     /// Whenever the program rests, its memory is moved to the host.
@@ -48,7 +48,7 @@ pub const PRESSURES: [Pressure; 3] = [Pressure::Evictions, Pressure::Preemption,
 
 /// A coordinator under which programs run, one after the other or several at once.
 pub struct Arm {
-    /// What its programs have to bear.
+    /// The pressure that its programs have to bear.
     pub pressure: Pressure,
     coordinator: Coordinator,
     rival: Option<Running>,
@@ -62,7 +62,7 @@ pub struct Expected {
 }
 
 impl Expected {
-    /// What a script does.
+    /// The outcome of a script without Baton.
     ///
     /// # Errors
     ///
@@ -71,7 +71,7 @@ impl Expected {
         Self::of(SCRIPTS, &script.to_text(), patience)
     }
 
-    /// What an exchange does.
+    /// The outcome of an exchange without Baton.
     ///
     /// # Errors
     ///
@@ -112,7 +112,7 @@ impl Expected {
 /// A difference.
 #[derive(Clone, Debug)]
 pub struct Fault {
-    /// What kind it is of, in a word or a few.
+    /// Its kind, in a word or a few.
     pub kind: String,
     bare: Outcome,
     baton: Option<Outcome>,
@@ -157,11 +157,11 @@ impl Arm {
         Self { pressure, coordinator, rival }
     }
 
-    /// Whether a program does under Baton what it does bare.
+    /// Tells whether a program does under Baton what it does bare.
     ///
     /// # Errors
     ///
-    /// What is different.
+    /// The difference.
     pub fn compare(&self, expected: &Expected, patience: Duration) -> Result<(), Box<Fault>> {
         let baton = self.run(expected.executor, expected.file.path(), patience);
         if baton == expected.bare {
@@ -206,7 +206,7 @@ impl Arm {
     }
 }
 
-/// What is wrong, in a line that is the same for what is likely to be the same defect.
+/// The fault in a line that is the same for faults of what is likely the same defect.
 fn kind(bare: &Outcome, baton: &Outcome) -> String {
     match baton.status.as_str() {
         "exit status: 0" if baton.out != bare.out => {
@@ -240,7 +240,7 @@ fn of_driver() -> Vec<(String, String)> {
     pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
-/// What a program does without Baton.
+/// The outcome of a program without Baton.
 fn bare(executor: &str, script: &Path, patience: Duration) -> Outcome {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let mut command = Driver::simulated().bare(built().bin.join(executor));

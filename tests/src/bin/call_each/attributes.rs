@@ -1,4 +1,4 @@
-//! What the driver says of addresses.
+//! The driver's answers about addresses.
 //!
 //! Addresses and numbers that differ from run to run are told by what they are.
 
@@ -60,7 +60,7 @@ fn everywhere(bench: &Bench, ask: impl Fn(&Spot)) {
 /// A place for an attribute, with more room than any needs.
 type Room = [u8; 64];
 
-/// What was written to a place that was filled with two different bytes in turn.
+/// The answer that was written to a place that was filled with two different bytes in turn.
 fn told(bench: &Bench, attribute: c_int, spot: &Spot, rooms: [&Room; 2]) -> String {
     let written = (0..64).rev().find(|at| rooms[0][*at] == rooms[1][*at]).map_or(0, |at| at + 1);
     let bytes = &rooms[0][..written];

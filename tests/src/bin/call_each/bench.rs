@@ -1,7 +1,7 @@
-//! What every case stands on: a driver made ready, streams, lines of output.
+//! The ground of every case: a driver made ready, streams, lines of output.
 //!
 //! A body gets a [`Subject`], makes fresh memory for each call, calls, and says what came of it.
-//! What it says holds numbers and checksums, never an address.
+//! Its lines hold numbers and checksums, never an address.
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::HashSet;
@@ -181,7 +181,7 @@ pub(crate) struct Bench {
     /// The current context, or null.
     pub(crate) context: Handle,
     own_stream: Handle,
-    /// What was said of calls that prepare and check.
+    /// The lines about calls that prepare and check.
     notes: RefCell<HashSet<String>>,
     /// The kernels as a module and as a library.
     loaded: OnceCell<(Handle, Handle)>,

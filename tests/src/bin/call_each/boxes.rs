@@ -42,7 +42,7 @@ pub(crate) fn cuts(shape: Shape) -> [(&'static str, Cut); 4] {
     ]
 }
 
-/// What `to` holds after a box was copied: unchanged if a part of it lies outside.
+/// The contents of `to` after a box was copied: unchanged if a part of it lies outside.
 pub(crate) fn pasted(to: &Piece, from: &Piece, shape: Shape, cut: Cut) -> Vec<u8> {
     let mut after = to.before.clone();
     let [width, height, depth] = cut.extent;

@@ -1,6 +1,6 @@
 //! Recording what is given to a stream into a graph.
 //!
-//! Memory is made before a capture and freed after it, and nobody waits in between: all of that could break it.
+//! Memory is made before a capture and freed after it, and no thread waits in between: all of that could break it.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::{null, null_mut};
@@ -8,14 +8,14 @@ use std::ptr::{null, null_mut};
 use crate::bench::{Bench, Handle, Stream, Subject, on};
 use crate::piece::{NOWHERE, Piece, Place, SIZE};
 
-/// What other calls a capture minds: any thread's, the capturing thread's, or nobody's.
+/// The other calls that a capture minds: any thread's, the capturing thread's, or none.
 const GLOBAL: c_int = 0;
 const OF_THE_THREAD: c_int = 1;
 pub(crate) const RELAXED: c_int = 2;
 const MODES: [(&str, c_int); 3] = [("global", GLOBAL), ("of the thread", OF_THE_THREAD), ("relaxed", RELAXED)];
 const UNKNOWN_MODE: c_int = 9;
 
-/// Whether a stream is in a capture.
+/// Tells whether a stream is in a capture.
 pub(crate) fn status(bench: &Bench, stream: Handle) -> String {
     let mut status = 77;
     let result = bench.cuStreamIsCapturing(stream, &mut status);
@@ -238,7 +238,7 @@ pub(crate) fn begin_to_list(subject: &Subject, begin: extern "C" fn(Handle, *mut
 
 type End = extern "C" fn(Handle, *mut Handle) -> u32;
 
-/// What the subject's end of a capture says; the answer comes first.
+/// The result of the subject's end of a capture; the answer comes first.
 fn told(bench: &Bench, end: End, stream: Handle) -> (u32, String) {
     let untouched = NOWHERE as Handle;
     let mut graph = untouched;

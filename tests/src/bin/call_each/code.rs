@@ -55,7 +55,7 @@ fn globals(subject: &Subject, code: Handle, get: Global) {
     subject.say("no code", result, format_args!("size {bytes}, {}", written(at)));
 }
 
-/// What a global holds, and whether it can be written.
+/// The contents of a global, and whether it can be written.
 fn contents(bench: &Bench, at: u64, bytes: usize) -> String {
     let read = |answer: &mut String| {
         let mut back = vec![0; bytes];

@@ -221,7 +221,7 @@ pub(crate) fn detach(subject: &Subject, detach: extern "C" fn(Handle) -> u32) {
     let answer = bench.cuCtxAttach(&mut attached, 0);
     bench.note("cuCtxAttach", answer);
     let memory = Piece::target(bench, Place::Device);
-    // One that was not attached to could end here, and nobody might ask about it any more.
+    // One that was not attached to could end here, and it might not be asked about any more.
     if answer == 0 || context.is_null() {
         let result = detach(context);
         let kept = current(bench) == context;

@@ -7,7 +7,7 @@ use crate::piece::{NOWHERE, Piece, Place, copied};
 
 use Place::{Device, Pageable, Pinned};
 
-/// Whether an address of no allocation may be tried: where the call says that the end is the device's,
+/// True if an address of no allocation may be tried: where the call says that the end is the device's,
 /// the driver refuses it; elsewhere it would be taken for the host's, and read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Typed {

@@ -55,7 +55,7 @@ signatures!(A B C D E F G H I J K L M N);
 signatures!(A B C D E F G H I J K L M N O);
 signatures!(A B C D E F G H I J K L M N O P);
 
-/// What `cuGetProcAddress_v2` is asked for to get a symbol.
+/// The question to `cuGetProcAddress_v2` that gets a symbol.
 pub(crate) struct Request {
     pub(crate) base: CString,
     pub(crate) version: c_int,

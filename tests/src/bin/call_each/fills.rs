@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use crate::bench::{Handle, NO_STREAM, Stream, Subject, on};
 use crate::piece::{NOWHERE, Piece, Place, SIZE};
 
-/// What memory can be filled with.
+/// A value that memory can be filled with.
 pub(crate) trait Element: Copy + Debug {
     const VALUE: Self;
     fn bytes(self) -> Vec<u8>;
@@ -40,7 +40,7 @@ struct Rows {
     height: usize,
 }
 
-/// What the target holds after a fill: unchanged if a part of it lies outside, or the call is a wrong one.
+/// The contents of the target after a fill: unchanged if a part of it lies outside, or the call is a wrong one.
 fn filled<T: Element>(target: &Piece, address: u64, rows: Rows) -> Vec<u8> {
     let value = T::VALUE.bytes();
     let mut after = target.before.clone();

@@ -40,7 +40,7 @@ pub(crate) fn import(subject: &Subject, import: extern "C" fn(*mut u64, *mut c_v
         } else {
             subject.say("a descriptor", result, written(handle));
         }
-        // SAFETY: a descriptor that the driver has just made, and which nobody else knows.
+        // SAFETY: a descriptor that the driver has just made, and which no other code knows.
         drop(unsafe { <std::os::fd::OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(descriptor) });
     }
     for (case, descriptor, kind) in [("no descriptor", usize::MAX, DESCRIPTOR), ("of an unknown kind", 0, 99)] {
@@ -71,7 +71,7 @@ pub(crate) fn import_pool(subject: &Subject, import: extern "C" fn(*mut Handle, 
         }
     }
     if exported == 0 {
-        // SAFETY: a descriptor that the driver has just made, and which nobody else knows.
+        // SAFETY: a descriptor that the driver has just made, and which no other code knows.
         drop(unsafe { <std::os::fd::OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(descriptor) });
     }
     bench.note("cuMemPoolDestroy", bench.cuMemPoolDestroy(own));

@@ -8,7 +8,7 @@ use crate::jobs::{FillNode, KernelNode};
 use crate::kernels::axpy;
 use crate::piece::{NOWHERE, Piece, Place, SIZE};
 
-/// What graphs fill memory with.
+/// The byte with which graphs fill memory.
 pub(crate) const FILLED: u8 = 0x41;
 
 /// A graph. In it nodes come after no other.
@@ -112,7 +112,7 @@ fn instantiated(subject: &Subject, case: &str, make: impl FnOnce(*mut Handle, Ha
     subject.say(case, result, format_args!("{more}{written}, {}, {}", target.untouched(), kernel.untouched()));
 }
 
-/// What became of a place for a node.
+/// The state of a place for a node after the call.
 fn node_told(node: Handle) -> &'static str {
     match node as u64 {
         NOWHERE => "untouched",

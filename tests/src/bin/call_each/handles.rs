@@ -8,7 +8,7 @@ use crate::memory::usable;
 use crate::moving::{DEVICE, Location};
 use crate::piece::NOWHERE;
 
-/// What handles come in.
+/// The unit of memory behind a handle.
 pub(crate) const UNIT: usize = 2 << 20;
 
 /// `CUmemAllocationProp`.
@@ -31,7 +31,7 @@ pub(crate) struct Access {
     pub(crate) flags: u32,
 }
 
-/// Whether a mapping can be used.
+/// True if a mapping can be used.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Use {
     /// Read and written.

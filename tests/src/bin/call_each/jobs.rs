@@ -1,4 +1,4 @@
-//! What nodes of graphs do, as `cuda.h` describes it, and whether it was done.
+//! The work of graphs' nodes, as `cuda.h` describes it, and a check that it was done.
 
 use std::ffi::c_void;
 use std::ptr::{from_mut, from_ref, null, null_mut};
@@ -54,7 +54,7 @@ impl KernelNode {
 pub(crate) struct KernelJob<'a> {
     bench: &'a Bench,
     kernel: Kernel<'a>,
-    /// What the description points to, in its two ways to give arguments.
+    /// Arguments that the description points to, in its two ways to give them.
     _pointers: Vec<*mut c_void>,
     _buffer: Vec<u8>,
     _bytes: Box<usize>,
@@ -285,7 +285,7 @@ pub(crate) struct ChildJob<'a> {
     bench: &'a Bench,
     target: Piece<'a>,
     pub(crate) graph: Graph<'a>,
-    /// What the node is given: the graph, or null.
+    /// The argument that the node is given: the graph, or null.
     pub(crate) given: Handle,
 }
 

@@ -12,7 +12,7 @@ pub(crate) struct Kernel<'a> {
     pub(crate) arguments: Vec<Vec<u8>>,
     output: Piece<'a>,
     meant: Vec<u8>,
-    /// What the arguments and the table point to.
+    /// The memory that the arguments and the table point to.
     _inputs: Vec<Piece<'a>>,
 }
 
@@ -34,12 +34,12 @@ impl Kernel<'_> {
         (buffer, places)
     }
 
-    /// Whether the kernel did its work.
+    /// Tells whether the kernel did its work.
     pub(crate) fn seen(&self) -> String {
         self.output.seen(&self.meant)
     }
 
-    /// Whether it did nothing, as it should.
+    /// Tells whether it did nothing, as it should.
     pub(crate) fn untouched(&self) -> String {
         self.output.untouched()
     }

@@ -6,7 +6,7 @@ use std::ptr::null_mut;
 use crate::bench::{Handle, Stream, Subject, on};
 use crate::kernels::{ALL, Kernel, add, add_struct};
 
-/// What a launch is given.
+/// The arguments of a launch.
 #[derive(Clone, Copy)]
 struct Launch {
     function: Handle,
@@ -18,7 +18,7 @@ struct Launch {
     extra: *mut *mut c_void,
 }
 
-/// What a wrong launch changes.
+/// The change that makes a launch wrong.
 type Spoil = fn(&mut Launch);
 
 /// Launches that are wrong before anything runs. They have a function and arguments otherwise.

@@ -1,6 +1,6 @@
 //! Memory that others are to reach, past its addresses.
 //!
-//! What Baton refuses although the driver does it is called about the program's own mappings only.
+//! Calls that Baton refuses although the driver makes them are about the program's own mappings only.
 
 use std::ffi::{c_int, c_void};
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -66,7 +66,7 @@ pub(crate) fn by_handle(subject: &Subject, export: extern "C" fn(*mut c_void, u6
         let result = export((&raw mut descriptor).cast(), handle, kind, flags);
         subject.say(case, result, if descriptor == -1 { "untouched" } else { "written" });
         if result == 0 {
-            // SAFETY: a descriptor that the driver has just made, and which nobody else knows.
+            // SAFETY: a descriptor that the driver has just made, and which no other code knows.
             drop(unsafe { OwnedFd::from_raw_fd(descriptor) });
         }
     }
@@ -92,7 +92,7 @@ pub(crate) fn whole_pool(subject: &Subject, export: extern "C" fn(*mut c_void, H
         let result = export((&raw mut descriptor).cast(), pool, kind, flags);
         subject.say(case, result, if descriptor == -1 { "untouched" } else { "written" });
         if result == 0 {
-            // SAFETY: a descriptor that the driver has just made, and which nobody else knows.
+            // SAFETY: a descriptor that the driver has just made, and which no other code knows.
             drop(unsafe { OwnedFd::from_raw_fd(descriptor) });
         }
     }
@@ -171,7 +171,7 @@ pub(crate) fn to_device(subject: &Subject, get: extern "C" fn(*mut c_void, u64, 
         let result = get((&raw mut descriptor).cast(), address, bytes, kind, flags);
         subject.say(case, result, if descriptor == -1 { "untouched" } else { "written" });
         if result == 0 {
-            // SAFETY: a descriptor that the driver has just made, and which nobody else knows.
+            // SAFETY: a descriptor that the driver has just made, and which no other code knows.
             drop(unsafe { OwnedFd::from_raw_fd(descriptor) });
         }
     }

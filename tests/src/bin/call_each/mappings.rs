@@ -18,7 +18,7 @@ fn reserve(bench: &Bench) -> u64 {
     at
 }
 
-/// What can be said of addresses that were reserved and perhaps mapped.
+/// A description of addresses that were reserved and perhaps mapped.
 fn used(bench: &Bench, at: u64) -> String {
     if at == 0 {
         return "no addresses".to_owned();

@@ -17,7 +17,7 @@ pub(crate) fn usable(bench: &Bench, address: u64, bytes: usize) -> String {
     format!("{settled}fill {filled}, read {read} {:08x}, range {range} {whole} {size}", checksum(&back))
 }
 
-/// What became of an address to be written: nobody should touch it in a call that fails.
+/// The state of an address to be written: a call that fails must not touch it.
 pub(crate) fn written(address: u64) -> &'static str {
     if address == NOWHERE { "untouched" } else { "written" }
 }

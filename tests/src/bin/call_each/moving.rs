@@ -39,7 +39,7 @@ impl<'a> Managed<'a> {
         Self { bench, address }
     }
 
-    /// Whether the contents are as before.
+    /// Tells whether the contents are as before.
     fn seen(&self) -> String {
         let settled = self.bench.settle();
         if self.address == 0 {

@@ -125,7 +125,7 @@ fn cases<T>(
     describe: fn(Target, &Piece, Cut) -> T,
     copy: impl Fn(*const c_void) -> u32,
 ) {
-    // The last box leaves the piece, which nobody checks on the host.
+    // The last box leaves the piece, which is not checked on the host.
     for (case, cut) in &cuts(shape)[..3] {
         let (to, from) = (Piece::target(subject.bench, Place::Pageable), Piece::source(subject.bench, Place::Pageable));
         let description = describe((HOST, to.pointer(), 0), &from, *cut);

@@ -25,7 +25,7 @@ pub(crate) enum Place {
 pub(crate) struct Piece<'a> {
     bench: &'a Bench,
     place: Place,
-    /// What the piece held before the call under test.
+    /// The piece's contents before the call under test.
     pub(crate) before: Vec<u8>,
     address: u64,
     /// A pageable piece's bytes.
@@ -42,7 +42,7 @@ impl<'a> Piece<'a> {
             let mut pinned = null_mut();
             if bench.cuMemAllocHost_v2(&mut pinned, SIZE) == 0 {
                 address = pinned as u64;
-                // SAFETY: the driver has just given SIZE bytes of host memory, which nobody else uses.
+                // SAFETY: the driver has just given SIZE bytes of host memory, which nothing else uses.
                 unsafe { std::slice::from_raw_parts_mut(pinned.cast::<u8>(), SIZE) }.copy_from_slice(contents);
             } else {
                 place = Place::Pageable;
@@ -92,7 +92,7 @@ impl<'a> Piece<'a> {
         (self.address != 0 && end <= SIZE).then_some(start..end)
     }
 
-    /// What the piece holds now.
+    /// The piece's contents now.
     fn now(&self) -> Option<Vec<u8>> {
         let mut bytes = vec![0; SIZE];
         match self.place {
@@ -137,7 +137,7 @@ impl Drop for Piece<'_> {
     }
 }
 
-/// What memory holds now, beside what it held before the call and what it was meant to hold after it.
+/// Compares memory's contents with those before the call and those meant for after it.
 pub(crate) fn verdict(now: &[u8], before: &[u8], meant: &[u8]) -> String {
     let word = match () {
         () if now == meant && now == before => "untouched",
@@ -166,7 +166,7 @@ pub(crate) fn noise(seed: u32) -> Vec<u8> {
         .collect()
 }
 
-/// What `to` holds after a copy of `bytes`: unchanged if either end lies outside its piece.
+/// The contents of `to` after a copy of `bytes`: unchanged if either end lies outside its piece.
 pub(crate) fn copied(to: &Piece, to_address: u64, from: &Piece, from_address: u64, bytes: usize) -> Vec<u8> {
     let mut after = to.before.clone();
     if let (Some(to), Some(from_span)) = (to.span(to_address, bytes), from.span(from_address, bytes)) {

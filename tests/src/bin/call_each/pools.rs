@@ -52,7 +52,7 @@ impl<'a> Filled<'a> {
         self.bench.note("cuMemFreeAsync", self.bench.cuMemFreeAsync(at, self.bench.own_stream()));
     }
 
-    /// What it has reserved and in use.
+    /// The bytes that it has reserved and in use.
     fn seen(&self) -> String {
         format!("reserved {}, used {}", self.figure(RESERVED), self.figure(USED))
     }

@@ -10,7 +10,7 @@ use crate::piece::NOWHERE;
 /// Devices that there are not.
 const NO_DEVICES: [c_int; 2] = [-1, 1000];
 
-/// Whether the primary context is there.
+/// Tells whether the primary context is there.
 fn state(bench: &Bench) -> String {
     let (mut flags, mut active) = (77, 77);
     let result = bench.cuDevicePrimaryCtxGetState(0, &mut flags, &mut active);

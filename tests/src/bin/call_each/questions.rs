@@ -9,7 +9,7 @@ use crate::moving::{DEVICE, Location};
 use crate::piece::{NOWHERE, Piece, Place, SIZE};
 use crate::pinned::{Own, PAGE};
 
-/// What an answer is before the call.
+/// An answer's value before the call.
 const UNTOUCHED: usize = 77;
 
 /// `cuDeviceTotalMem_v2`.

@@ -1,4 +1,4 @@
-//! What else a stream is given to do: host functions, callbacks, graphs.
+//! Other work of a stream: host functions, callbacks, graphs.
 
 use std::ffi::c_void;
 use std::ptr::null_mut;

@@ -13,14 +13,14 @@ use crate::piece::{Piece, Place, checksum};
 struct Map([u8; 128]);
 
 const UNTOUCHED: u8 = 0x5a;
-/// Nobody's address.
+/// An address of no allocation.
 const SOMEWHERE: u64 = 0x7000_0000_0000;
 
 /// `CUtensorMapDataType`.
 const FLOAT16: c_int = 6;
 const FLOAT32: c_int = 7;
 
-/// What the three kinds of maps have in common. The lists are longer than any rank.
+/// The fields that all three kinds of maps have. The lists are longer than any rank.
 #[derive(Clone, Copy)]
 struct Tensor {
     kind: c_int,

@@ -107,7 +107,7 @@ fn joining(subject: &Subject, wait: Wait) {
     );
 }
 
-/// What is no part of a capture cannot be waited for in it.
+/// A capture cannot wait for work outside of it.
 fn isolated(subject: &Subject, wait: Wait) {
     let bench = subject.bench;
     let own = bench.own_stream();

@@ -9,7 +9,6 @@
 //! `--rests`, a step of the first process that rests says `rest` and waits for a line. If no step has ended for so long (30 s), the
 //! program is hung, and ends with exit code 3.
 
-mod driver;
 mod side;
 mod wire;
 
@@ -70,7 +69,7 @@ fn start_other() -> std::io::Result<(Child, Wire)> {
     Ok((command.arg("--serve").stdin(OwnedFd::from(there)).spawn()?, Wire::new(here)))
 }
 
-/// What is printed.
+/// The output of an exchange.
 fn play(exchange: &Exchange, rests: bool) -> Result<String, String> {
     let mut side = Side::start(rests)?;
     let (mut other, mut wire) = start_other().map_err(|error| error.to_string())?;

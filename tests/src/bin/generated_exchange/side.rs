@@ -9,9 +9,9 @@ use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use baton_tests::generated::exchange::{Act, STREAMS, Way};
 use baton_tests::generated::script::Id;
 
-use crate::driver::{Access, DESCRIPTOR, Data, Driver, Handle, KERNELS, PoolProperties, Properties};
+use baton_tests::driver::{Access, Checked, DESCRIPTOR, Data, Handle, KERNELS, PoolProperties, Properties};
 
-/// What a step hands out, for the next one.
+/// The objects that a step hands out, for the next one.
 #[derive(Default)]
 pub(crate) struct Passed {
     pub(crate) data: Data,
@@ -23,10 +23,7 @@ pub(crate) type Done<T = ()> = Result<T, String>;
 
 macro_rules! call {
     ($driver:expr, $name:ident($($argument:expr),* $(,)?)) => {
-        match $driver.$name($($argument),*) {
-            0 => Ok(()),
-            answer => Err(format!("{} answered {answer}", stringify!($name))),
-        }
+        $driver.$name($($argument),*).map_err(|failure| failure.0)
     };
 }
 
@@ -41,7 +38,7 @@ struct Mem {
 
 /// One process.
 pub(crate) struct Side {
-    driver: Driver,
+    driver: Checked,
     library: Handle,
     streams: Vec<Handle>,
     mems: HashMap<Id, Mem>,
@@ -62,7 +59,7 @@ const LAZY: u32 = 1;
 
 impl Side {
     pub(crate) fn start(rests: bool) -> Done<Self> {
-        let driver = Driver::open().map_err(|error| error.to_string())?;
+        let driver = Checked::open().map_err(|failure| failure.0)?;
         let (mut device, mut context, mut library) = (0, 0, 0);
         call!(driver, cuInit(0))?;
         call!(driver, cuDeviceGet(&mut device, 0))?;
@@ -92,10 +89,10 @@ impl Side {
             }
             Act::Misuse { mem } => {
                 let (at, stream, mut data) = (self.mems[&mem].at, self.streams[0], [0; 8]);
-                let driver = &self.driver;
+                let driver = self.driver.unchecked();
                 let answers = [
                     driver.cuMemFree_v2(at),
-                    driver.cuMemFreeAsync(at, stream),
+                    driver.cuMemFreeAsync(false, at, stream),
                     driver.cuIpcGetMemHandle(&mut data, at),
                     driver.cuIpcCloseMemHandle(at + 4),
                 ];

@@ -9,10 +9,10 @@ use baton_tests::generated::exchange::Act;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::driver::Data;
 use crate::side::{Done, Passed};
+use baton_tests::driver::Data;
 
-/// What came of a step.
+/// The result of a step.
 #[derive(Serialize, Deserialize)]
 pub(crate) enum Answer {
     Said(String),

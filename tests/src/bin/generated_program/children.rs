@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use baton_tests::generated::script::{Id, Touch};
 
-use crate::driver::{Handle, PoolProperties};
 use crate::machine::{Done, Machine};
+use baton_tests::driver::{Handle, PoolProperties};
 
 /// How long a child may take for all its calls, in seconds. Its driver answers each at once.
 const PATIENCE: u32 = 10;
 
-/// What a child uses, looked up before.
+/// The handles that a child uses, looked up before.
 #[derive(Clone, Copy)]
 struct Inherited {
     mem: u64,
@@ -50,7 +50,7 @@ impl Machine {
         // SAFETY: a new page, which the child has too.
         let page = unsafe { libc::mmap(null_mut(), bytes, prot, flags, -1, 0) };
         assert!(page != libc::MAP_FAILED, "no memory");
-        // SAFETY: zeroes are atomics, and it is unmapped below, when nobody uses it any more.
+        // SAFETY: zeroes are atomics, and it is unmapped below, when nothing uses it any more.
         let answers = unsafe { &*page.cast::<[AtomicU32; 64]>() };
         // SAFETY: the child makes calls of the driver, which answers them in a forked child, and uses no lock of this program.
         let child = unsafe { libc::fork() };

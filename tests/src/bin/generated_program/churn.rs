@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use baton_tests::generated::script::Churn;
 
-use crate::driver::{Handle, KERNELS};
 use crate::machine::{Done, Machine, Trouble, call, made};
+use baton_tests::driver::{Handle, KERNELS};
 
 /// The threads, and what ends each.
 #[derive(Default)]
@@ -23,7 +23,7 @@ struct Running {
 const BYTES: usize = 64 << 10;
 const NON_BLOCKING: u32 = 1;
 const RELAXED: u32 = 2;
-/// What is over at once is done so many times in a round.
+/// Calls that are over at once are made so many times in a round.
 const IN_A_ROW: usize = 200;
 /// Between two rounds, so that the script's threads get on.
 const PAUSE: Duration = Duration::from_micros(300);
@@ -40,7 +40,7 @@ impl Churns {
         self.all().push(Running { churn, goes_on, thread });
     }
 
-    /// Nobody waits for it: it may be kept up by a call of the script's that waits for work.
+    /// Ends such calls without waiting for their threads, which a call of the script's that waits for work may keep up.
     pub(crate) fn end(&self, churn: Churn) {
         for running in self.all().iter().filter(|running| running.churn == churn) {
             running.goes_on.store(false, Ordering::Relaxed);

@@ -14,8 +14,8 @@ use baton_tests::generated::script::{
 };
 
 use crate::churn::Churns;
-use crate::driver::{Access, Driver, Handle, KERNELS, PoolProperties, Properties, WordOp};
 use crate::objects::{All, Host, Mem, digest, fill};
+use baton_tests::driver::{Access, Driver, Handle, KERNELS, PoolProperties, Properties, UpdateTold, WordOp};
 
 /// A call that failed.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ pub(crate) struct Machine {
     host_flags: usize,
     seen_flags: u64,
     device_flags: u64,
-    /// Where kernels that wait leave what they saw, which nobody reads.
+    /// Where kernels that wait leave what they saw, which is never read.
     seen: u64,
     /// In which flags in device memory are set.
     releasing: Handle,
@@ -66,7 +66,7 @@ pub(crate) struct Machine {
 const PAGE: usize = 4096;
 /// A flag has a word of 32 bits, and above it zeroes for those who look at 64.
 const FLAG_BYTES: u64 = 8;
-/// What handles of memory come in.
+/// The unit of memory behind a handle.
 const UNIT: usize = 2 << 20;
 const NON_BLOCKING: u32 = 1;
 const NO_TIMING: u32 = 2;
@@ -94,7 +94,7 @@ impl Machine {
         call!(driver, cuLibraryLoadData(&mut library, KERNELS.as_ptr(), 0, 0, 0, 0, 0, 0))?;
         call!(driver, cuMemHostAlloc(&mut host_flags, PAGE, PORTABLE_AND_MAPPED))?;
         call!(driver, cuMemHostGetDevicePointer_v2(&mut seen_flags, host_flags, 0))?;
-        // SAFETY: pinned memory of this size, which nobody else knows yet.
+        // SAFETY: pinned memory of this size, which no other code knows yet.
         unsafe { (host_flags as *mut u8).write_bytes(0, PAGE) };
         call!(driver, cuMemAlloc_v2(&mut device_flags, 2 * PAGE))?;
         call!(driver, cuStreamCreate(&mut releasing, NON_BLOCKING))?;
@@ -129,7 +129,7 @@ impl Machine {
         self.done.iter().map(|done| done.load(Ordering::Acquire)).sum()
     }
 
-    /// What all threads have printed, one after the other.
+    /// The output of all threads, one after the other.
     pub(crate) fn printed(&self) -> String {
         let texts = self.printed.iter().enumerate();
         texts.fold(String::new(), |mut all, (number, text)| {
@@ -138,7 +138,7 @@ impl Machine {
         })
     }
 
-    /// Whether steps of other threads come before a step.
+    /// True if steps of other threads come before a step.
     pub(crate) fn is_waiting(&self, step: &Step) -> bool {
         step.after.iter().any(|(other, count)| self.done[*other].load(Ordering::Acquire) < *count)
     }
@@ -290,7 +290,7 @@ impl Machine {
             Call::HostTable { host, rows } => {
                 let Host { at, bytes } = all.hosts.get(*host);
                 for (number, row) in rows.iter().enumerate().take(bytes / 8) {
-                    // SAFETY: host memory of the script's, which nobody else uses now; a page is aligned for this.
+                    // SAFETY: host memory of the script's, which no other call uses now; a page is aligned for this.
                     unsafe { (at as *mut u64).add(number).write(all.address(*row)) };
                 }
                 Ok(())
@@ -340,7 +340,7 @@ impl Machine {
             }
             Call::ExecDestroy { exec } => call!(driver, cuGraphExecDestroy(all.execs.get(*exec))),
             Call::ExecUpdate { exec, graph } => {
-                let mut told = [0; 3];
+                let mut told = UpdateTold { result: 0, node: 0, from: 0 };
                 call!(driver, cuGraphExecUpdate_v2(all.execs.get(*exec), all.graphs.get(*graph), &mut told))
             }
             Call::ExecSet { exec, node, work } => self.set_node(all.execs.get(*exec), all.nodes.get(*node), work),
@@ -611,7 +611,7 @@ pub(crate) fn made(make: impl FnOnce(&mut Handle) -> Done) -> Done<Handle> {
 
 /// Host memory as words.
 fn words(Host { at, bytes }: Host) -> &'static mut [u32] {
-    // SAFETY: host memory of the script's; by the script nobody else uses it at the same time.
+    // SAFETY: host memory of the script's; by the script no other call uses it at the same time.
     unsafe { std::slice::from_raw_parts_mut(at as *mut u32, bytes / 4) }
 }
 

@@ -13,7 +13,6 @@
 
 mod children;
 mod churn;
-mod driver;
 mod machine;
 mod objects;
 mod words;

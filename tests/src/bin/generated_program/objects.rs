@@ -6,9 +6,9 @@ use std::sync::{Mutex, PoisonError};
 
 use baton_tests::generated::script::Id;
 
-use crate::driver::Handle;
+use baton_tests::driver::Handle;
 
-/// What the numbers of a kind of objects stand for.
+/// The objects of a kind, by their numbers.
 pub(crate) struct Objects<T>(Mutex<HashMap<Id, T>>);
 
 impl<T> Default for Objects<T> {
@@ -22,7 +22,7 @@ impl<T: Copy> Objects<T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(id, what);
     }
 
-    /// What a step has made before.
+    /// The object that an earlier step made.
     pub(crate) fn get(&self, id: Id) -> T {
         let objects = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         *objects.get(&id).unwrap_or_else(|| panic!("the script makes object {id} first"))

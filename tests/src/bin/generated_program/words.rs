@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use baton_tests::generated::script::{Buf, CopyBy, On, Wide, WordsBy};
 
-use crate::driver::{Copy2D, Copy3D, FillNode, Handle, HostNode, WordOp, WordsNode};
 use crate::machine::{Done, Machine, call, made};
 use crate::work::{DEVICE, HOST};
+use baton_tests::driver::{Copy2D, Copy3D, FillNode, Handle, HostNode, WordOp, WordsNode};
 
 /// A host function's data.
 struct Store {
@@ -14,7 +14,7 @@ struct Store {
     words: Vec<u64>,
 }
 
-/// How long a host function takes: whoever queues work behind it has returned by then, mostly.
+/// How long a host function takes: a thread that queues work behind it has returned by then, mostly.
 const WHILE: Duration = Duration::from_millis(3);
 
 extern "C" fn store(data: usize) {
@@ -22,7 +22,7 @@ extern "C" fn store(data: usize) {
     let Store { to, words } = unsafe { &*(data as *const Store) };
     std::thread::sleep(WHILE);
     for (at, word) in words.iter().enumerate() {
-        // SAFETY: host memory of the script's, which by the script nobody else uses now; a page is aligned for this.
+        // SAFETY: host memory of the script's, which by the script no other call uses now; a page is aligned for this.
         unsafe { (*to as *mut u64).add(at).write(*word) };
     }
 }

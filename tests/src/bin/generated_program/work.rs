@@ -4,9 +4,11 @@ use std::ffi::CStr;
 
 use baton_tests::generated::script::{Buf, CopyBy, On, Work};
 
-use crate::driver::{AllocNode, Copy3D, FillNode, Handle, HostNode, KernelNode, PoolProperties, WordOp, WordsNode};
 use crate::machine::{Done, Machine, Trouble, call, made};
 use crate::objects::{Host, fill};
+use baton_tests::driver::{
+    AllocNode, Copy3D, FillNode, Handle, HostNode, KernelNode, PoolProperties, WordOp, WordsNode,
+};
 
 /// `CUmemorytype`
 pub(crate) const HOST: u32 = 1;
@@ -15,7 +17,7 @@ pub(crate) const DEVICE: u32 = 2;
 const BLOCKS: u32 = 4;
 const THREADS: u32 = 256;
 
-/// What a kernel is launched with: its name, and its parameters as words, or all of them as one structure.
+/// A kernel's name, and its parameters as words, or all of them as one structure.
 struct Kernel {
     name: &'static CStr,
     words: Vec<u64>,
@@ -32,7 +34,7 @@ struct Fill {
 extern "C" fn fill_host(data: usize) {
     // SAFETY: leaked when it was submitted; a graph may do it again and again.
     let Fill { host, words, seed } = unsafe { &*(data as *const Fill) };
-    // SAFETY: host memory of the script's, which by the script nobody else uses now.
+    // SAFETY: host memory of the script's, which by the script no other call uses now.
     fill(unsafe { std::slice::from_raw_parts_mut(host.at as *mut u32, *words) }, *seed);
 }
 

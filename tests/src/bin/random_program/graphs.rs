@@ -4,12 +4,12 @@
 
 use std::ptr::null;
 
-use crate::driver::{Handle, Instantiation, Outcome, UpdateTold};
 use crate::lane::{Area, Lane, Pinned, Public};
 use crate::pointers::Chain;
 use crate::work::{Copy, End, Fill, Job, Kernel, Key, Work, with_kernel_node};
+use baton_tests::driver::{Handle, Instantiation, Outcome, UpdateTold};
 
-/// What a node does; with what is decided anew at every update.
+/// A node's work; its memory is decided anew at every update.
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Item {
     Hash,
@@ -39,7 +39,7 @@ struct Rows {
 /// A graph that is ready to run.
 pub(crate) struct Program {
     exec: Handle,
-    /// What it was made from, and that one's nodes, if single ones can be updated.
+    /// The graph that it was made from, and that one's nodes, if single ones can be updated.
     graph: Handle,
     nodes: Vec<Handle>,
     items: Vec<Item>,
@@ -189,7 +189,7 @@ impl Lane<'_> {
         rows
     }
 
-    /// What an item does this time. `None`: no memory fits.
+    /// The work of an item this time. `None`: no memory fits.
     fn job(&mut self, program: &mut Program, item: Item) -> Option<Job> {
         let rolled = 1 + self.dice.roll(64);
         let words = self.dice.size(rolled, 1 << 15);

@@ -11,10 +11,11 @@ use std::ops::Range;
 use std::sync::Mutex;
 
 use crate::dice::{Dice, Digest};
-use crate::driver::{Access, Failure, GLOBALS, Gpu, Handle, Outcome, Properties};
+use crate::gpu::{GLOBALS, Gpu};
 use crate::graphs::Program;
 use crate::pointers::{Chain, Table};
 use crate::work::{Code, Copy, End, Fill, Job, Kernel, Key, Work, copy, fill, launch};
+use baton_tests::driver::{Access, Failure, Handle, Outcome, Properties};
 
 /// Nodes at the start of a piece, and their bytes.
 pub(crate) const NODES: usize = 16;
@@ -25,7 +26,7 @@ const RESULTS: usize = 64;
 
 const LARGEST: usize = 8 << 20;
 const SMALLEST: usize = 512;
-/// What handles of memory come in.
+/// The unit of memory behind a handle.
 const UNIT: usize = 2 << 20;
 /// Addresses below those that the system gives out.
 const FAR: u64 = 1 << 44;
@@ -97,7 +98,7 @@ struct Use {
     readers: u32,
 }
 
-/// What all lanes share.
+/// The state that all lanes share.
 pub(crate) struct Shared {
     pub(crate) gpu: Gpu,
     pub(crate) kinds: Vec<&'static str>,

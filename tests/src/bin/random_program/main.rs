@@ -18,7 +18,7 @@
 //! It ends with `result random_program SEED DIGEST ok`, or with exit code 1 and what went wrong.
 
 mod dice;
-mod driver;
+mod gpu;
 mod graphs;
 mod lane;
 mod pointers;
@@ -30,8 +30,9 @@ use std::sync::{Barrier, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use crate::gpu::Gpu;
+use baton_tests::driver::{Failure, Outcome};
 use dice::Digest;
-use driver::{Failure, Gpu, Outcome};
 use lane::{Lane, Shared};
 
 /// Phases of a round. They alternate in what can be written, and so do the first ones of rounds.

@@ -3,9 +3,9 @@
 
 use std::ops::Range;
 
-use crate::driver::{Handle, MemOp, Outcome};
 use crate::lane::{Area, AreaKind, DEFAULT, HEAD, Lane, NODES, Piece, Public};
 use crate::work::{Copy, End, Fill, Job, Kernel, Key, Work, copy_batch};
+use baton_tests::driver::{Handle, Outcome, WordOp};
 
 /// A table in an area that is still there, for later use. Its rows may have been freed meanwhile.
 #[derive(Clone)]
@@ -194,7 +194,7 @@ impl Lane<'_> {
                         |(i, word): (_, &u64)| self.gpu.driver.cuStreamWriteValue64_v2(handle, place(i), *word, 0);
                     return each.into_iter().try_for_each(write);
                 }
-                let operation = |(i, word): (_, &u64)| MemOp {
+                let operation = |(i, word): (_, &u64)| WordOp {
                     operation: WRITE_64,
                     at: place(i),
                     value: *word,
@@ -202,7 +202,7 @@ impl Lane<'_> {
                     alias: 0,
                     pad: 0,
                 };
-                let mut operations: Vec<MemOp> = words.iter().enumerate().map(operation).collect();
+                let mut operations: Vec<WordOp> = words.iter().enumerate().map(operation).collect();
                 let (list, count) = (operations.as_mut_ptr(), operations.len() as u32);
                 self.gpu.driver.cuStreamBatchMemOp_v2(handle, count, list, 0)
             }

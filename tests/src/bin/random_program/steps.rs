@@ -1,9 +1,9 @@
 //! The kinds of steps that a random program is made of.
 
-use crate::driver::{Failure, Outcome};
 use crate::lane::{Lane, Public};
 use crate::pointers::WAYS;
 use crate::work::{Copy, End, Fill, Kernel, Work};
+use baton_tests::driver::{Failure, Outcome};
 
 /// A kind of step: its name, how often it comes, and what it does.
 type Step = (&'static str, usize, fn(&mut Lane) -> Outcome);
@@ -24,7 +24,7 @@ const STEPS: &[Step] = &[
     ("graph", 5, |lane| lane.graph_step()),
 ];
 
-/// What happens beside steps: pieces are freed and others made; tables lie in pinned memory and in modules'
+/// Events beside steps: pieces are freed and others made; tables lie in pinned memory and in modules'
 /// variables; tables are cleared after some rounds.
 const OTHERS: [&str; 6] = ["replace", "in-pinned", "in-global", "in-mapping", "clean", "by-host-function"];
 

@@ -2,11 +2,11 @@
 //! that the driver has for it, or be a graph's node.
 
 use std::ffi::{CStr, c_int};
-use std::ptr::null_mut;
+use std::ptr::null;
 
 use crate::dice::Dice;
-use crate::driver::Gpu;
-use crate::driver::{
+use crate::gpu::Gpu;
+use baton_tests::driver::{
     Copy2D, Copy3D, CopyAttributes, DEVICE, FillNode, HOST, Handle, KERNELS, KernelNode, LaunchAttribute, LaunchConfig,
     Outcome,
 };
@@ -230,9 +230,9 @@ pub(crate) fn launch(gpu: &Gpu, code: &Code, dice: &mut Dice, kernel: &Kernel, s
     let handles = code.handles(kernel.name);
     let function = dice.of(&handles);
     let grid = 1 + dice.roll(8) as u32;
-    let mut pointers = kernel.pointers();
+    let pointers = kernel.pointers();
     let size = kernel.buffer.len();
-    let mut extra = [EXTRA_BUFFER, kernel.buffer.as_ptr() as usize, EXTRA_SIZE, &raw const size as usize, 0];
+    let extra = [EXTRA_BUFFER, kernel.buffer.as_ptr() as usize, EXTRA_SIZE, &raw const size as usize, 0];
     let cooperative = LaunchAttribute { id: 2, pad: 0, value: [1, 0, 0, 0, 0, 0, 0, 0] };
     let ignored = LaunchAttribute { id: 0, pad: 0, value: [0; 8] };
     let attributes = [ignored, cooperative];
@@ -247,12 +247,12 @@ pub(crate) fn launch(gpu: &Gpu, code: &Code, dice: &mut Dice, kernel: &Kernel, s
     if config.attribute_count == 0 {
         config.attributes = std::ptr::null();
     }
-    let (by_pointers, by_buffer) = (pointers.as_mut_ptr(), extra.as_mut_ptr());
+    let (by_pointers, by_buffer) = (pointers.as_ptr(), extra.as_ptr() as usize);
     match dice.roll(8) {
-        0 | 1 => driver.cuLaunchKernel(function, grid, 1, 1, BLOCK, 1, 1, 0, stream, by_pointers, null_mut()),
-        2 | 3 => driver.cuLaunchKernel(function, grid, 1, 1, BLOCK, 1, 1, 0, stream, null_mut(), by_buffer),
-        4 => driver.cuLaunchKernelEx(&config, function, by_pointers, null_mut()),
-        5 => driver.cuLaunchKernelEx(&config, function, null_mut(), by_buffer),
+        0 | 1 => driver.cuLaunchKernel(function, grid, 1, 1, BLOCK, 1, 1, 0, stream, by_pointers, 0),
+        2 | 3 => driver.cuLaunchKernel(function, grid, 1, 1, BLOCK, 1, 1, 0, stream, null(), by_buffer),
+        4 => driver.cuLaunchKernelEx(&config, function, by_pointers, 0),
+        5 => driver.cuLaunchKernelEx(&config, function, null(), by_buffer),
         6 => driver.cuLaunchCooperativeKernel(function, grid, 1, 1, BLOCK, 1, 1, 0, stream, by_pointers),
         _ => {
             // Shape and arguments are the function's own: the lane's module has this one to itself.
@@ -356,21 +356,21 @@ pub(crate) fn with_kernel_node<R>(
     with: impl FnOnce(&KernelNode) -> R,
 ) -> R {
     let handles = code.handles(kernel.name);
-    let mut pointers = kernel.pointers();
+    let pointers = kernel.pointers();
     let size = kernel.buffer.len();
-    let mut extra = [EXTRA_BUFFER, kernel.buffer.as_ptr() as usize, EXTRA_SIZE, &raw const size as usize, 0];
+    let extra = [EXTRA_BUFFER, kernel.buffer.as_ptr() as usize, EXTRA_SIZE, &raw const size as usize, 0];
     let mut node = KernelNode {
         function: handles[0],
         grid: [1 + dice.roll(8) as u32, 1, 1],
         block: [BLOCK, 1, 1],
         shared: 0,
-        parameters: pointers.as_mut_ptr(),
-        extra: null_mut(),
+        parameters: pointers.as_ptr(),
+        extra: 0,
         kernel: 0,
         context: 0,
     };
     if dice.once_in(2) {
-        (node.parameters, node.extra) = (null_mut(), extra.as_mut_ptr());
+        (node.parameters, node.extra) = (null(), extra.as_ptr() as usize);
     }
     if dice.once_in(2) {
         (node.function, node.kernel, node.context) = (0, handles[1], gpu.context);

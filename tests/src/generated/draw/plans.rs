@@ -1,4 +1,4 @@
-//! What comes in several operations, or it would hardly ever come at all: addresses that reach the device while memory is on its
+//! Sequences of operations that would hardly ever come by chance: addresses that reach the device while memory is on its
 //! way, and memory that is freed beside contexts that come and go.
 //!
 //! Still to come, with kernels of the simulated driver's that can do it: variables of modules that kernels read, parameters packed

@@ -1,4 +1,4 @@
-//! What programs by chance are made of.
+//! Random programs have all the parts that they should have.
 
 use std::collections::{BTreeMap, BTreeSet};
 

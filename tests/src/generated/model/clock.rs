@@ -1,16 +1,16 @@
-//! What has ended: for each stream that there ever was, how much of its work.
+//! For each stream that there ever was, how much of its work has ended.
 
 /// The work of one stream is numbered from 1.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Clock(Vec<u32>);
 
 impl Clock {
-    /// Whether a piece of work has ended.
+    /// True if a piece of work has ended.
     pub(super) fn covers(&self, (timeline, number): Point) -> bool {
         self.0.get(timeline).is_some_and(|ended| *ended >= number)
     }
 
-    /// Whether all of it has ended by the other one.
+    /// True if all of it has ended by the other one.
     pub(super) fn is_covered_by(&self, other: &Self) -> bool {
         self.0.iter().enumerate().all(|(timeline, ended)| other.covers((timeline, *ended)) || *ended == 0)
     }
@@ -37,7 +37,7 @@ impl Clock {
 /// A stream that there is or was, and one piece of its work.
 pub(super) type Point = (usize, u32);
 
-/// What comes before something: for certain, and perhaps.
+/// The work that comes before something: for certain, and perhaps.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Before {
     /// Relied upon for the order of accesses.

@@ -13,7 +13,7 @@ use crate::generated::script::{Buf, Call, Id, Work};
 pub(super) struct Graph {
     pub(super) id: Id,
     pub(super) context: Id,
-    /// Whether each node comes after the one before.
+    /// True if each node comes after the one before.
     pub(super) is_chain: bool,
     pub(super) nodes: Vec<GraphNode>,
 }
@@ -36,7 +36,7 @@ pub(super) enum NodeWork {
 pub(super) struct Exec {
     id: Id,
     context: Id,
-    /// What it was made from.
+    /// The graph that it was made from.
     graph: Id,
     is_chain: bool,
     nodes: Vec<ExecNode>,
@@ -69,7 +69,7 @@ impl NodeWork {
         }
     }
 
-    /// Whether a node may be given this instead: the same kind of work on the same kinds of memory.
+    /// True if a node may be given this instead: the same kind of work on the same kinds of memory.
     fn can_become(&self, other: &Self) -> bool {
         let is_host = |name: &Buf| matches!(name, Buf::Host(_));
         match (self, other) {
@@ -90,7 +90,7 @@ impl NodeWork {
 }
 
 impl Graph {
-    /// Whether it allocates memory: then there is one instance of it at most, and it is part of no other.
+    /// True if it allocates memory: then there is one instance of it at most, and it is part of no other.
     fn allocates(&self) -> bool {
         self.nodes.iter().any(|node| matches!(node.work, NodeWork::Work(Work::Scratch { .. })))
     }

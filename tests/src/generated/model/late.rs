@@ -1,6 +1,6 @@
 //! Host memory that is written late: behind calls that have queued work which reads it.
 //!
-//! The work comes after a stream's wait for a flag, and whoever releases the flag writes before. So for the device the memory is
+//! The work comes after a stream's wait for a flag, and the thread that releases the flag writes before. So for the device the memory is
 //! written at the wait, and the books have it as written there: who reads it in another stream has to come after that point.
 
 use super::threads::{Changes, Looks, Resource, Wait};
@@ -10,7 +10,7 @@ use crate::generated::script::{Buf, Call, Flag, HostKind, Id, WaitBy};
 
 use super::memory::Content;
 
-/// What is written when a flag is released.
+/// Writes that happen when a flag is released.
 #[derive(Clone, Debug)]
 pub(super) struct Late {
     flag: Flag,

@@ -12,7 +12,7 @@ use crate::generated::script::{Buf, Call, Flag, HostKind, Id, Remap, Work, is_ex
 /// Device or host memory.
 pub(super) type Name = Buf;
 
-/// What is in memory.
+/// The contents of memory.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Content {
     /// The same in every run.
@@ -36,7 +36,7 @@ pub(super) struct Memory {
     pub(super) content: Content,
     /// How host memory was made.
     pub(super) kind: Option<HostKind>,
-    /// Whether the program has mapped it itself.
+    /// True if the program has mapped it itself.
     pub(super) mapped: bool,
     /// The pool that it is from.
     pub(super) pool: Option<Id>,
@@ -59,7 +59,7 @@ impl Accesses {
     }
 }
 
-/// What threads have to be in order about when the device accesses memory. Work in different streams is ordered by events,
+/// The resource about which threads have to be in order when the device accesses memory. Work in different streams is ordered by events,
 /// which the streams' own order takes care of; what the host does itself is not.
 pub(super) fn access(name: Name, write: bool) -> (Resource, Access) {
     match name {
@@ -73,7 +73,7 @@ impl Model {
         self.memory.get(&name).ok_or(Skip)
     }
 
-    /// What is in a slot, if it belongs to a context.
+    /// The object in a slot, if it belongs to a context.
     pub(super) fn spot(&self, spot: Spot, context: Id) -> Done<Name> {
         let name = match spot {
             Spot::Mem(slot) => Buf::Mem(*held(&self.mems, slot)?),
@@ -125,7 +125,7 @@ impl Model {
         self.submit(named, call, &[], &[Buf::Mem(mem)], None, &[]).map(drop)
     }
 
-    /// Mappings of a program's own are changed when it knows that nobody uses them: such calls wait for nothing.
+    /// Mappings of a program's own are changed when it knows that nothing uses them: such calls wait for nothing.
     fn change_mappings(&mut self, slot: u8, call: impl FnOnce(Id) -> Call) -> Done<Id> {
         let mem = *held(&self.mems, slot)?;
         let Memory { context, mapped, .. } = *self.memory(Buf::Mem(mem))?;

@@ -46,13 +46,13 @@ type Done<T = ()> = Result<T, Skip>;
 #[derive(Clone, Debug)]
 pub struct Model {
     threads: Vec<Thread>,
-    /// Who does the present operation.
+    /// The thread that does the present operation.
     me: usize,
     uses: BTreeMap<Resource, Uses>,
     timelines: Vec<Timeline>,
     streams: BTreeMap<Key, StreamState>,
     waits: Vec<Wait>,
-    /// What is in which slot.
+    /// The object in each slot.
     contexts: Vec<Option<Id>>,
     made: Vec<Option<Id>>,
     events: Vec<Option<Event>>,
@@ -62,10 +62,10 @@ pub struct Model {
     graphs: Vec<Option<Graph>>,
     execs: Vec<Option<Exec>>,
     flags: Vec<u32>,
-    /// What is written when flags are released.
+    /// Writes that happen when flags are released.
     late: Vec<Late>,
     modules: Vec<Option<Module>>,
-    /// What goes on beside all threads.
+    /// Calls that go on beside all threads.
     churns: Vec<Churn>,
     memory: BTreeMap<memory::Name, Memory>,
     captures: BTreeMap<usize, Capture>,

@@ -1,7 +1,7 @@
 //! Code that comes and goes, another GPU's context, and threads that do something over and over.
 //!
 //! Loading and unloading wait for all of their context's work, as freeing does. What goes on beside the script's threads uses
-//! nothing of theirs and is waited for by nobody, so that it may meet any of their calls.
+//! nothing of theirs and no thread waits for it, so that it may meet any of their calls.
 
 use super::threads::{Changes, Looks, Resource};
 use super::{Done, Model, held, only_if, vacant};
@@ -28,7 +28,7 @@ impl Model {
         Ok(())
     }
 
-    /// Whether a context is of the GPU whose pools and mappings there are.
+    /// True if a context is of the GPU whose pools and mappings there are.
     pub(super) fn is_of_first_gpu(&self, context: Id) -> bool {
         self.contexts[ANOTHER_GPU as usize] != Some(context)
     }

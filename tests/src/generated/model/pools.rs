@@ -1,6 +1,6 @@
 //! Pools, and memory that streams allocate and free in their order.
 //!
-//! What a stream allocates is there behind that point, for whoever comes after it: the allocation counts as the first write. A
+//! A stream's allocation is there behind that point, for all work that comes after it: the allocation counts as the first write. A
 //! pool's figures are asked only where every driver must give the same. How much is *used* follows from the calls alone. How much
 //! is *reserved* follows from them only where nothing is used any more, and the program has waited for that.
 
@@ -26,11 +26,11 @@ pub(super) struct Pool {
     live: u32,
     /// Where they were freed, in streams' orders.
     frees: Vec<Point>,
-    /// Who has changed what is used since the most of it was forgotten.
+    /// The threads that have changed the bytes in use since the most of them was forgotten.
     users: Users,
-    /// What is used is not known. `cuMemFree` does not count, as measured, and nobody has measured what a context's end does.
+    /// The bytes in use are not known. `cuMemFree` does not count, as measured, and the effect of a context's end was never measured.
     vague: bool,
-    /// Whether it was ever told to keep something.
+    /// True if it was ever told to keep something.
     keeps: bool,
 }
 
@@ -61,7 +61,7 @@ impl Model {
         }
     }
 
-    /// What is known of a pool, unless it was destroyed.
+    /// The pool's state, unless it was destroyed.
     fn pool(&mut self, pool: Id) -> Option<&mut Pool> {
         self.known_pools.get_mut(&pool)
     }
@@ -82,7 +82,7 @@ impl Model {
         Ok(())
     }
 
-    /// What is from it stays until it is freed.
+    /// Destroys a pool, whose allocations stay until they are freed.
     pub(super) fn pool_destroy(&mut self, slot: u8) -> Done {
         let pool = *held(&self.pools, slot)?;
         let accesses = [(Resource::Pool(pool), Changes), (Resource::CurrentPool, Changes)];
@@ -145,7 +145,7 @@ impl Model {
         pool.vague |= at.is_none();
     }
 
-    /// `cuMemFree` waits for nothing here: the program knows that nobody uses it any more.
+    /// `cuMemFree` waits for nothing here: the program knows that nothing uses it any more.
     pub(super) fn pool_free(&mut self, mem: Id, pool: Id) -> Done {
         self.comes_after(Buf::Mem(mem), true)?;
         let context = self.memory(Buf::Mem(mem))?.context;
@@ -207,7 +207,7 @@ impl Model {
         self.pool_call(Call::PoolAsk { pool, figure }, &[(Resource::Pool(pool), Changes)])
     }
 
-    /// Waits, so that a pool which nobody has anything of has no memory either.
+    /// Waits, so that a pool without allocations has no memory either.
     fn wait_for_frees(&mut self, pool: Id, state: &Pool) -> Done {
         const PRIMARY: u8 = 0;
         let context = *held(&self.contexts, PRIMARY)?;

@@ -26,9 +26,9 @@ pub(super) struct Named {
 pub(super) struct StreamState {
     pub(super) timeline: usize,
     pub(super) context: Id,
-    /// Whether it is in order with the legacy stream, and not that one.
+    /// True if it is in order with the legacy stream, and not that one.
     pub(super) blocking: bool,
-    /// What comes before whatever is put into it next.
+    /// The work that comes before the next work of this stream.
     pub(super) before: Before,
     pub(super) capture: Option<usize>,
 }
@@ -52,7 +52,7 @@ pub(super) struct Event {
     pub(super) last: Recorded,
 }
 
-/// What an event was last recorded behind.
+/// The work behind which an event was last recorded.
 #[derive(Clone, Debug)]
 pub(super) enum Recorded {
     Never,
@@ -79,7 +79,7 @@ impl Model {
         self.step(call, &accesses)
     }
 
-    /// What a call that may wait for the device conflicts with; refused while a capture forbids it.
+    /// The resources with which a call that may wait for the device conflicts; refused while a capture forbids it.
     pub(super) fn unsafe_call(&self) -> Done<Vec<(Resource, Access)>> {
         const RELAXED: u8 = 2;
         const GLOBAL: u8 = 0;
@@ -142,7 +142,7 @@ impl Model {
         Ok(Named { key, on: On { stream, twin: stream == Stream::PerThread } })
     }
 
-    /// What comes before something that this thread puts into a stream now.
+    /// The work that comes before something that this thread puts into a stream now.
     pub(super) fn before(&self, key: Key) -> Before {
         let stream = self.stream(key);
         let mut before = stream.before.clone();
@@ -176,7 +176,7 @@ impl Model {
         accesses
     }
 
-    /// Whether a stream takes work: it is not captured, and the legacy stream is in no capture's way.
+    /// Tells whether a stream takes work: it is not captured, and the legacy stream is in no capture's way.
     fn takes_work(&self, key: Key) -> Done {
         only_if(self.stream(key).capture.is_none())?;
         if let Key::Legacy(context) = key {
@@ -198,7 +198,7 @@ impl Model {
         self.takes_work(key)?;
         let mut before = self.before(key);
         if let Call::EventWait { .. } = call {
-            // If the event has happened, or was never recorded, nothing is put into the stream. Then whoever waits for the stream
+            // If the event has happened, or was never recorded, nothing is put into the stream. Then a thread that waits for the stream
             // does not wait for the streams that its work is behind.
             before.must = self.stream(key).before.must.clone();
             before.must.join(&self.threads[self.me].ended);
@@ -296,7 +296,7 @@ impl Model {
         self.call(state.context, Call::StreamQuery { on: named.on }, &accesses)
     }
 
-    /// Whether it is certain if this has ended: what keeps it certain.
+    /// The accesses that keep certain whether this has ended.
     fn certain(&self, before: &Clock, is_over: bool) -> Done<Vec<(Resource, Access)>> {
         let mut accesses = self.unsafe_call()?;
         let waits = self.pending(before);

@@ -6,7 +6,7 @@ use super::clock::Clock;
 use super::{Done, Model, Skip};
 use crate::generated::script::{Call, Flag, HostKind, Id, Question, Step, Stream};
 
-/// What calls of several threads have to be in order about.
+/// A resource about which calls of several threads have to be in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Resource {
     Context(Id),
@@ -23,10 +23,10 @@ pub(super) enum Resource {
     LegacyOrder(Id),
     /// Captures in a context, of which waiting for all of it is no part.
     CapturesIn(Id),
-    /// Captures during which nobody may make unsafe calls.
+    /// Captures during which no thread may make unsafe calls.
     GlobalCapture,
     Capture(usize),
-    /// What a pool has, and that it is there.
+    /// A pool's contents, and that it is there.
     Pool(Id),
     /// Which pool is the current one.
     CurrentPool,
@@ -34,7 +34,7 @@ pub(super) enum Resource {
     Process,
 }
 
-/// Whether a call looks at something or changes it.
+/// A call looks at something, or changes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Access {
     Looks,
@@ -59,7 +59,7 @@ pub(super) struct Thread {
     pub(super) steps: Vec<Step>,
     /// For each step, which steps of each thread were made before it ended.
     known: Vec<Vec<usize>>,
-    /// What of the device's work it knows to have ended.
+    /// The part of the device's work that it knows to have ended.
     pub(super) ended: Clock,
     /// Its current context.
     pub(super) current: Option<Id>,
@@ -74,12 +74,12 @@ pub(super) struct Thread {
 #[derive(Clone, Debug)]
 pub(super) struct Blocked {
     waits: BTreeSet<usize>,
-    /// What has ended then.
+    /// The work that has ended then.
     gains: Clock,
     how: Waits,
 }
 
-/// What a call waits for in the driver.
+/// The things that a call waits for in the driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Waits {
     /// For work that is known when it begins.
@@ -167,7 +167,7 @@ impl Model {
         Ok(())
     }
 
-    /// Whether a step may not have returned yet.
+    /// True if a step may not have returned yet.
     fn is_open(&self, (thread, number): StepOf) -> bool {
         let thread = &self.threads[thread];
         thread.blocked.is_some() && thread.steps.len() == number
@@ -231,7 +231,7 @@ impl Model {
         }
     }
 
-    /// A flag is set: whoever waits for nothing else goes on.
+    /// A flag is set: threads that wait for nothing else go on.
     pub(super) fn end_waits(&mut self, flag: Flag) {
         for (number, wait) in self.waits.iter_mut().enumerate().filter(|(_, wait)| wait.flag == flag) {
             wait.released = true;
@@ -259,7 +259,7 @@ impl Model {
     }
 }
 
-/// Whether a call has to do with its thread's context alone, so that those who wait in another context do not keep it up.
+/// True if a call has to do with its thread's context alone, so that those who wait in another context do not keep it up.
 fn is_of_one_context(call: &Call) -> bool {
     use Call::*;
     matches!(
@@ -288,7 +288,7 @@ fn is_of_one_context(call: &Call) -> bool {
     )
 }
 
-/// Whether a call returns while another thread waits [alone](Waits::Alone) in the driver. Of calls that nobody has measured it
+/// True if a call returns while another thread waits [alone](Waits::Alone) in the driver. Of calls that were not measured it
 /// is taken that they do not.
 fn returns_beside_others(call: &Call) -> bool {
     match call {

@@ -22,10 +22,10 @@ pub(super) const ROW_WORDS: u32 = 64;
 /// Bytes of a copy that is cut in odd places, at least.
 const LEAST_CUT: u32 = 256;
 
-/// What is in memory after some work.
+/// The contents of memory after some work.
 pub(super) type Contents = BTreeMap<Name, Content>;
 
-/// What work reads and writes.
+/// The memory that work reads and writes.
 #[derive(Debug, Default)]
 pub(super) struct Touches {
     pub(super) reads: Vec<Name>,
@@ -43,7 +43,7 @@ impl Touches {
     }
 }
 
-/// What the parameters of some work name.
+/// The memory that the parameters of some work name.
 pub(super) fn named_by(work: &Work) -> Touches {
     let touches = |reads: &[Name], writes: &[Name]| Touches { reads: reads.to_vec(), writes: writes.to_vec() };
     match work {
@@ -169,7 +169,7 @@ impl Model {
         })
     }
 
-    /// What some work touches, with what is in memory by then; what is in memory after it.
+    /// The memory that some work touches, given its contents by then; leaves the contents after it.
     pub(super) fn effects(&self, work: &Work, contents: &mut Contents) -> Done<Touches> {
         let mut touches = named_by(work);
         for name in touches.all() {
@@ -274,7 +274,7 @@ impl Model {
         }
     }
 
-    /// Whether some work copies from or to pageable memory: (from, to).
+    /// Tells whether some work copies from or to pageable memory: (from, to).
     fn pageable(&self, work: &Work) -> (bool, bool) {
         let is_pageable = |name| self.memory(name).is_ok_and(|memory| memory.kind == Some(HostKind::Pageable));
         match work {
@@ -319,7 +319,7 @@ impl Model {
         }
         more.extend(addresses_in(work));
         if from_pageable {
-            // It has been read when the call returns. Whoever writes to it next comes after that.
+            // It has been read when the call returns. The next write to it comes after that.
             let hosts: Vec<Name> = touches.reads.iter().copied().filter(|name| matches!(name, Buf::Host(_))).collect();
             touches.reads.retain(|name| !hosts.contains(name));
             let more: Vec<_> = more.into_iter().chain(hosts.iter().map(|name| access(*name, false))).collect();

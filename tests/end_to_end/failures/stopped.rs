@@ -1,0 +1,168 @@
+//! Programs that are stopped at any moment cost only themselves: others do not wait for them, and they find their memory as it was.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use baton_tests::LIMIT;
+use baton_tests::coordinator::{Serving, SetAtEnd, alone, program, tenant};
+use baton_tests::held::{self, Held};
+use baton_tests::hold::{self, Busy};
+use baton_tests::running::signal;
+
+const CLASSES: [&str; 3] = ["latency", "normal", "batch"];
+
+/// Numbers that follow from a seed.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % end
+    }
+
+    fn one_of<'a, T: ?Sized>(&mut self, all: &[&'a T]) -> &'a T {
+        all[self.below(all.len() as u64) as usize]
+    }
+}
+
+/// The programs that are stopped, and their arguments.
+const VICTIMS: [&[&str]; 6] = [
+    &["fill_and_check", "--megabytes", "44", "--rounds", "150", "--check", "10"],
+    &["fill_and_check", "--megabytes", "30", "--rounds", "200", "--check", "3"],
+    &["hidden", "--megabytes", "40", "--rounds", "20", "--gap-ms", "1"],
+    &["streams", "--megabytes", "40", "--rounds", "20", "--gap-ms", "1"],
+    &["capture", "--megabytes", "40", "--rounds", "30"],
+    &["interrupted", "--megabytes", "40", "--rounds", "1500", "--every-us", "700"],
+];
+
+/// All of a process is stopped.
+fn stopped_for(pid: i32, pause: Duration) {
+    signal(pid, libc::SIGSTOP);
+    std::thread::sleep(pause);
+    continued(pid);
+}
+
+/// It goes on.
+fn continued(pid: i32) {
+    // The simulated driver lets one go on for a moment, and stops it again.
+    for _ in 0..3 {
+        signal(pid, libc::SIGCONT);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Only its control thread is held. None if it has none any more.
+fn mute_for(pid: i32, pause: Duration) -> Option<()> {
+    let held = Held::at_once(pid, held::CONTROL)?;
+    std::thread::sleep(pause);
+    drop(held);
+    Some(())
+}
+
+/// One program that is stopped or mute again and again while another touches its memory: says how long that had to wait for one touch at most.
+fn played(seed: u64, want: &[String]) -> Duration {
+    let mut numbers = Numbers(seed);
+    let coordinator = Serving::arena("64MiB").option("--host-pool", "256MiB").start();
+    let class = numbers.one_of(&CLASSES.map(|class| class));
+    let mut other = hold::joined(&coordinator, "other", class, "40", None);
+    let [name, arguments @ ..] = VICTIMS[(seed % VICTIMS.len() as u64) as usize] else {
+        unreachable!("each has a name")
+    };
+    let others = class;
+    let class = numbers.one_of(&CLASSES.map(|class| class));
+    println!("seed {seed}: {name}, {class}, is stopped; {others} waits");
+    let victim = coordinator.run("victim", class, &program(name), arguments);
+    let pid = victim.pid();
+    let end = AtomicBool::new(false);
+    let mut longest = Duration::ZERO;
+    std::thread::scope(|scope| {
+        let end = &end;
+        let _end = SetAtEnd(end);
+        scope.spawn(move || {
+            while !end.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_micros(numbers.below(60_000)));
+                let pause = Duration::from_millis([0, 1, 10, 300, 1000][numbers.below(5) as usize]);
+                if numbers.below(2) == 0 {
+                    stopped_for(pid, pause);
+                } else if mute_for(pid, pause).is_none() {
+                    return;
+                }
+            }
+        });
+        for want in want {
+            let start = Instant::now();
+            let got = other.ask("touch", LIMIT);
+            let took = start.elapsed();
+            if took > Duration::from_millis(700) && std::env::var_os("STOPPED_LOUD").is_some() {
+                eprintln!("{took:?}{}", coordinator.log());
+            }
+            longest = longest.max(took);
+            assert_eq!(got, *want, "seed {seed}");
+        }
+    });
+    assert_eq!(victim.result(LIMIT), alone(name, arguments), "seed {seed}");
+    assert!(other.ask("quit", LIMIT).ends_with(" ok"), "seed {seed}");
+    coordinator.until_empty();
+    longest
+}
+
+#[test]
+fn another_program_goes_on_beside_one_that_was_stopped_while_it_had_the_gpu() {
+    let want = hold::alone("50", &["touch", "touch"]);
+    let untouched = hold::alone("50", &[]);
+    for class in CLASSES.repeat(2) {
+        let coordinator = Serving::arena("64MiB").option("--host-pool", "256MiB").start();
+        let mut other = hold::joined(&coordinator, "other", "normal", "50", None);
+        let mut stopped = hold::joined(&coordinator, "stopped", class, "50", None);
+        let busy = Busy::start(&mut stopped, &coordinator.place);
+        coordinator.until_tenant_is("stopped", "running");
+        stopped.signal(libc::SIGSTOP);
+        let start = Instant::now();
+        assert_eq!(other.ask("touch", LIMIT), want[0]);
+        println!("{class}: {:?}", start.elapsed());
+        assert_eq!(tenant(&coordinator.status(), "stopped")["state"], "unresponsive");
+        assert_eq!(other.ask("touch", LIMIT), want[1]);
+        continued(stopped.pid());
+        busy.end(&mut stopped);
+        assert_eq!(stopped.ask("quit", LIMIT), untouched[0]);
+        assert_eq!(other.ask("quit", LIMIT), want[2]);
+        coordinator.until_empty();
+    }
+}
+
+#[test]
+fn one_that_waits_in_the_driver_has_its_turns_also_if_it_was_given_up_before() {
+    let want = hold::alone("40", &["touch", "touch"]);
+    let coordinator = Serving::arena("64MiB").start();
+    let mut slow = hold::joined(&coordinator, "slow", "normal", "40", None);
+    let mut quick = hold::joined(&coordinator, "quick", "normal", "40", None);
+    assert_eq!(slow.ask("leave", LIMIT), want[0].replace("touched", "left"));
+    for answer in &want[..2] {
+        assert_eq!(slow.ask("linger", LIMIT), "lingers");
+        let probe = if *answer == want[0] { None } else { Held::in_a_call(slow.pid(), held::PROBE) };
+        // As urgent as it: it has the next turn though it has not yet unmapped anything, and does not answer in that either.
+        assert_eq!(quick.ask("touch", LIMIT), *answer);
+        assert_eq!(slow.ask("go", LIMIT), "gone");
+        if let Some(probe) = probe {
+            assert!(probe.is_inside(), "{}", coordinator.log());
+            coordinator.until("its work goes on", |status| tenant(status, "slow")["evicted_bytes"] == 0);
+        }
+    }
+    assert_eq!(slow.ask("touch", LIMIT), want[1]);
+    assert_eq!(slow.ask("quit", LIMIT), want[2]);
+    assert_eq!(quick.ask("quit", LIMIT), want[2]);
+    coordinator.until_empty();
+}
+
+#[test]
+#[ignore = "long"]
+fn programs_are_stopped_at_random() {
+    let count: u64 = std::env::var("STOPPED_COUNT").map_or(20, |count| count.parse().expect("a number"));
+    let first: u64 = std::env::var("STOPPED_SEED").map_or(1, |seed| seed.parse().expect("a number"));
+    let mut want = hold::alone("40", &["touch"; 60]);
+    want.pop();
+    for seed in first..first + count {
+        let longest = played(seed, &want);
+        println!("seed {seed}: {longest:?}");
+    }
+}

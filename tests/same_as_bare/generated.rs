@@ -1,0 +1,66 @@
+//! Generated programs compute under Baton what they compute bare, whatever is done to them meanwhile.
+//!
+//! `tests/generate` runs many more of them.
+
+use std::time::Duration;
+
+use baton_tests::generated::hunt::{self, Plan, SEED, number};
+use baton_tests::generated::trial::PATIENCE;
+
+/// How many programs a plain `cargo test` runs.
+const COUNT: usize = 24;
+
+#[track_caller]
+fn none_fails(plan: &Plan) {
+    let failures = hunt::run(plan);
+    assert!(failures.is_empty(), "{} programs do something else under Baton; see above", failures.len());
+}
+
+#[test]
+fn generated_programs_compute_under_baton_what_they_compute_bare() {
+    let shrinking = Duration::from_secs(120);
+    let (with, without, known) = (Vec::new(), Vec::new(), Vec::new());
+    none_fails(&Plan { count: COUNT, seed: SEED, with, without, shrinking, failures: 1, known, patience: PATIENCE });
+}
+
+#[test]
+#[ignore = "long: two thousand programs, or as many as tests/generate says"]
+fn generated_programs_compute_under_baton_what_they_compute_bare_by_the_thousand() {
+    none_fails(&Plan::asked(2000));
+}
+
+#[test]
+fn generated_programs_that_once_failed_compute_what_they_compute_bare() {
+    let folder = baton_tests::root().join("tests/generated");
+    let entries = std::fs::read_dir(&folder).expect("the repository's own folder");
+    let files = entries.map(|entry| entry.expect("a readable folder").path());
+    let scripts: Vec<_> = files.filter(|file| file.extension().is_some_and(|end| end == "json")).collect();
+    let faults = hunt::again(&scripts, 1);
+    assert!(faults.is_empty(), "{}", faults.join("\n\n"));
+}
+
+#[test]
+#[ignore = "long: for changes of the generator"]
+fn generated_programs_end_well_and_alike_without_baton() {
+    hunt::alike_without_baton(&Plan::asked(300));
+}
+
+#[track_caller]
+fn exchanges_are_equal(count: usize, seed: u64) {
+    let faults = hunt::exchanges(count, seed);
+    assert!(faults.is_empty(), "{} of {count} exchanges:\n{}", faults.len(), faults.join("\n\n"));
+}
+
+#[test]
+fn generated_exchanges_between_processes_are_equal() {
+    exchanges_are_equal(12, SEED);
+}
+
+#[test]
+#[ignore = "long: as many exchanges as tests/generate says"]
+fn generated_exchanges_between_processes_are_equal_by_the_hundred() {
+    exchanges_are_equal(
+        number("GENERATE_COUNT").map_or(300, |count| count as usize),
+        number("GENERATE_SEED").unwrap_or(SEED),
+    );
+}
