@@ -11,7 +11,8 @@ use std::io::Write as _;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::gpu_file::{Gpu, KernelTime};
+use crate::gpu_file::Gpu;
+use crate::gpu_file::slices::KernelTime;
 use crate::settings::Settings;
 
 /// One engine: how fast it is, and until when it is taken.

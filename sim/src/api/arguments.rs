@@ -47,3 +47,6 @@ pub(super) fn not_legacy(default: Default, stream: usize) -> Outcome {
 pub(super) fn clamp32(value: u64) -> u32 {
     u32::try_from(value).unwrap_or(u32::MAX)
 }
+
+/// Streams' priorities, from least to greatest.
+pub(super) const PRIORITIES: (i32, i32) = (0, -5);

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, PoisonError};
 
-use super::arguments::{self, context_or_current, current, only_flags};
+use super::arguments::{self, PRIORITIES, context_or_current, current, only_flags};
 use crate::border::{In, Out};
 use crate::door::doors;
 use crate::errors::{Outcome, Status};
@@ -65,8 +65,6 @@ doors! {
 
 /// Scheduling in the low three bits, host mapping, local memory, core dumps, synchronous memory calls.
 const KNOWN_FLAGS: u64 = 0xFF;
-/// Streams' priorities, from least to greatest.
-pub(super) const PRIORITIES: (i32, i32) = (0, -5);
 
 fn create_old(out: Out<usize>, flags: u32, device: i32) -> Outcome {
     make(out, flags, device, API_VERSION_OLD)

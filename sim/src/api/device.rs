@@ -5,7 +5,7 @@
 
 use super::abi::DeviceProperties;
 use super::arguments;
-use super::context::PRIORITIES;
+use super::arguments::PRIORITIES;
 use crate::border::{List, Out, OutList, Text};
 use crate::door::doors;
 use crate::errors::{Outcome, Status};

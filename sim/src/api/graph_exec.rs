@@ -7,7 +7,7 @@ use super::abi::{
     UpdateResultInfo,
 };
 use super::arguments::{current, only_flags};
-use super::graphs::{find_graph, id_of};
+use super::graph_parts::{find_graph, id_of};
 use super::node_work as work;
 use crate::border::{In, Out, OutList};
 use crate::door::doors;

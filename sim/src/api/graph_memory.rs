@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::abi::{AccessDesc, Location, MemAllocNode, PoolProps};
-use super::graph_nodes::{add, look};
+use super::graph_parts::{add, look};
 use super::{arguments, pools};
 use crate::border::{List, Out, list_at, read_at, write_at};
 use crate::door::doors;

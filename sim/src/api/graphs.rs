@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::abi::EdgeData;
 use super::arguments::{current, only_flags};
-use super::stream_capture::plain_edges;
+use super::graph_parts::{find_graph, graph_of, id_of, plain_edges};
 use crate::border::{List, Out, OutList, Text};
 use crate::door::doors;
 use crate::errors::{Outcome, Status};
@@ -59,17 +59,6 @@ doors! {
         (graph: usize, object: usize, count: u32) = graph_release;
     cuGraphConditionalHandleCreate: "cuGraphConditionalHandleCreate" 12030
         (out: Out<u64>, graph: usize, context: usize, value: u32, flags: u32) = conditional;
-}
-
-/// A graph; in this family a wrong handle is a wrong value.
-pub(super) fn find_graph(graph: usize) -> Outcome<Arc<Graph>> {
-    state::driver()?.graphs.get(graph).map_err(|_| Status::INVALID_VALUE)
-}
-
-/// The graph that a node is in.
-pub(super) fn graph_of(node: usize) -> Outcome<Arc<Graph>> {
-    let found = state::driver()?.nodes.get(node).map_err(|_| Status::INVALID_VALUE)?;
-    found.graph.upgrade().ok_or(Status::INVALID_VALUE)
 }
 
 fn create(out: Out<usize>, flags: u32) -> Outcome {
@@ -216,11 +205,6 @@ fn get_type(node: usize, kind: Out<u32>) -> Outcome {
 fn containing(node: usize, graph: Out<usize>) -> Outcome {
     graph.required()?;
     graph.set(graph_of(node)?.handle)
-}
-
-/// What is drawn for a handle is never drawn again, and the rest of the handle says only of what kind it is.
-pub(super) fn id_of(handle: usize) -> u32 {
-    (handle >> 4) as u32
 }
 
 fn local_id(node: usize, id: Out<u32>) -> Outcome {

@@ -2,7 +2,7 @@
 
 use super::abi::{EdgeData, NodeParams};
 use super::arguments::current;
-use super::graphs::find_graph;
+use super::graph_parts::{find_graph, plain_edges};
 use super::node_work;
 use crate::border::{List, Out};
 use crate::door::doors;
@@ -101,15 +101,6 @@ fn begin_again(
         Status::from_code(changed(data, node, &before, &now, ELIGIBLE)).map_or(Ok(()), Err)
     };
     capture::begin_again(&stream, mode, graph, Box::new(tell))
-}
-
-/// Edges between parts of kernels are not simulated: if edges are described, then as plain ones.
-pub(super) fn plain_edges(edges: List<EdgeData>, count: usize) -> Outcome {
-    if edges.is_null() {
-        return Ok(());
-    }
-    let special = |edge: &EdgeData| edge.from_port != 0 || edge.to_port != 0 || edge.kind != 0;
-    if edges.read(count)?.iter().any(special) { Err(Status::NOT_SUPPORTED) } else { Ok(()) }
 }
 
 fn end(default: Default, stream: usize, graph: Out<usize>) -> Outcome {

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::arguments::{current, only_flags};
-use super::context::PRIORITIES;
+use super::arguments::{PRIORITIES, current, only_flags};
 use crate::border::{In, Out};
 use crate::door::doors;
 use crate::errors::{Outcome, Status};

@@ -12,15 +12,18 @@
 //! The usage of a process that died, however it died, is taken back by whoever needs memory or asks.
 
 mod byte_lock;
-mod pausing;
-mod slices;
+pub(crate) mod pausing;
+pub(crate) mod slices;
+mod stopped;
 mod table;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -29,9 +32,7 @@ use rustix::fs::{MemfdFlags, Mode, OFlags};
 use crate::errors::{Outcome, Status};
 use crate::mapping::SharedWords;
 use byte_lock::{Lock, holder, lock, try_lock};
-pub(crate) use pausing::AtWork;
-use pausing::{PAUSE, SHORT_ACCESS, Stopped};
-pub(crate) use slices::KernelTime;
+use stopped::{PAUSE, SHORT_ACCESS, Stopped};
 use table::{MAGIC, RECORDS, SLOTS, Table, VERSION, WORDS};
 
 /// The byte of the file that stands for the table.
@@ -206,6 +207,18 @@ impl Gpu {
         }
     }
 
+    /// This process's number on the GPU: another process that gets its place later has another number.
+    pub(crate) fn number(&self) -> u32 {
+        self.table.number(self.slot).load(SeqCst) as u32
+    }
+
+    /// The slot of the process with that number.
+    pub(super) fn slot_of(&self, wanted: u32) -> Outcome<usize> {
+        let slot = wanted as usize % SLOTS;
+        let is_there = wanted != 0 && self.table.number(slot).load(SeqCst) == u64::from(wanted);
+        if is_there { Ok(slot) } else { Err(Status::INVALID_VALUE) }
+    }
+
     fn begin(&self, memory: u64) -> io::Result<()> {
         let mut uuid = [0; 16];
         rustix::rand::getrandom(&mut uuid, rustix::rand::GetRandomFlags::empty())?;
@@ -344,90 +357,5 @@ impl Drop for Locked<'_> {
             // Failing to unlock means that the lock was never had; see `lock`.
             let _ = lock(&self.gpu.file, TABLE_BYTE, Lock::Release);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn gpu() -> Gpu {
-        Gpu::open(None, 100 << 20, None).unwrap()
-    }
-
-    impl Gpu {
-        /// The same private GPU as a second process would see it.
-        pub(super) fn once_more(&self, slice: Option<Duration>) -> Gpu {
-            let file = self.file.try_clone().unwrap();
-            let table = Table(SharedWords::map(&file, WORDS).unwrap());
-            let mut gpu =
-                Gpu { file, table, slot: usize::MAX, held: Mutex::default(), private: true, ordinal: 0, new_memory: 0 };
-            gpu.slot = gpu.enter(slice).unwrap();
-            gpu
-        }
-    }
-
-    #[test]
-    fn memory_is_charged_and_given_back() {
-        let gpu = gpu();
-        gpu.charge(60 << 20).unwrap();
-        assert_eq!(gpu.free(), 40 << 20);
-        assert_eq!(gpu.charge(41 << 20), Err(Status::OUT_OF_MEMORY));
-        gpu.discharge(60 << 20);
-        assert_eq!(gpu.free(), 100 << 20);
-    }
-
-    #[test]
-    fn shared_memory_counts_once_until_its_last_holder_lets_go() {
-        let gpu = gpu();
-        gpu.charge(10 << 20).unwrap();
-        let record = gpu.share(10 << 20).unwrap();
-        let again = gpu.hold(record, 10 << 20).unwrap();
-        assert_eq!(again, record);
-        assert_eq!(gpu.free(), 90 << 20);
-        gpu.let_go(record);
-        assert_eq!(gpu.free(), 90 << 20);
-        gpu.let_go(again);
-        assert_eq!(gpu.free(), 100 << 20);
-    }
-
-    #[test]
-    fn memory_that_nobody_held_for_a_while_is_charged_again_to_who_takes_it() {
-        let gpu = gpu();
-        gpu.charge(10 << 20).unwrap();
-        let record = gpu.share(10 << 20).unwrap();
-        gpu.let_go(record);
-        assert_eq!(gpu.free(), 100 << 20);
-        let revived = gpu.hold(record, 10 << 20).unwrap();
-        assert_eq!(revived.id, record.id);
-        assert_eq!(gpu.free(), 90 << 20);
-    }
-
-    #[test]
-    fn memory_taken_up_again_counts_once_however_many_take_it() {
-        let gpu = gpu();
-        gpu.charge(10 << 20).unwrap();
-        let record = gpu.share(10 << 20).unwrap();
-        gpu.let_go(record);
-        // Its old place is taken meanwhile.
-        gpu.charge(10 << 20).unwrap();
-        let other = gpu.share(10 << 20).unwrap();
-        assert_eq!(other.at, record.at);
-        let first = gpu.hold(record, 10 << 20).unwrap();
-        assert_eq!(gpu.hold(record, 10 << 20).unwrap(), first);
-        assert_eq!(gpu.free(), 80 << 20);
-        gpu.let_go(first);
-        gpu.let_go(first);
-        assert_eq!(gpu.free(), 90 << 20);
-    }
-
-    #[test]
-    fn each_process_has_a_number_of_its_own_and_is_listed_with_what_it_holds() {
-        let folder = tempfile::tempdir().unwrap();
-        let gpu = Gpu::open(Some(&folder.path().join("gpu")), 100 << 20, None).unwrap();
-        gpu.charge(30 << 20).unwrap();
-        gpu.share(10 << 20).unwrap();
-        assert_ne!(gpu.number(), 0);
-        assert_eq!(gpu.processes(), [(std::process::id(), 30 << 20)]);
     }
 }

@@ -12,8 +12,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use super::Gpu;
-use super::pausing::now;
-use super::table::Table;
+use super::table::{Table, now};
 use crate::errors::{Outcome, Status};
 
 /// How long nobody computes when the GPU changes from one process to another (measured on an H200: a lone kernel beside
@@ -99,11 +98,6 @@ impl Books {
 }
 
 impl Table {
-    pub(super) fn begin_sliced(&self, slot: usize, slice: Duration) {
-        self.kernel_time(slot).iter().for_each(|word| word.store(0, Relaxed));
-        self.slice(slot).store(slice.as_nanos() as u64, Relaxed);
-    }
-
     fn books(&self) -> Books {
         let [at, owner, since, ended] = self.slices().map(|word| word.load(Relaxed));
         let share = |slot| {

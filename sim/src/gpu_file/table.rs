@@ -23,7 +23,11 @@
 //! ```
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::mapping::SharedWords;
 
@@ -36,6 +40,12 @@ pub(super) const RECORDS: usize = 16384;
 const RECORD_WORDS: usize = 2 + SLOTS / 64;
 const FIRST_RECORD: usize = FIRST_SLOT + SLOTS * SLOT_WORDS;
 pub(super) const WORDS: usize = FIRST_RECORD + RECORDS * RECORD_WORDS;
+
+/// The system's monotonic clock, the same in all processes.
+pub(super) fn now() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
 
 /// The words; everything in them may be changed by other processes too.
 pub(super) struct Table(pub(super) SharedWords);
@@ -219,6 +229,24 @@ impl Table {
 
     fn holders(&self, at: usize, slot: usize) -> &AtomicU64 {
         self.record(at, 2 + slot / 64)
+    }
+
+    /// Begins a slot's life on the GPU.
+    pub(super) fn begin_unpaused(&self, slot: usize) {
+        for word in [self.paused_since(slot), self.paused_before(slot), self.at_work(slot)] {
+            word.store(0, SeqCst);
+        }
+    }
+
+    /// True while the process in a slot is off the GPU.
+    pub(super) fn is_paused(&self, slot: usize) -> bool {
+        self.paused_since(slot).load(SeqCst) != 0
+    }
+
+    /// Gives a slot its time slice; its kernels have had no time yet.
+    pub(super) fn begin_sliced(&self, slot: usize, slice: Duration) {
+        self.kernel_time(slot).iter().for_each(|word| word.store(0, Relaxed));
+        self.slice(slot).store(slice.as_nanos() as u64, Relaxed);
     }
 }
 

@@ -9,7 +9,8 @@ use std::ops::Deref;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
 use super::space::{Access, Mapping, Space, Table};
-use crate::gpu_file::{AtWork, Gpu};
+use crate::gpu_file::Gpu;
+use crate::gpu_file::pausing::AtWork;
 
 /// The contexts on other GPUs whose allocations a context can reach, by their ids.
 #[derive(Default)]
