@@ -9,6 +9,7 @@
 //! | `op` | one operation, with everything that it needs |
 //! | `event` | points in streams that can be waited for and timed |
 //! | `shared_event` | what processes share of an event |
+//! | `pause` | waiting for memory that others change |
 //! | `known` | the points of other streams that a stream is behind |
 //! | `locks` | what calls wait for inside the driver |
 //!
@@ -19,6 +20,7 @@ pub(crate) mod event;
 pub(crate) mod known;
 pub(crate) mod locks;
 pub(crate) mod op;
+pub(crate) mod pause;
 pub(crate) mod shared_event;
 pub(crate) mod stream;
 pub(crate) mod submit;

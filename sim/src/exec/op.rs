@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use super::context::Context;
 use super::event::{Event, Stamp};
+use super::pause::Pause;
 use super::shared_event::SharedEvent;
 use crate::engine::Way;
 use crate::errors::{Outcome, Status};
 use crate::graph::Plan;
-use crate::kernels::Machine;
+use crate::kernels::machine::Machine;
 use crate::memory::traffic::Place;
 use crate::memory::view::View;
 use crate::module::launch::Launch;
@@ -150,7 +150,7 @@ impl Op {
             Op::Kernel(launch) => {
                 let engines = &context.device.engines;
                 let turn = engines.kernel(launch.operations());
-                launch.run(&machine(context, launch))?;
+                launch.run(&Running { context, module: launch.function.module })?;
                 engines.finish(turn);
                 Ok(())
             }
@@ -214,8 +214,25 @@ impl Op {
     }
 }
 
-fn machine<'a>(context: &'a Arc<Context>, launch: &Launch) -> Machine<'a> {
-    Machine { space: context.view(), context, module: launch.function.module }
+/// A kernel that runs in a context.
+struct Running<'a> {
+    context: &'a Context,
+    module: usize,
+}
+
+impl Machine for Running<'_> {
+    fn memory(&self) -> View<'_> {
+        self.context.view()
+    }
+
+    fn variable(&self, name: &str) -> Outcome<u64> {
+        let module = self.context.driver.modules.get(self.module)?;
+        module.globals.get(name).map(|(at, _)| *at).ok_or(Status::NOT_FOUND)
+    }
+
+    fn is_ending(&self) -> bool {
+        self.context.is_ending()
+    }
 }
 
 impl Copy {
@@ -314,22 +331,6 @@ impl WordOp {
                 Condition::AnyBit => got & value != 0,
                 Condition::NotAllBits => !(got | value) != 0,
             })
-        }
-    }
-}
-
-/// Waiting for memory to change: quick at first, then without burning the host's cores.
-#[derive(Default)]
-pub(crate) struct Pause(u32);
-
-impl Pause {
-    /// Waits a little, longer with every step.
-    pub(crate) fn step(&mut self) {
-        self.0 += 1;
-        match self.0 {
-            0..100 => std::thread::yield_now(),
-            100..1000 => std::thread::sleep(Duration::from_micros(20)),
-            _ => std::thread::sleep(Duration::from_micros(200)),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{MemfdFlags, SealFlags};
 
-use super::op::Pause;
+use super::pause::Pause;
 use crate::errors::{Outcome, Status};
 use crate::mapping::SharedWords;
 use crate::shared_file::IpcHandle;

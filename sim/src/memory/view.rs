@@ -69,6 +69,11 @@ impl<'a> View<'a> {
         View { space, gpu, who }
     }
 
+    /// The GPU that it is seen from.
+    pub(crate) fn gpu(&self) -> &'static Gpu {
+        self.gpu
+    }
+
     /// The table, to look at.
     pub(crate) fn look(&self) -> RwLockReadGuard<'a, Table> {
         self.space.look()

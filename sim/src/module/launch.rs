@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Function;
 use crate::border::{List, bytes_at, read_at};
 use crate::errors::{Outcome, Status};
-use crate::kernels::{Args, Machine};
+use crate::kernels::machine::{Args, Machine};
 
 /// Marks in the `extra` list of a launch.
 const EXTRA_END: usize = 0;
@@ -101,7 +101,7 @@ impl Launch {
     }
 
     /// Runs it.
-    pub(crate) fn run(&self, machine: &Machine<'_>) -> Outcome {
+    pub(crate) fn run(&self, machine: &dyn Machine) -> Outcome {
         let body = self.function.body.ok_or(Status::NOT_SUPPORTED)?;
         (body.run)(&Args(&self.params), machine)
     }
