@@ -11,7 +11,6 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use super::allocations::Allocations;
 use super::bus::Piece;
 use super::phys::{GRANULARITY, Phys};
-use super::view::View;
 use crate::errors::{Outcome, Status};
 use crate::mapping::{HostPages, Reserved};
 use crate::settings::MOST_GPUS;
@@ -38,7 +37,7 @@ impl Access {
 /// A handle mapped whole at an address.
 pub(crate) struct Mapping {
     pub(crate) phys: Arc<Phys>,
-    /// What each GPU may do with memory that the program mapped itself, or that is a pool's. For that of `cuMemAlloc` see [`View`].
+    /// What each GPU may do with memory that the program mapped itself, or that is a pool's. For that of `cuMemAlloc` see [`super::view::View`].
     pub(crate) access: [Access; MOST_GPUS],
     /// The program's number for the handle; 0 for memory that the driver mapped itself.
     pub(crate) handle: u64,
@@ -309,35 +308,6 @@ impl Table {
     /// `cuMemAlloc`).
     pub(crate) fn program_mapping(&self, address: u64) -> Option<(u64, &Mapping)> {
         self.mapping(address).filter(|(_, mapping)| mapping.handle != 0)
-    }
-
-    /// Whether a copy or fill by the driver may touch all of a device range, seen like this: inside one allocation, or
-    /// over handles mapped side by side with enough access, or inside one host range.
-    pub(crate) fn is_whole(&self, seen: &View<'_>, start: u64, bytes: u64, write: bool) -> bool {
-        let Some(end) = start.checked_add(bytes) else { return false };
-        let is_allowed = |at, mapping| allows(seen.access_for(write, self, at, mapping), write);
-        if let Some((base, allocation)) = self.allocations.find(start) {
-            let is_reached = match self.mapping(start) {
-                Some((_, mapping)) => is_allowed(start, mapping),
-                // A graph's, which has no memory before its first launch.
-                None => allocation.slot.is_some_and(|ordinal| seen.is_on(ordinal)),
-            };
-            return is_reached && end <= base + allocation.bytes;
-        }
-        if let Some((base, range)) = self.host(start) {
-            return end <= base + range.bytes;
-        }
-        let mut at = start;
-        loop {
-            let Some((base, mapping)) = self.program_mapping(at) else { return false };
-            if !is_allowed(at, mapping) {
-                return false;
-            }
-            at = base + mapping.phys.bytes();
-            if at >= end {
-                return true;
-            }
-        }
     }
 
     /// The parts of handles that are behind a range.

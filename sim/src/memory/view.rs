@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::ops::Deref;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
-use super::space::{Access, Mapping, Space, Table};
+use super::space::{Access, Mapping, Space, Table, allows};
 use crate::gpu_file::Gpu;
 use crate::gpu_file::pausing::AtWork;
 
@@ -91,8 +91,8 @@ impl<'a> View<'a> {
         matches!(self.who, Who::Kernels(_))
     }
 
-    /// Whether it is seen from that GPU.
-    pub(super) fn is_on(&self, ordinal: usize) -> bool {
+    /// True if it is seen from that GPU.
+    fn is_on(&self, ordinal: usize) -> bool {
         self.gpu.ordinal() == ordinal
     }
 
@@ -118,6 +118,37 @@ impl<'a> View<'a> {
                 Some((_, allocation)) if peers.has(allocation.context) => Access::ReadWrite,
                 _ => Access::None,
             },
+        }
+    }
+}
+
+impl Table {
+    /// Whether a copy or fill by the driver may touch all of a device range, seen like this: inside one allocation, or
+    /// over handles mapped side by side with enough access, or inside one host range.
+    pub(crate) fn is_whole(&self, seen: &View<'_>, start: u64, bytes: u64, write: bool) -> bool {
+        let Some(end) = start.checked_add(bytes) else { return false };
+        let is_allowed = |at, mapping| allows(seen.access_for(write, self, at, mapping), write);
+        if let Some((base, allocation)) = self.allocations.find(start) {
+            let is_reached = match self.mapping(start) {
+                Some((_, mapping)) => is_allowed(start, mapping),
+                // A graph's, which has no memory before its first launch.
+                None => allocation.slot.is_some_and(|ordinal| seen.is_on(ordinal)),
+            };
+            return is_reached && end <= base + allocation.bytes;
+        }
+        if let Some((base, range)) = self.host(start) {
+            return end <= base + range.bytes;
+        }
+        let mut at = start;
+        loop {
+            let Some((base, mapping)) = self.program_mapping(at) else { return false };
+            if !is_allowed(at, mapping) {
+                return false;
+            }
+            at = base + mapping.phys.bytes();
+            if at >= end {
+                return true;
+            }
         }
     }
 }
