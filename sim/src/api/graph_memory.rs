@@ -11,6 +11,7 @@ use crate::errors::{Outcome, Status};
 use crate::exec::op::Op;
 use crate::graph::{Graph, Work};
 use crate::memory::space::Access;
+use crate::pool::lease::Source;
 use crate::pool::slot::Slot;
 use crate::settings::MOST_GPUS;
 use crate::state;

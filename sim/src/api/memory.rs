@@ -8,6 +8,7 @@ use crate::exec::context;
 use crate::graph::capture;
 use crate::memory::allocations::Allocation;
 use crate::memory::space::Access;
+use crate::pool::lease::Lease;
 use crate::state;
 
 doors! {
@@ -111,7 +112,7 @@ fn free(address: u64) -> Outcome {
     let found = driver.space.look().allocations.starting_at(address).map(of);
     if let Some((0, _)) = found {
         // It was allocated in a stream's order, and nothing waits for that.
-        let lease = driver.space.change().allocations.take_lease(address)?;
+        let lease = Lease::take(&driver.space, address)?;
         lease.free_now(&driver.space);
         return Ok(());
     }

@@ -7,6 +7,7 @@ use crate::errors::{Outcome, Status};
 use crate::exec::context;
 use crate::memory::phys::GRANULARITY;
 use crate::memory::space::{Access, Table};
+use crate::pool::Pool;
 use crate::state::{self, Driver};
 
 doors! {
@@ -82,6 +83,7 @@ fn find(driver: &Driver, table: &Table, address: u64) -> Option<Known> {
     let mapping = table.mapping(address);
     let whole = mapping.map(|(base, mapping)| (base, mapping.phys.bytes()));
     if let Some((base, one)) = table.allocations.find(address).filter(|(_, one)| one.is_somebodys()) {
+        let pool = one.lent.as_ref().and_then(Pool::of);
         return Some(Known {
             kind: if one.context == 0 { Kind::Pooled } else { Kind::Allocated },
             context: one.context,
@@ -89,13 +91,9 @@ fn find(driver: &Driver, table: &Table, address: u64) -> Option<Known> {
             mapping: whole?,
             buffer_id: one.buffer_id,
             block_id: mapping?.1.phys.number(),
-            pool: one.lease.as_ref().map_or(0, |lease| lease.pool().map_or(0, |pool| pool.handle)),
+            pool: pool.map_or(0, |pool| pool.handle),
             opened: one.opened.is_some(),
-            exportable: one
-                .lease
-                .as_ref()
-                .and_then(|lease| lease.pool())
-                .is_some_and(|pool| pool.exportable().is_some()),
+            exportable: pool.is_some_and(|pool| pool.exportable().is_some()),
             synchronous: one.synchronous,
             rdma: false,
             ordinal: mapping?.1.phys.gpu().ordinal(),

@@ -12,6 +12,7 @@ use crate::errors::{Outcome, Status};
 use crate::graph::capture;
 use crate::memory::space::Access;
 use crate::pool::backing::Backing;
+use crate::pool::lease::Source;
 use crate::pool::{Policy, Pool, addresses_on};
 use crate::state;
 
@@ -235,12 +236,13 @@ struct Exported {
 
 fn share_pointer(out: usize, address: u64) -> Outcome {
     let table = state::driver()?.space.look();
-    let lease = table.allocations.starting_at(address).and_then(|one| one.lease.clone());
+    let lent = table.allocations.starting_at(address).and_then(|one| one.lent.clone());
     drop(table);
-    let lease = lease.filter(|_| out != 0).ok_or(Status::INVALID_VALUE)?;
-    let pool = lease.pool().ok_or(Status::INVALID_VALUE)?;
+    let lent = lent.filter(|_| out != 0).ok_or(Status::INVALID_VALUE)?;
+    let pool = Pool::of(&lent).ok_or(Status::INVALID_VALUE)?;
     let number = pool.exportable().ok_or(Status::INVALID_VALUE)?.number;
-    write_at(out, Exported { number, offset: pool.offset(&lease), bytes: lease.asked, rest: [0; 5] })
+    let (offset, bytes) = pool.place_of(&lent).ok_or(Status::INVALID_VALUE)?;
+    write_at(out, Exported { number, offset, bytes, rest: [0; 5] })
 }
 
 fn take_pointer(out: Out<u64>, pool: usize, data: usize) -> Outcome {

@@ -11,6 +11,7 @@ use crate::exec::stream::{Kind, Stream, Ticket};
 use crate::exec::submit::{self, Default};
 use crate::graph::capture;
 use crate::pool::Pool;
+use crate::pool::lease::{Lease, Source};
 
 doors! {
     cuMemAllocAsync / cuMemAllocAsync_ptsz: "cuMemAllocAsync" 11020 / 11020
@@ -90,7 +91,7 @@ fn free(default: Default, address: u64, stream: usize) -> Outcome {
     capture::forbid_unsafe_call()?;
     context.check()?;
     if space.look().allocations.starting_at(address).is_some_and(|one| one.context == 0) {
-        let lease = space.change().allocations.take_lease(address)?;
+        let lease = Lease::take(space, address)?;
         let point = submit::enqueue_aside(&stream, Vec::new(), Op::End(lease.clone()))?;
         lease.give_back(space, Some(point));
         return Ok(());

@@ -7,6 +7,7 @@ use crate::errors::{Outcome, Status};
 use crate::exec::op::{Condition, Op, WordOp};
 use crate::exec::submit::{self, Default, submit};
 use crate::memory::view::View;
+use crate::pool::Pool;
 
 doors! {
     cuStreamWaitValue32 / cuStreamWaitValue32_ptsz: "cuStreamWaitValue32" 8000 / 8000
@@ -68,8 +69,8 @@ fn check(seen: &View<'_>, address: u64, wide: bool, write: bool) -> Outcome {
     let bytes = if wide { 8 } else { 4 };
     let table = seen.look();
     // The driver takes no word of a pool's memory (measured, but not for pools that processes share).
-    let lease = table.allocations.find(address).and_then(|(_, allocation)| allocation.lease.as_ref());
-    let is_pooled = lease.and_then(|lease| lease.pool()).is_some_and(|pool| !pool.can_be_shared());
+    let lent = table.allocations.find(address).and_then(|(_, allocation)| allocation.lent.as_ref());
+    let is_pooled = lent.and_then(Pool::of).is_some_and(|pool| !pool.can_be_shared());
     let valid = address.is_multiple_of(bytes) && !is_pooled && table.is_whole(seen, address, bytes, write);
     if valid { Ok(()) } else { Err(Status::INVALID_VALUE) }
 }

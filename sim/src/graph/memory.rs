@@ -8,7 +8,7 @@ use crate::exec::op::Op;
 use crate::exec::stream::Ticket;
 use crate::gpu_file::Gpu;
 use crate::memory::space::Space;
-use crate::pool::lease::Lease;
+use crate::pool::lease::{Lease, Source};
 use crate::pool::slot::Slot;
 
 /// What a launch does with memory, between making it ready and having submitted it.
@@ -42,7 +42,7 @@ impl Prepared {
             return Err(Status::INVALID_VALUE);
         }
         for lease in left {
-            let lease = space.change().allocations.take_lease(lease.start)?;
+            let lease = Lease::take(space, lease.start)?;
             lease.give_back(space, None);
             self.plan.ops.push(Op::End(lease.clone()));
             self.left.push(lease);
@@ -61,7 +61,7 @@ impl Prepared {
                 }
                 Op::Release(slot) => {
                     // Nobody else may free it from now on.
-                    let lease = space.change().allocations.take_lease(slot.start())?;
+                    let lease = Lease::take(space, slot.start())?;
                     self.freed.push(lease.clone());
                     Op::End(lease)
                 }
@@ -81,10 +81,10 @@ impl Prepared {
     pub(crate) fn undo(&self, space: &Space) {
         self.left.iter().for_each(|lease| lease.end(space));
         let others = self.freed.iter().filter(|freed| !self.made.iter().any(|made| Arc::ptr_eq(made, freed)));
-        others.for_each(|lease| space.change().allocations.renew(lease));
+        others.for_each(|lease| space.change().allocations.renew(lease.clone()));
         for lease in &self.made {
             // What it frees itself is taken already.
-            let _ = space.change().allocations.take_lease(lease.start);
+            let _ = Lease::take(space, lease.start);
             lease.free_now(space);
         }
     }

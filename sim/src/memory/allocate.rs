@@ -6,13 +6,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::allocations::{Allocation, Block};
+use super::allocations::{Allocation, Block, Lent};
 use super::phys::{GRANULARITY, Phys};
 use super::space::{Mapping, Space, Table};
 use crate::errors::{Outcome, Status};
 use crate::gpu_file::Gpu;
 use crate::mapping::Reserved;
-use crate::pool::lease::Lease;
 use crate::shared_file::IpcHandle;
 
 /// Every allocation's address is a multiple of this.
@@ -128,9 +127,9 @@ impl Table {
     }
 
     /// Enters memory of a pool's.
-    pub(crate) fn enter_lease(&mut self, lease: Arc<Lease>, bytes: u64) {
-        let (start, buffer_id) = (lease.start, self.next_buffer_id());
-        let allocation = Allocation { bytes, buffer_id, lease: Some(lease), ..Allocation::default() };
+    pub(crate) fn enter_lent(&mut self, lent: Arc<dyn Lent>, bytes: u64) {
+        let (start, buffer_id) = (lent.start(), self.next_buffer_id());
+        let allocation = Allocation { bytes, buffer_id, lent: Some(lent), ..Allocation::default() };
         self.allocations.live.insert(start, allocation);
     }
 

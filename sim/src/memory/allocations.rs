@@ -1,11 +1,17 @@
 //! The program's allocations, by address: bookkeeping only.
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::errors::{Outcome, Status};
-use crate::pool::lease::Lease;
 use crate::shared_file::IpcHandle;
+
+/// Memory that was allocated in a stream's order, as its maker knows it.
+pub(crate) trait Lent: Any + Send + Sync {
+    /// Its address.
+    fn start(&self) -> u64;
+}
 
 /// One allocation.
 #[derive(Default)]
@@ -24,7 +30,7 @@ pub(crate) struct Allocation {
     /// If another process's, opened by its handle: which, and how often.
     pub(crate) opened: Option<(IpcHandle, u32)>,
     /// If it was allocated in a stream's order.
-    pub(crate) lease: Option<Arc<Lease>>,
+    pub(crate) lent: Option<Arc<dyn Lent>>,
     /// If it is a graph's: the ordinal of its GPU. It is known as long as the graph, and has a lease from a launch to a free.
     pub(crate) slot: Option<usize>,
 }
@@ -46,7 +52,7 @@ impl Allocation {
 
     /// Whether somebody has it: a graph's allocation nobody has before a launch.
     pub(crate) fn is_somebodys(&self) -> bool {
-        self.slot.is_none() || self.lease.is_some()
+        self.slot.is_none() || self.lent.is_some()
     }
 }
 
@@ -85,19 +91,19 @@ impl Allocations {
 
     /// The program frees memory that was allocated in a stream's order: it is unknown from now on, whatever the device has still
     /// to do.
-    pub(crate) fn take_lease(&mut self, address: u64) -> Outcome<Arc<Lease>> {
+    pub(crate) fn take_lent(&mut self, address: u64) -> Outcome<Arc<dyn Lent>> {
         let allocation = self.live.get_mut(&address).ok_or(Status::INVALID_VALUE)?;
-        let lease = allocation.lease.take().ok_or(Status::INVALID_VALUE)?;
+        let lent = allocation.lent.take().ok_or(Status::INVALID_VALUE)?;
         if allocation.slot.is_none() {
             self.live.remove(&address);
         }
-        Ok(lease)
+        Ok(lent)
     }
 
     /// A launch allocates memory of a graph's once more.
-    pub(crate) fn renew(&mut self, lease: &Arc<Lease>) {
-        if let Some(allocation) = self.live.get_mut(&lease.start) {
-            allocation.lease = Some(lease.clone());
+    pub(crate) fn renew(&mut self, lent: Arc<dyn Lent>) {
+        if let Some(allocation) = self.live.get_mut(&lent.start()) {
+            allocation.lent = Some(lent);
         }
     }
 

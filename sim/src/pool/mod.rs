@@ -11,27 +11,25 @@ pub(crate) mod lease;
 mod pieces;
 pub(crate) mod pools;
 pub(crate) mod slot;
+pub(crate) mod steps;
 
+use std::any::Any;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use self::backing::Backing;
 use self::lease::{Lease, Source};
 use self::pieces::{Freed, Pieces};
+use self::steps::{ALIGNMENT, Amount, STEP};
 use crate::errors::{Outcome, Status};
 use crate::exec::stream::Ticket;
 use crate::gpu_file::Gpu;
+use crate::memory::allocations::Lent;
 use crate::memory::phys::Phys;
 use crate::memory::space::{Access, Space};
 use crate::settings::MOST_GPUS;
 
-/// What memory comes in that a pool takes from the GPU, and what its addresses are a multiple of.
-pub(crate) const STEP: u64 = 32 << 20;
-
 /// How many times the GPU's memory a pool has addresses for: it may have holes.
 const ADDRESSES: u64 = 4;
-
-/// What every allocation's address and size are a multiple of.
-const ALIGNMENT: u64 = 512;
 
 /// The ways in which memory that another stream frees may be used again.
 #[derive(Clone, Copy, Debug)]
@@ -42,29 +40,6 @@ pub(crate) enum Policy {
     Opportunistic,
     /// The allocating stream is made to wait for it, if the GPU has no more memory.
     InternalDependencies,
-}
-
-/// How much memory there is of some kind, and how much there ever was.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Amount {
-    pub(crate) current: u64,
-    pub(crate) high: u64,
-}
-
-impl Amount {
-    fn add(&mut self, bytes: u64) {
-        self.current += bytes;
-        self.high = self.high.max(self.current);
-    }
-
-    fn take(&mut self, bytes: u64) {
-        self.current -= bytes;
-    }
-
-    /// Forgets what there was.
-    pub(crate) fn reset(&mut self) {
-        self.high = self.current;
-    }
 }
 
 /// One pool.
@@ -125,6 +100,12 @@ impl Pool {
         Arc::new(Pool { handle, gpu, backing, most, state: Mutex::new(state) })
     }
 
+    /// The pool that memory was lent by, if it was one.
+    pub(crate) fn of(lent: &Arc<dyn Lent>) -> Option<&Pool> {
+        let source: &dyn Any = Lease::of(lent)?.source.as_ref();
+        source.downcast_ref()
+    }
+
     /// The file behind a pool of this process's that others can share.
     pub(crate) fn exportable(&self) -> Option<&Backing> {
         self.backing.as_ref().filter(|backing| !backing.imported)
@@ -140,14 +121,10 @@ impl Pool {
         self.backing.is_some()
     }
 
-    /// Whether it is another process's: then nothing is allocated from it here, nor is there anything to set.
-    pub(crate) fn is_imported(&self) -> bool {
-        self.backing.as_ref().is_some_and(|backing| backing.imported)
-    }
-
-    /// Where an allocation is in the pool: the same in all processes.
-    pub(crate) fn offset(&self, lease: &Lease) -> u64 {
-        lease.start - self.state().addresses.map_or(0, |(start, _)| start)
+    /// The offset in the pool of memory that it lent, the same in all processes, and the bytes that were asked for.
+    pub(crate) fn place_of(&self, lent: &Arc<dyn Lent>) -> Option<(u64, u64)> {
+        let lease = Lease::of(lent)?;
+        Some((lease.start - self.state().addresses.map_or(0, |(start, _)| start), lease.asked))
     }
 
     /// Takes an allocation that another process made in this pool.
@@ -171,15 +148,10 @@ impl Pool {
             }
         }
         state.used.add(bytes);
-        let lease = Arc::new(Lease::new(Source::Pool(self.clone()), start, taken, bytes));
-        space.change().enter_lease(lease.clone(), bytes);
+        let lease = Arc::new(Lease::new(self.clone(), start, taken, bytes));
+        space.change().enter_lent(lease.clone(), bytes);
         lease.begin(space);
         Ok(start)
-    }
-
-    /// The GPU whose memory it gives out.
-    pub(crate) fn gpu(&self) -> &'static Gpu {
-        self.gpu
     }
 
     /// What GPUs beside its own may do with its memory.
@@ -235,29 +207,9 @@ impl Pool {
         let start = found.ok_or(Status::OUT_OF_MEMORY)?;
         let after = state.pieces.take(start, needed).into_iter().map(|freed| freed.at).collect();
         state.used.add(bytes);
-        let lease = Arc::new(Lease::new(Source::Pool(self.clone()), start, needed, bytes));
-        space.change().enter_lease(lease.clone(), bytes);
+        let lease = Arc::new(Lease::new(self.clone(), start, needed, bytes));
+        space.change().enter_lent(lease.clone(), bytes);
         Ok((lease, after))
-    }
-
-    /// Takes back what the program has freed: at a point in a stream, or at once, when it gives back what is too much.
-    fn give_back(&self, space: &Space, lease: &Arc<Lease>, at: Option<Ticket>) {
-        let mut state = self.state();
-        state.used.take(lease.asked);
-        let at_once = at.is_none();
-        let freed = at.map(|at| Freed { lease: lease.clone(), at });
-        if self.is_imported() {
-            drop(state);
-            return self.tidy(space);
-        }
-        state.pieces.give(lease.start, lease.bytes, freed);
-        if at_once {
-            let keep = state.threshold;
-            self.release(state, space, keep, &|_| false);
-        } else {
-            drop(state);
-        }
-        self.tidy(space);
     }
 
     /// What was freed before these points is everybody's: the program has waited for them. Also gives back what is too much.
@@ -294,14 +246,6 @@ impl Pool {
         state.access[ordinal] = access;
         let mut table = space.change();
         state.pieces.steps().try_for_each(|step| table.set_access(step, STEP, ordinal, access))
-    }
-
-    /// A destroyed pool keeps nothing that nobody has.
-    fn tidy(&self, space: &Space) {
-        let state = self.state();
-        if state.destroyed {
-            self.release(state, space, 0, &|freed| freed.lease.is_over());
-        }
     }
 
     /// Takes more memory from the GPU, beside what can be had already.
@@ -362,6 +306,45 @@ impl Pool {
         drop(state);
         // The memory goes back to the GPU when nobody holds a lock any more.
         drop(gone);
+    }
+}
+
+impl Source for Pool {
+    fn gpu(&self) -> &'static Gpu {
+        self.gpu
+    }
+
+    /// Then nothing is allocated from it here, nor is there anything to set.
+    fn is_imported(&self) -> bool {
+        self.backing.as_ref().is_some_and(|backing| backing.imported)
+    }
+
+    /// A destroyed pool keeps nothing that nobody has.
+    fn tidy(&self, space: &Space) {
+        let state = self.state();
+        if state.destroyed {
+            self.release(state, space, 0, &|freed| freed.lease.is_over());
+        }
+    }
+
+    /// At once, it gives back what is too much.
+    fn give_back(&self, space: &Space, lease: &Arc<Lease>, at: Option<Ticket>) {
+        let mut state = self.state();
+        state.used.take(lease.asked);
+        let at_once = at.is_none();
+        let freed = at.map(|at| Freed { lease: lease.clone(), at });
+        if self.is_imported() {
+            drop(state);
+            return self.tidy(space);
+        }
+        state.pieces.give(lease.start, lease.bytes, freed);
+        if at_once {
+            let keep = state.threshold;
+            self.release(state, space, keep, &|_| false);
+        } else {
+            drop(state);
+        }
+        self.tidy(space);
     }
 }
 

@@ -6,8 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::STEP;
 use super::lease::Lease;
+use super::steps::STEP;
 use crate::exec::stream::Ticket;
 
 /// A free that the device had still to come to when the program asked for it.

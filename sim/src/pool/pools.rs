@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Pool;
 use super::backing::Backing;
+use super::lease::Source;
 use super::slot::{GraphMemory, Slot};
 use crate::errors::{Outcome, Status};
 use crate::exec::stream::Ticket;

@@ -7,7 +7,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::lease::{Lease, Source};
-use super::{ALIGNMENT, Amount, STEP};
+use super::steps::{ALIGNMENT, Amount, STEP};
 use crate::errors::{Outcome, Status};
 use crate::exec::stream::Ticket;
 use crate::gpu_file::Gpu;
@@ -207,11 +207,6 @@ impl Area {
 }
 
 impl Slot {
-    /// The GPU whose memory it is.
-    pub(crate) fn gpu(&self) -> &'static Gpu {
-        self.area.gpu
-    }
-
     /// The address.
     pub(crate) fn start(&self) -> u64 {
         self.start
@@ -252,20 +247,26 @@ impl Slot {
         self.area.back(space, access)?;
         let mut state = self.state();
         let taken = self.bytes.next_multiple_of(ALIGNMENT);
-        let lease = Arc::new(Lease::new(Source::Slot(self.clone()), self.start, taken, self.bytes));
+        let lease = Arc::new(Lease::new(self.clone(), self.start, taken, self.bytes));
         state.live = Some(lease.clone());
-        space.change().allocations.renew(&lease);
+        space.change().allocations.renew(lease.clone());
         Ok((lease, state.freed.take()))
-    }
-
-    pub(super) fn give_back(&self, lease: &Arc<Lease>, at: Option<Ticket>) {
-        let mut state = self.state();
-        (state.live, state.freed) = (None, at);
-        self.area.give_back(lease);
     }
 
     fn state(&self) -> MutexGuard<'_, SlotState> {
         lock(&self.state)
+    }
+}
+
+impl Source for Slot {
+    fn gpu(&self) -> &'static Gpu {
+        self.area.gpu
+    }
+
+    fn give_back(&self, _space: &Space, lease: &Arc<Lease>, at: Option<Ticket>) {
+        let mut state = self.state();
+        (state.live, state.freed) = (None, at);
+        self.area.give_back(lease);
     }
 }
 

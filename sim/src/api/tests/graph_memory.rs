@@ -17,7 +17,7 @@ use super::processes::in_a_process_of_its_own;
 use super::{Session, alloc, get, put, synchronize_with};
 use crate::border::from_tests::{address, address_mut, ask, given, list, no_list, no_room, place};
 use crate::graph::capture::MODE_RELAXED;
-use crate::pool::STEP;
+use crate::pool::steps::STEP;
 
 const BYTES: usize = 1 << 20;
 const AUTO_FREE: u64 = 1;

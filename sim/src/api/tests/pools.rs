@@ -19,7 +19,7 @@ use super::processes::{in_a_process_of_a_shared_gpu, in_a_process_of_its_own, in
 use super::{Session, alloc, function, get, launch, put, spin, synchronize, synchronize_with};
 use crate::border::from_tests::{address, address_mut, ask, block, given, list, no_list, nowhere, place};
 use crate::graph::capture::MODE_THREAD_LOCAL;
-use crate::pool::STEP;
+use crate::pool::steps::STEP;
 use crate::shared_file::IpcHandle;
 
 const FOLLOW_EVENTS: u32 = 1;
