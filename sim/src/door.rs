@@ -20,7 +20,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::errors::{Outcome, Status};
-use crate::exec::context;
+use crate::exec::stack;
 use crate::exec::stream::is_stream_thread;
 use crate::state;
 
@@ -59,7 +59,7 @@ impl Needs {
             // A host function or a callback: it may make no calls, since its stream waits for it.
             return Err(Status::NOT_PERMITTED);
         }
-        if self == Needs::OldContext { context::forbid_new() } else { Ok(()) }
+        if self == Needs::OldContext { stack::forbid_new() } else { Ok(()) }
     }
 }
 

@@ -19,6 +19,7 @@
 
 mod api;
 mod border;
+mod device;
 mod door;
 mod engine;
 mod errors;

@@ -348,7 +348,7 @@ fn run_batch(
     ends: impl Iterator<Item = Outcome<(End, End, [u64; 3])>>,
     failed: Out<usize>,
 ) -> Outcome {
-    let context = submit::owner(stream)?;
+    let context = Context::of(stream)?;
     let seen = context.copies_view(None);
     let captured = capture::tail(stream)?.is_some();
     let mut ops = Vec::new();

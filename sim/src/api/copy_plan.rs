@@ -10,9 +10,10 @@ use std::sync::Arc;
 use super::abi::Memcpy3D;
 use crate::engine::Way;
 use crate::errors::{Outcome, Status};
+use crate::exec::context::Context;
 use crate::exec::op::{Copy, Op};
 use crate::exec::stream::Stream;
-use crate::exec::submit::{self, submit, submit_and_wait};
+use crate::exec::submit::{submit, submit_and_wait};
 use crate::graph::capture;
 use crate::memory::traffic::Place;
 use crate::memory::view::View;
@@ -130,7 +131,7 @@ pub(super) fn run_between(
     extent: [u64; 3],
     when: When,
 ) -> Outcome {
-    let context = submit::owner(stream)?;
+    let context = Context::of(stream)?;
     let seen = context.copies_view(between);
     if when == When::Done {
         capture::forbid(stream)?;

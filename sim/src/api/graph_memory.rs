@@ -53,7 +53,7 @@ fn slot(graph: &Graph, params: &MemAllocNode) -> Outcome<Arc<Slot>> {
         access[ordinal] = wished;
     }
     let graphs = driver.pools.graphs_of(arguments::device(params.props.location.id)?.ordinal());
-    graphs.add(&driver.space, params.bytes as u64, access, graph.handle)
+    graphs.add(driver.space, params.bytes as u64, access, graph.handle)
 }
 
 pub(super) fn add_alloc(
@@ -111,7 +111,7 @@ fn get_free(node: usize, address: Out<u64>) -> Outcome {
 fn trim(device: i32) -> Outcome {
     let ordinal = arguments::device(device)?.ordinal();
     let driver = state::driver()?;
-    driver.pools.graphs_of(ordinal).trim(&driver.space);
+    driver.pools.graphs_of(ordinal).trim(driver.space);
     Ok(())
 }
 

@@ -10,12 +10,12 @@ use crate::state;
 
 /// A graph; in this family a wrong handle is a wrong value.
 pub(super) fn find_graph(graph: usize) -> Outcome<Arc<Graph>> {
-    state::driver()?.graphs.get(graph).map_err(|_| Status::INVALID_VALUE)
+    state::driver()?.graphs.known.get(graph).map_err(|_| Status::INVALID_VALUE)
 }
 
 /// The graph that a node is in.
 pub(super) fn graph_of(node: usize) -> Outcome<Arc<Graph>> {
-    let found = state::driver()?.nodes.get(node).map_err(|_| Status::INVALID_VALUE)?;
+    let found = state::driver()?.graphs.nodes.get(node).map_err(|_| Status::INVALID_VALUE)?;
     found.graph.upgrade().ok_or(Status::INVALID_VALUE)
 }
 
@@ -36,7 +36,7 @@ pub(super) fn add(
     let graph = find_graph(graph)?;
     let after = after.read(count)?;
     let work = work(&graph)?;
-    out.set(graph.add(state::driver()?, work, after)?)
+    out.set(graph.add(&state::driver()?.graphs, work, after)?)
 }
 
 /// Looks at a node.

@@ -64,11 +64,11 @@ doors! {
 fn create(out: Out<usize>, flags: u32) -> Outcome {
     out.required()?;
     only_flags(flags.into(), 0)?;
-    out.set(Graph::make(state::driver()?).handle)
+    out.set(Graph::make(&state::driver()?.graphs).handle)
 }
 
 fn destroy(graph: usize) -> Outcome {
-    find_graph(graph)?.forget(state::driver()?)
+    find_graph(graph)?.forget(&state::driver()?.graphs)
 }
 
 fn clone_graph(out: Out<usize>, graph: usize) -> Outcome {
@@ -77,7 +77,7 @@ fn clone_graph(out: Out<usize>, graph: usize) -> Outcome {
     if graph.has_memory() {
         return Err(Status::NOT_SUPPORTED);
     }
-    out.set(graph.copy(state::driver()?).handle)
+    out.set(graph.copy(&state::driver()?.graphs).handle)
 }
 
 fn find_in_clone(out: Out<usize>, node: usize, clone: usize) -> Outcome {
@@ -192,7 +192,7 @@ fn disconnect_v2(graph: usize, from: List<usize>, to: List<usize>, edges: List<E
 }
 
 fn destroy_node(node: usize) -> Outcome {
-    graph_of(node)?.remove(state::driver()?, node)
+    graph_of(node)?.remove(&state::driver()?.graphs, node)
 }
 
 fn get_type(node: usize, kind: Out<u32>) -> Outcome {

@@ -4,7 +4,7 @@ use super::arguments::{clamp32, current};
 use crate::border::Out;
 use crate::door::doors;
 use crate::errors::{Outcome, Status};
-use crate::exec::context;
+use crate::exec::stack;
 use crate::graph::capture;
 use crate::memory::allocations::Allocation;
 use crate::memory::space::Access;
@@ -97,7 +97,7 @@ fn free_old(address: u32) -> Outcome {
 /// Takes memory of any context, and needs none to be current; but one that is has to be in working order.
 fn free(address: u64) -> Outcome {
     let driver = state::driver()?;
-    if context::current_handle().is_some() {
+    if stack::current_handle().is_some() {
         current()?;
     }
     capture::forbid_unsafe_call()?;
@@ -112,8 +112,8 @@ fn free(address: u64) -> Outcome {
     let found = driver.space.look().allocations.starting_at(address).map(of);
     if let Some((0, _)) = found {
         // It was allocated in a stream's order, and nothing waits for that.
-        let lease = Lease::take(&driver.space, address)?;
-        lease.free_now(&driver.space);
+        let lease = Lease::take(driver.space, address)?;
+        lease.free_now(driver.space);
         return Ok(());
     }
     let Some((owner, is_leaving)) = found else { return super::host_memory::free_managed(address) };

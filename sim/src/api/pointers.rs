@@ -4,7 +4,7 @@
 use crate::border::{List, read_at, write_at};
 use crate::door::doors;
 use crate::errors::{Outcome, Status};
-use crate::exec::context;
+use crate::exec::stack;
 use crate::memory::phys::GRANULARITY;
 use crate::memory::space::{Access, Table};
 use crate::pool::Pool;
@@ -79,7 +79,7 @@ enum Value {
 }
 
 fn find(driver: &Driver, table: &Table, address: u64) -> Option<Known> {
-    let here = context::current_any().ok();
+    let here = stack::current_any().ok();
     let mapping = table.mapping(address);
     let whole = mapping.map(|(base, mapping)| (base, mapping.phys.bytes()));
     if let Some((base, one)) = table.allocations.find(address).filter(|(_, one)| one.is_somebodys()) {
@@ -158,7 +158,7 @@ fn value(driver: &Driver, known: &Known, attribute: u32, address: u64) -> Outcom
         }
         2 => Value::Word(if known.kind == Kind::Pinned { MEMORY_HOST } else { MEMORY_DEVICE }),
         // To the current context, if that can reach it.
-        3 if known.access == Access::None || context::current_handle().is_none() => Value::None,
+        3 if known.access == Access::None || stack::current_handle().is_none() => Value::None,
         3 => Value::Long(address),
         HOST_POINTER if on_device => Value::None,
         HOST_POINTER => Value::Long(address),

@@ -108,11 +108,11 @@ fn create(out: Out<usize>, props: In<PoolProps>) -> Outcome {
 fn destroy(pool: usize) -> Outcome {
     let driver = state::driver()?;
     find_uncaptured(pool)?;
-    driver.pools.destroy(&driver.space, pool)
+    driver.pools.destroy(driver.space, pool)
 }
 
 fn trim(pool: usize, keep: usize) -> Outcome {
-    find_uncaptured(pool)?.trim(&state::driver()?.space, keep as u64);
+    find_uncaptured(pool)?.trim(state::driver()?.space, keep as u64);
     Ok(())
 }
 
@@ -252,7 +252,7 @@ fn take_pointer(out: Out<u64>, pool: usize, data: usize) -> Outcome {
     if pool.number() != Some(data.number) {
         return Err(Status::INVALID_VALUE);
     }
-    out.set(pool.import(&state::driver()?.space, data.offset, data.bytes)?)
+    out.set(pool.import(state::driver()?.space, data.offset, data.bytes)?)
 }
 
 fn get_default(out: Out<usize>, device: i32) -> Outcome {

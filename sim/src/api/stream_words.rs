@@ -4,6 +4,7 @@ use super::abi::BatchMemOp;
 use crate::border::List;
 use crate::door::doors;
 use crate::errors::{Outcome, Status};
+use crate::exec::context::Context;
 use crate::exec::op::{Condition, Op, WordOp};
 use crate::exec::submit::{self, Default, submit};
 use crate::memory::view::View;
@@ -97,7 +98,7 @@ pub(super) fn words(seen: &View<'_>, ops: &[BatchMemOp]) -> Outcome<Vec<WordOp>>
 
 fn one(default: Default, stream: usize, make: impl FnOnce(&View<'_>) -> Outcome<WordOp>) -> Outcome {
     let stream = submit::resolve(default, stream)?;
-    let word = make(&submit::owner(&stream)?.view())?;
+    let word = make(&Context::of(&stream)?.view())?;
     submit(&stream, Op::Words(vec![word])).map(drop)
 }
 
@@ -141,6 +142,6 @@ fn batch(default: Default, stream: usize, count: u32, ops: List<BatchMemOp>, fla
         return Err(Status::INVALID_VALUE);
     }
     let ops = ops.read(count as usize)?;
-    let words = words(&submit::owner(&stream)?.view(), &ops)?;
+    let words = words(&Context::of(&stream)?.view(), &ops)?;
     submit(&stream, Op::Words(words)).map(drop)
 }

@@ -4,9 +4,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::shared_event::SharedEvent;
-use super::stream::Ticket;
+use super::stream::{Ticket, Work};
+use super::tail::Tail;
 use crate::errors::{Outcome, Status};
-use crate::graph::capture::Tail;
 
 const DISABLE_TIMING: u32 = 2;
 const INTERPROCESS: u32 = 4;
@@ -38,6 +38,12 @@ impl Stamp {
     /// Notes that it is reached now.
     pub(crate) fn set(&self) {
         let _ = self.0.set(Instant::now());
+    }
+}
+
+impl Work for Arc<Stamp> {
+    fn run(self: Box<Self>) {
+        self.set();
     }
 }
 

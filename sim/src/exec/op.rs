@@ -1,5 +1,6 @@
 //! What streams and graph nodes do: one operation, with everything it needs copied into it.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -7,12 +8,13 @@ use super::context::Context;
 use super::event::{Event, Stamp};
 use super::pause::Pause;
 use super::shared_event::SharedEvent;
+use super::stream::Work;
 use crate::engine::Way;
 use crate::errors::{Outcome, Status};
-use crate::graph::Plan;
 use crate::kernels::machine::Machine;
 use crate::memory::traffic::Place;
 use crate::memory::view::View;
+use crate::module::Function;
 use crate::module::launch::Launch;
 use crate::pool::lease::Lease;
 use crate::pool::slot::Slot;
@@ -51,6 +53,12 @@ pub(crate) enum Op {
     Graph(Arc<Plan>),
     /// Several operations that were submitted as one.
     Batch(Arc<Vec<Op>>),
+}
+
+/// Operations in an order to run them in.
+#[derive(Default)]
+pub(crate) struct Plan {
+    pub(crate) ops: Vec<Op>,
 }
 
 /// A copy of a box of bytes: `depth` slices of `height` rows of `width` bytes.
@@ -122,7 +130,7 @@ pub(crate) enum Condition {
 
 impl Op {
     /// Does it. A failure makes the context unusable.
-    pub(crate) fn run(&self, context: &Arc<Context>) -> Outcome {
+    pub(crate) fn run(&self, context: &Context) -> Outcome {
         match self {
             Op::Empty | Op::Allocate(_) | Op::Release(_) => Ok(()),
             Op::Copy(copy) => {
@@ -136,21 +144,21 @@ impl Op {
             Op::Fill(fill) => fill.run(&context.view()),
             Op::Free(start) => {
                 // It may have gone with its context.
-                let _ = context.driver.space.free(*start);
+                let _ = context.common.space.free(*start);
                 Ok(())
             }
             Op::Begin(lease) => {
-                lease.begin(&context.driver.space);
+                lease.begin(&context.common.space);
                 Ok(())
             }
             Op::End(lease) => {
-                lease.end(&context.driver.space);
+                lease.end(&context.common.space);
                 Ok(())
             }
             Op::Kernel(launch) => {
                 let engines = &context.device.engines;
                 let turn = engines.kernel(launch.operations());
-                launch.run(&Running { context, module: launch.function.module })?;
+                launch.run(&Running { context, function: &launch.function })?;
                 engines.finish(turn);
                 Ok(())
             }
@@ -198,8 +206,8 @@ impl Op {
     pub(crate) fn skip(&self, context: &Context, status: Status) {
         match self {
             // A pool is no context's, and lives on.
-            Op::Begin(lease) => lease.begin(&context.driver.space),
-            Op::End(lease) => lease.end(&context.driver.space),
+            Op::Begin(lease) => lease.begin(&context.common.space),
+            Op::End(lease) => lease.end(&context.common.space),
             Op::Graph(plan) => plan.ops.iter().for_each(|op| op.skip(context, status)),
             Op::Stamp(stamp) => stamp.set(),
             Op::Reach(stamp, shared, record) => {
@@ -217,7 +225,7 @@ impl Op {
 /// A kernel that runs in a context.
 struct Running<'a> {
     context: &'a Context,
-    module: usize,
+    function: &'a Function,
 }
 
 impl Machine for Running<'_> {
@@ -226,12 +234,46 @@ impl Machine for Running<'_> {
     }
 
     fn variable(&self, name: &str) -> Outcome<u64> {
-        let module = self.context.driver.modules.get(self.module)?;
-        module.globals.get(name).map(|(at, _)| *at).ok_or(Status::NOT_FOUND)
+        self.function.variable(name)
     }
 
     fn is_ending(&self) -> bool {
         self.context.is_ending()
+    }
+}
+
+impl Plan {
+    fn run(&self, context: &Context) -> Outcome {
+        self.ops.iter().try_for_each(|op| op.run(context))
+    }
+}
+
+/// An operation for a stream of a context.
+pub(super) struct Job {
+    pub(super) context: Arc<Context>,
+    pub(super) op: Op,
+}
+
+impl Job {
+    /// The operation, unless the context has failed; then only what tells others that it is over.
+    fn try_to_run(&self) -> Outcome {
+        match self.context.check() {
+            Ok(()) => self.op.run(&self.context),
+            Err(status) => {
+                self.op.skip(&self.context, status);
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Work for Job {
+    fn run(self: Box<Self>) {
+        // A body that panics is a defect of ours; to the program it is a failed kernel.
+        let outcome = catch_unwind(AssertUnwindSafe(|| self.try_to_run()));
+        if let Err(status) = outcome.unwrap_or(Err(Status::LAUNCH_FAILED)) {
+            self.context.fail(status);
+        }
     }
 }
 

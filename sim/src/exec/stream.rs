@@ -3,17 +3,15 @@
 //! The thread is made with the first work. Every submitted item has a number in its stream; a
 //! [`Ticket`] is a stream and a number, and is what events, other streams and waiting calls hold on to.
 
+use std::any::Any;
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
-use super::context::Context;
 use super::known::Known;
-use super::locks::take;
-use super::op::Op;
-use crate::errors::Outcome;
-use crate::graph::capture::Tail;
+use super::locks::{Locks, take};
+use super::tail::Tail;
 
 /// What kind of stream it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +31,8 @@ pub(crate) enum Kind {
 pub(crate) struct Stream {
     /// Unique in the process.
     pub(crate) id: u64,
-    pub(crate) context: Weak<Context>,
+    /// Its context, which only those know that make and use streams.
+    pub(super) owner: Weak<dyn Any + Send + Sync>,
     /// The context's own number, which outlives it.
     pub(crate) context_id: u64,
     pub(crate) kind: Kind,
@@ -58,9 +57,15 @@ struct Queue {
     known: Known,
 }
 
+/// Work for a stream's thread.
+pub(crate) trait Work: Send {
+    /// Does it. A failure is the work's own to tell, and a panic too.
+    fn run(self: Box<Self>);
+}
+
 struct Item {
     after: Vec<Ticket>,
-    op: Op,
+    work: Box<dyn Work>,
 }
 
 /// A point in a stream: everything submitted up to there.
@@ -87,11 +92,11 @@ const MOST_QUEUED: u64 = 1022;
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
 impl Stream {
-    pub(crate) fn new(context: &Arc<Context>, kind: Kind, priority: i32) -> Arc<Stream> {
+    pub(super) fn new(owner: Weak<dyn Any + Send + Sync>, context_id: u64, kind: Kind, priority: i32) -> Arc<Stream> {
         Arc::new(Stream {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
-            context: Arc::downgrade(context),
-            context_id: context.id,
+            owner,
+            context_id,
             kind,
             priority: AtomicI32::new(priority),
             capture: Mutex::new(None),
@@ -108,13 +113,13 @@ impl Stream {
     }
 
     /// Waits until the queue has room for more; with that, others are kept from making or ending objects of the context.
-    pub(crate) fn enter(&self, context: &Context) {
+    pub(crate) fn enter(&self, locks: &Locks) {
         let _entrance = take(&self.entrance);
         let is_full = |queue: &mut Queue| queue.submitted - queue.completed >= MOST_QUEUED;
         let mut queue = self.lock();
         if is_full(&mut queue) {
             drop(queue);
-            let _objects = context.locks.hold_objects();
+            let _objects = locks.hold_objects();
             queue = self.lock();
             while is_full(&mut queue) {
                 queue = self.completed.wait(queue).unwrap_or_else(PoisonError::into_inner);
@@ -127,13 +132,13 @@ impl Stream {
         drop(take(&self.entrance));
     }
 
-    /// Queues an operation behind everything submitted here and behind the tickets.
-    pub(crate) fn push(self: &Arc<Stream>, after: Vec<Ticket>, op: Op) -> Ticket {
+    /// Queues work behind everything submitted here and behind the tickets.
+    pub(crate) fn push(self: &Arc<Stream>, after: Vec<Ticket>, work: Box<dyn Work>) -> Ticket {
         let mut queue = self.lock();
         for ticket in after.iter().filter(|ticket| ticket.stream.id != self.id) {
             queue.known.learn(ticket.stream.id, ticket.number, &ticket.known);
         }
-        queue.items.push_back(Item { after, op });
+        queue.items.push_back(Item { after, work });
         queue.submitted += 1;
         let (number, known) = (queue.submitted, queue.known.clone());
         if !queue.thread {
@@ -190,14 +195,7 @@ impl Stream {
             for ticket in item.after {
                 ticket.wait();
             }
-            if let Some(context) = self.context.upgrade() {
-                // A body that panics is a defect of ours; to the program it is a failed kernel.
-                let run = std::panic::AssertUnwindSafe(|| run(&context, &item.op));
-                if std::panic::catch_unwind(run).is_err() {
-                    context.fail(crate::errors::Status::LAUNCH_FAILED);
-                }
-            }
-            drop(item.op);
+            item.work.run();
             self.lock().completed += 1;
             self.completed.notify_all();
         }
@@ -205,20 +203,6 @@ impl Stream {
 
     fn lock(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// One operation, unless the context has failed; then only what tells others that it is over.
-fn run(context: &Arc<Context>, op: &Op) {
-    let outcome: Outcome = match context.check() {
-        Ok(()) => op.run(context),
-        Err(status) => {
-            op.skip(context, status);
-            Ok(())
-        }
-    };
-    if let Err(status) = outcome {
-        context.fail(status);
     }
 }
 

@@ -3,14 +3,15 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::user_object::UserObject;
-use super::{Graph, Plan, Work};
+use super::{Alive, Graph, Work};
 use crate::errors::{Outcome, Status};
-use crate::exec::op::Op;
+use crate::exec::op::{Op, Plan};
 
 /// An instantiated graph.
 pub(crate) struct GraphExec {
     pub(crate) flags: u64,
     steps: Mutex<Vec<Step>>,
+    pub(crate) alive: Arc<Alive>,
     /// Kept as long as the instance.
     _objects: Vec<Arc<UserObject>>,
 }
@@ -53,7 +54,7 @@ impl GraphExec {
     /// Takes a graph as it is now.
     pub(crate) fn new(graph: &Graph, flags: u64) -> Outcome<GraphExec> {
         let objects = graph.objects().clone();
-        Ok(GraphExec { flags, steps: Mutex::new(steps(graph)?), _objects: objects })
+        Ok(GraphExec { flags, steps: Mutex::new(steps(graph)?), alive: Arc::new(Alive), _objects: objects })
     }
 
     /// What a launch runs.

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use super::Plan;
 use crate::errors::{Outcome, Status};
-use crate::exec::op::Op;
+use crate::exec::op::{Op, Plan};
 use crate::exec::stream::Ticket;
 use crate::gpu_file::Gpu;
 use crate::memory::space::Space;

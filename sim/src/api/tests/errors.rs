@@ -137,7 +137,7 @@ fn destroying_a_context_gives_its_memory_back() {
     let inner = Session::begin();
     let id = inner.inner().id;
     alloc(3 << 20);
-    let owned = || outer.inner().driver.space.look().allocations.of_context(id).len();
+    let owned = || outer.inner().common.space.look().allocations.of_context(id).len();
     assert_eq!(owned(), 1);
     drop(inner);
     assert_eq!(owned(), 0);

@@ -166,7 +166,7 @@ fn memory_is_freed_when_its_stream_comes_to_that() {
     assert_eq!(given(|base| cuMemGetAddressRange_v2(base, crate::border::from_tests::nowhere(), at + 9)), at);
     // Whether it is still this context's: its address may soon be another's.
     let context = session.inner();
-    let is_there = || context.driver.space.look().allocations.of_context(context.id).contains(&at);
+    let is_there = || context.common.space.look().allocations.of_context(context.id).contains(&at);
     assert!(is_there());
     // To free it once more is to wait for that.
     let again = std::thread::spawn(move || cuMemFree_v2(at));
@@ -225,7 +225,7 @@ fn an_allocation_that_fails_overwrites_its_answers() {
 fn memory_is_freed_without_a_context() {
     let session = Session::begin();
     let context = session.inner();
-    let owned = || context.driver.space.look().allocations.of_context(context.id).len();
+    let owned = || context.common.space.look().allocations.of_context(context.id).len();
     let at = alloc(16);
     let managed = given(|out| cuMemAllocManaged(out, 16, 1));
     assert_eq!(given(|out| cuCtxPopCurrent_v2(out)), session.context);
