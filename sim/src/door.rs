@@ -34,12 +34,12 @@ pub(crate) struct Row {
     pub(crate) symbol: &'static str,
     /// The first CUDA version that has it.
     pub(crate) version: u32,
-    /// Whether stream 0 is the thread's own here.
+    /// True if stream 0 is the thread's own here.
     pub(crate) twin: bool,
     pub(crate) address: usize,
 }
 
-/// What a call asks for before it is made.
+/// A call's conditions.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Needs {
     Nothing,

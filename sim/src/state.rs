@@ -56,7 +56,7 @@ pub(crate) struct Handle {
     pub(crate) uses: Mutex<Uses>,
 }
 
-/// What keeps a handle's number.
+/// The uses that keep a handle's number.
 pub(crate) struct Uses {
     /// One for making or importing it and one for each retain, less one for each release.
     pub(crate) held: u32,
@@ -66,13 +66,13 @@ pub(crate) struct Uses {
 
 static DRIVER: OnceLock<Driver> = OnceLock::new();
 static STARTING: Mutex<()> = Mutex::new(());
-/// Whether the driver was started in this very process: the system wipes this page in every copy of it, however that is made.
+/// True if the driver was started in this very process: the system wipes this page in every copy of it, however that is made.
 static STARTED_HERE: Wiped = Wiped(AtomicBool::new(false));
 
 #[repr(C, align(4096))]
 struct Wiped(AtomicBool);
 
-/// Whether this is a copy of a process that has started the driver.
+/// True if this is a copy of a process that has started the driver.
 fn is_copy() -> bool {
     DRIVER.get().is_some() && !STARTED_HERE.0.load(Ordering::Relaxed)
 }
@@ -180,7 +180,7 @@ impl Driver {
         self.code.forget_context(context.id);
         let owned = self.space.look().allocations.of_context(context.id);
         for start in owned {
-            // Only this call ends a context, so nobody else freed it meanwhile but the program itself.
+            // Only this call ends a context, so only the program itself may have freed it meanwhile.
             let _ = self.space.free(start);
         }
         self.space.change().hosts.retain(|_, range| range.context != context.id);

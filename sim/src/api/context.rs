@@ -286,7 +286,7 @@ fn meant(handle: usize) -> Outcome<Arc<Context>> {
     Ok(context)
 }
 
-/// Makes everything that the context has to do now the event's. Nothing waits for that but who waits for the event.
+/// Makes everything that the context has to do now the event's. Only a wait for the event waits for that.
 fn record_event(handle: usize, event: usize) -> Outcome {
     let context = meant(handle)?;
     let event = state::driver()?.events.get(event)?;
@@ -368,7 +368,7 @@ fn primary_release(device: i32) -> Outcome {
     Ok(())
 }
 
-/// Ends the primary context whoever retains it; the next use makes it anew.
+/// Ends the primary context, retained or not; the next use makes it anew.
 fn primary_reset(device: i32) -> Outcome {
     let device = arguments::device(device)?;
     end_primary(state::driver()?, &primary(device));

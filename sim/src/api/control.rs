@@ -125,8 +125,9 @@ fn events(count: Out<usize>) -> Outcome {
     count.set(state::driver()?.events.count())
 }
 
-/// Who uses the current context's GPU, or the first one, and how much of it, as NVML's `nvmlDeviceGetComputeRunningProcesses` tells it: `count` is the room in
-/// both lists, and then how many there are. A process that cannot be seen from here has the number 0.
+/// The processes that use the current context's GPU, or the first one, and how much of it each uses, as NVML's
+/// `nvmlDeviceGetComputeRunningProcesses` tells it: `count` is the room in both lists, and then how many
+/// there are. A process that cannot be seen from here has the number 0.
 fn processes(count: Out<u32>, pids: OutList<u32>, bytes: OutList<u64>) -> Outcome {
     let room = count.get()? as usize;
     let all = current_gpu(state::driver()?)?.processes();

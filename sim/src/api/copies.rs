@@ -1,4 +1,4 @@
-//! `cuMemcpy*`, the calls with 64-bit addresses. What is done with them is in `copy_plan.rs`.
+//! `cuMemcpy*`, the calls with 64-bit addresses. `copy_plan.rs` does the work.
 
 use std::sync::Arc;
 

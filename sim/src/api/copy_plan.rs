@@ -1,4 +1,4 @@
-//! From a copy as a call gives it to an operation: what its ends are, whether all of it is there, and when
+//! From a copy as a call gives it to an operation: the kinds of its ends, the check that all of it is there, and when
 //! the call may return.
 //!
 //! A copy from pageable host memory is staged before the call returns, one to pageable host memory is done
@@ -24,7 +24,7 @@ pub(super) const DEVICE: u32 = 2;
 const ARRAY: u32 = 3;
 pub(super) const UNIFIED: u32 = 4;
 
-/// What an address is to a copy.
+/// An address, as a copy sees it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Side {
     Device,
@@ -52,7 +52,7 @@ impl End {
         self.slice.checked_mul(depth - 1)?.checked_add(rows)?.checked_add(width)
     }
 
-    /// What the address is, and that all of the box is there.
+    /// Finds out about the address, and checks that all of the box is there.
     fn check(&self, seen: &View<'_>, extent: [u64; 3], write: bool) -> Outcome<Side> {
         let bytes = self.extent(extent).ok_or(Status::INVALID_VALUE)?;
         let table = seen.look();

@@ -1,4 +1,4 @@
-//! Memory in graphs: nodes that allocate and free it, and how much of it there is. What a launch does is in `graph/memory.rs`.
+//! Memory in graphs: nodes that allocate and free it, and how much of it there is. Launches are in `graph/memory.rs`.
 
 use std::sync::Arc;
 

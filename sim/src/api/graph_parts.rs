@@ -19,7 +19,7 @@ pub(super) fn graph_of(node: usize) -> Outcome<Arc<Graph>> {
     found.graph.upgrade().ok_or(Status::INVALID_VALUE)
 }
 
-/// What is drawn for a handle is never drawn again, and the rest of the handle says only of what kind it is.
+/// The part of a handle that is never drawn again; the rest says only of what kind it is.
 pub(super) fn id_of(handle: usize) -> u32 {
     (handle >> 4) as u32
 }

@@ -224,7 +224,7 @@ fn get_id(graph: usize, id: Out<u32>) -> Outcome {
     id.set(id_of(find_graph(graph)?.handle))
 }
 
-/// What the kinds of nodes are called, by their number.
+/// The names of the kinds of nodes, by their number.
 const KINDS: [&str; 13] = [
     "kernel",
     "memcpy",

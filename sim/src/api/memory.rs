@@ -29,7 +29,7 @@ doors! {
         (base: Out<u64>, bytes: Out<usize>, address: u64) = range;
 }
 
-/// What a row of `cuMemAllocPitch` is a multiple of.
+/// A row of `cuMemAllocPitch` is a multiple of this.
 const PITCH: usize = 512;
 
 /// Whatever else is wrong with a call, the driver overwrites its answers.
@@ -119,7 +119,7 @@ fn free(address: u64) -> Outcome {
     let Some((owner, is_leaving)) = found else { return super::host_memory::free_managed(address) };
     // Work that was submitted may still use it.
     driver.synchronize_alone(owner)?;
-    // What a stream frees is gone by then.
+    // Memory that a stream frees is gone by then.
     if is_leaving { Ok(()) } else { driver.space.free(address) }
 }
 
@@ -147,7 +147,7 @@ pub(super) fn find_range(address: u64) -> Outcome<(u64, u64)> {
         return Ok((base, range.bytes));
     }
     let seen = context.view();
-    // What is out of the context's reach is nothing to it.
+    // Memory out of the context's reach is nothing to it.
     let reached = table.mapping(address).filter(|(_, mapping)| seen.access(&table, address, mapping) != Access::None);
     let (base, mapping) = reached.ok_or(Status::NOT_FOUND)?;
     match table.allocations.find(address).filter(|(_, allocation)| allocation.is_somebodys()) {

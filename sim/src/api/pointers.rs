@@ -1,4 +1,4 @@
-//! `cuPointer*`: what an address is. As on the device the answers need no current context and go on after
+//! `cuPointer*`: facts about an address. As on the device the answers need no current context and go on after
 //! a failure.
 
 use crate::border::{List, read_at, write_at};
@@ -27,7 +27,7 @@ const RANGE_START: u32 = 11;
 const RANGE_SIZE: u32 = 12;
 const LAST_ATTRIBUTE: u32 = 21;
 
-/// What kind of memory is at an address.
+/// The kinds of memory at an address.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// Of `cuMemAlloc`.
@@ -41,30 +41,30 @@ enum Kind {
     Managed,
 }
 
-/// What is known about an address.
+/// Facts about an address.
 struct Known {
     kind: Kind,
     /// The context's id; memory of a pool and what the program mapped itself belong to none.
     context: u64,
     /// The allocation; for memory that the program mapped itself, the reservation.
     range: (u64, u64),
-    /// What is mapped there as one.
+    /// The range that is mapped there as one.
     mapping: (u64, u64),
     buffer_id: u64,
     block_id: u64,
     /// The pool's handle.
     pool: usize,
-    /// Whether another process has made it.
+    /// True if another process has made it.
     opened: bool,
-    /// Whether this process can export its handle as a descriptor.
+    /// True if this process can export its handle as a descriptor.
     exportable: bool,
-    /// Whether the host waits for copies and fills of it.
+    /// True if the host waits for copies and fills of it.
     synchronous: bool,
-    /// Whether a program's own handle was to be open to devices on the bus.
+    /// True if a program's own handle was to be open to devices on the bus.
     rdma: bool,
     /// The device that it was made for; host memory has that of its context.
     ordinal: usize,
-    /// What the current context may do with it, or its own GPU.
+    /// The access of the current context, or of its own GPU.
     access: Access,
 }
 
@@ -141,7 +141,7 @@ fn find(driver: &Driver, table: &Table, address: u64) -> Option<Known> {
     })
 }
 
-/// Whoever has got tokens reaches the memory, and relies on the order of copies and fills.
+/// A program with tokens has the memory reached by others, and relies on the order of copies and fills.
 fn has_told(driver: &Driver, value: &Value, address: u64) {
     if matches!(value, Value::Tokens(Some(_))) {
         driver.space.change().set_synchronous(address, true);
@@ -167,7 +167,7 @@ fn value(driver: &Driver, known: &Known, attribute: u32, address: u64) -> Outcom
         7 => Value::Long(known.buffer_id),
         8 => Value::Word((known.kind == Kind::Managed).into()),
         DEVICE_ORDINAL => Value::Word(known.ordinal as u32),
-        // Whether it can be shared by IPC handles, reached by other devices on the bus, decompressed into.
+        // It can be shared by IPC handles, reached by other devices on the bus, decompressed into.
         10 => Value::Word((allocated && !known.opened).into()),
         15 => Value::Word((allocated && !known.opened || known.rdma).into()),
         21 => Value::Word(allocated.into()),
@@ -207,7 +207,7 @@ fn get(data: usize, attribute: u32, address: u64) -> Outcome {
     if matches!(value, Value::None | Value::Tokens(None)) { Err(Status::INVALID_VALUE) } else { Ok(()) }
 }
 
-/// What an address that is no memory of the device's has. `None`: nothing is written.
+/// The attributes of an address that is no memory of the device's. `None`: nothing is written.
 fn nothing(table: &Table, attribute: u32, address: u64) -> Option<Value> {
     Some(match attribute {
         HOST_POINTER => Value::Long(address),

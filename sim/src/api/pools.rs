@@ -1,5 +1,5 @@
-//! `cuMemPool*`: making pools, their settings and figures, which one a device's allocations are from. What is allocated from
-//! them is in `stream_memory.rs`.
+//! `cuMemPool*`: making pools, their settings and figures, which one a device's allocations are from. Allocations
+//! from them are in `stream_memory.rs`.
 
 use std::os::fd::{BorrowedFd, IntoRawFd};
 use std::sync::Arc;
@@ -47,7 +47,7 @@ const MANAGED: u32 = 2;
 const LOCATION_DEVICE: u32 = 1;
 const HOST: u32 = 2;
 const HOST_NUMA: u32 = 3;
-/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR` and `_FABRIC`: what the driver shares pools by.
+/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR` and `_FABRIC`: the handles that the driver shares pools by.
 const FILE_DESCRIPTOR: u32 = 1;
 const HANDLE_TYPES: u32 = 9;
 
@@ -70,8 +70,8 @@ fn find_uncaptured(pool: usize) -> Outcome<Arc<Pool>> {
     Ok(pool)
 }
 
-/// What of a pool's properties is not simulated is refused, not ignored. (What it is for, and attributes of another system, the
-/// driver ignores too.)
+/// Refuses properties of a pool that are not simulated, instead of ignoring them. (The driver too ignores a pool's purpose, and
+/// attributes of another system.)
 pub(super) fn check(props: &PoolProps) -> Outcome {
     let known = matches!(props.kind, PINNED | MANAGED) && (LOCATION_DEVICE..=HOST_NUMA).contains(&props.location.kind);
     if !known || props.handle_types & !HANDLE_TYPES != 0 || props.reserved != [0; 54] {

@@ -1,4 +1,4 @@
-//! Capturing streams into graphs: the calls. What is done with them is in `graph/capture.rs`.
+//! Capturing streams into graphs: the calls. `graph/capture.rs` does the work.
 
 use super::abi::{EdgeData, NodeParams};
 use super::arguments::current;
@@ -80,7 +80,7 @@ fn begin_to_graph(
     capture::begin(&stream, mode, graph, after)
 }
 
-/// `CUgraphRecaptureCallback`: what it was given, the node, its parameters before and now, and whether they can be changed.
+/// `CUgraphRecaptureCallback`: the program's word, the node, its parameters before and now, and an answer on their change.
 type Changed = extern "C" fn(usize, usize, *const NodeParams, *const NodeParams, u32) -> u32;
 
 fn begin_again(

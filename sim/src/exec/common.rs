@@ -1,4 +1,4 @@
-//! What all contexts of the process have in common: memory, and the end of all work by a failure.
+//! The common part of all contexts of the process: memory, and the end of all work by a failure.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -40,7 +40,7 @@ impl Common {
         let _ = self.failed.compare_exchange(0, status.code(), Ordering::AcqRel, Ordering::Acquire);
     }
 
-    /// The program has waited for these points: what was freed before them is free.
+    /// The program has waited for these points: memory that was freed before them is free.
     pub(crate) fn observe(&self, points: &[Ticket]) {
         self.pools.observe(&self.space, points);
     }

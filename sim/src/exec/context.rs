@@ -46,7 +46,7 @@ pub(crate) struct Context {
     ending: AtomicBool,
 }
 
-/// What a program may set in a context and read back.
+/// A program may set these in a context and read them back.
 #[derive(Clone, Copy)]
 pub(crate) struct Settings {
     /// `CUlimit` values by number.
@@ -122,14 +122,14 @@ impl Context {
         if self.is_ending() { Err(Status::CONTEXT_IS_DESTROYED) } else { self.common.check() }
     }
 
-    /// Tells that work in this context failed. What a context that ends gives up is no failure.
+    /// Tells that work in this context failed. Work that an ending context gives up is no failure.
     pub(crate) fn fail(&self, status: Status) {
         if !self.is_ending() {
             self.common.fail(status);
         }
     }
 
-    /// Whether the context is being destroyed: what waits on the device gives up.
+    /// True once the context is being destroyed: work that waits on the device gives up.
     pub(crate) fn is_ending(&self) -> bool {
         self.ending.load(Ordering::Acquire)
     }
@@ -181,15 +181,15 @@ impl Context {
         stream
     }
 
-    /// Ends a stream: what is queued is still done.
+    /// Ends a stream: queued work is still done.
     pub(crate) fn forget(&self, stream: &Arc<Stream>) {
         stream.close();
         // One that still works stays known, so that synchronising the context waits for it.
         self.sweep();
     }
 
-    /// Forgets streams that are no more and have no work left. What was freed in them is everybody's, and that before they are
-    /// forgotten: whoever synchronises the context meanwhile finds the one or the other.
+    /// Forgets streams that are closed and have no work left. Memory that they freed becomes free for all streams first: a thread that
+    /// synchronises the context meanwhile finds the one or the other.
     fn sweep(&self) {
         let gone: Vec<Ticket> = self.streams().iter().filter(|stream| stream.is_finished()).map(Stream::last).collect();
         if !gone.is_empty() {

@@ -21,7 +21,7 @@ pub(crate) struct Event {
     last: Mutex<Last>,
 }
 
-/// What the event was last recorded in.
+/// The place of the event's last record.
 #[derive(Default, Clone)]
 enum Last {
     #[default]
@@ -30,7 +30,7 @@ enum Last {
     Captured(Tail),
 }
 
-/// When a record was reached.
+/// The time at which a record was reached.
 #[derive(Default, Debug)]
 pub(crate) struct Stamp(OnceLock<Instant>);
 
@@ -76,7 +76,7 @@ impl Event {
         }
     }
 
-    /// What to wait for; nothing if it was never recorded.
+    /// The point to wait for; none if it was never recorded.
     pub(crate) fn ticket(&self) -> Outcome<Option<Ticket>> {
         match &*self.lock() {
             Last::Never => Ok(None),

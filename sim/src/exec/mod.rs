@@ -3,18 +3,18 @@
 //!
 //! | file | what it does |
 //! |---|---|
-//! | `common` | what all contexts have in common |
+//! | `common` | the common part of all contexts |
 //! | `context` | contexts |
 //! | `stack` | the current context of a thread |
 //! | `stream` | a queue, and its thread |
 //! | `submit` | puts a call's work into a stream or a captured graph |
 //! | `op` | one operation, with everything that it needs |
 //! | `event` | points in streams that can be waited for and timed |
-//! | `shared_event` | what processes share of an event |
+//! | `shared_event` | the part of an event that processes share |
 //! | `tail` | points in captures |
 //! | `pause` | waiting for memory that others change |
 //! | `known` | the points of other streams that a stream is behind |
-//! | `locks` | what calls wait for inside the driver |
+//! | `locks` | the locks that calls wait for inside the driver |
 //!
 //! `engine.rs` decides how long an operation takes.
 

@@ -1,4 +1,4 @@
-//! What streams and graph nodes do: one operation, with everything it needs copied into it.
+//! The operations of streams and graph nodes, each with everything it needs copied into it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -112,13 +112,13 @@ pub(crate) struct Callback {
 pub(crate) struct WordOp {
     pub(crate) address: u64,
     pub(crate) value: u64,
-    /// Whether the word has 64 bits and not 32.
+    /// True if the word has 64 bits and not 32.
     pub(crate) wide: bool,
     /// `None`: a write.
     pub(crate) wait: Option<Condition>,
 }
 
-/// What a word is waited for to be.
+/// A wait for a word ends when this holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Condition {
     /// Not behind, counting cyclically.
@@ -202,7 +202,7 @@ impl Op {
         }
     }
 
-    /// What must happen even if the context has failed before.
+    /// Does what must happen even if the context has failed before.
     pub(crate) fn skip(&self, context: &Context, status: Status) {
         match self {
             // A pool is no context's, and lives on.

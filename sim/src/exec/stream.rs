@@ -13,7 +13,7 @@ use super::known::Known;
 use super::locks::{Locks, take};
 use super::tail::Tail;
 
-/// What kind of stream it is.
+/// The kinds of streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// The legacy default stream: waits for all blocking streams, and they for it.
@@ -22,7 +22,7 @@ pub(crate) enum Kind {
     PerThread,
     /// Made by the program.
     Made {
-        /// Whether it takes no notice of the legacy stream.
+        /// True if it takes no notice of the legacy stream.
         non_blocking: bool,
     },
 }
@@ -31,7 +31,7 @@ pub(crate) enum Kind {
 pub(crate) struct Stream {
     /// Unique in the process.
     pub(crate) id: u64,
-    /// Its context, which only those know that make and use streams.
+    /// Its context ([`super::context::Context::of`]); the queue does not need it.
     pub(super) owner: Weak<dyn Any + Send + Sync>,
     /// The context's own number, which outlives it.
     pub(crate) context_id: u64,
@@ -53,13 +53,13 @@ struct Queue {
     completed: u64,
     thread: bool,
     closed: bool,
-    /// What all that is submitted now is behind.
+    /// All that is submitted now is behind these points.
     known: Known,
 }
 
 /// Work for a stream's thread.
 pub(crate) trait Work: Send {
-    /// Does it. A failure is the work's own to tell, and a panic too.
+    /// Does it. The work itself reports a failure, and catches a panic.
     fn run(self: Box<Self>);
 }
 
@@ -73,7 +73,7 @@ struct Item {
 pub(crate) struct Ticket {
     stream: Arc<Stream>,
     number: u64,
-    /// What else is done by then.
+    /// The other points that are reached by then.
     known: Known,
 }
 
@@ -81,12 +81,12 @@ thread_local! {
     static ON_STREAM_THREAD: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether this is a stream's thread: then the program's code on it is a host function or a callback.
+/// True if this is a stream's thread: then the program's code on it is a host function or a callback.
 pub(crate) fn is_stream_thread() -> bool {
     ON_STREAM_THREAD.get()
 }
 
-/// What fits into a stream's queue, that which runs included.
+/// So much work fits into a stream's queue, the one that runs included.
 const MOST_QUEUED: u64 = 1022;
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
@@ -107,7 +107,7 @@ impl Stream {
         })
     }
 
-    /// Whether it orders itself with the legacy stream.
+    /// True if it orders itself with the legacy stream.
     pub(crate) fn is_blocking(&self) -> bool {
         !matches!(self.kind, Kind::Legacy | Kind::Made { non_blocking: true })
     }
@@ -161,7 +161,7 @@ impl Stream {
         Ticket { stream: self.clone(), number: 0, known: Known::default() }
     }
 
-    /// Whether something submitted is not completed.
+    /// True if something submitted is not completed.
     pub(crate) fn is_busy(&self) -> bool {
         let queue = self.lock();
         queue.completed < queue.submitted
@@ -173,7 +173,7 @@ impl Stream {
         self.submitted_or_closed.notify_one();
     }
 
-    /// Whether it was closed and all its work is done.
+    /// True if it was closed and all its work is done.
     pub(crate) fn is_finished(&self) -> bool {
         let queue = self.lock();
         queue.closed && queue.completed == queue.submitted
@@ -212,13 +212,13 @@ impl Ticket {
         self.stream.id
     }
 
-    /// Whether the other point is reached by then, because of what was submitted in which order.
+    /// True if the other point is reached by then, because of what was submitted in which order.
     pub(crate) fn is_behind(&self, other: &Ticket) -> bool {
         let same = self.stream.id == other.stream.id;
         if same { self.number >= other.number } else { self.known.has(other.stream.id, other.number) }
     }
 
-    /// Whether that point is reached.
+    /// True if that point is reached.
     pub(crate) fn is_done(&self) -> bool {
         self.stream.lock().completed >= self.number
     }

@@ -78,7 +78,7 @@ pub(crate) fn synchronize(stream: &Arc<Stream>) -> Outcome {
     context.check()
 }
 
-/// Whether all of a stream is done.
+/// Fails with `NOT_READY` unless all of a stream is done.
 pub(crate) fn query(stream: &Arc<Stream>) -> Outcome {
     capture::forbid(stream)?;
     capture::check_legacy(stream)?;
@@ -151,7 +151,7 @@ pub(crate) fn enqueue(stream: &Arc<Stream>, after: Vec<Ticket>, op: Op) -> Outco
     enqueue_aside(stream, after, op)
 }
 
-/// The same for what others do not hold up that wait for all of the context's work.
+/// The same for work that calls do not hold up which wait for all of the context's work.
 pub(crate) fn enqueue_aside(stream: &Arc<Stream>, mut after: Vec<Ticket>, op: Op) -> Outcome<Ticket> {
     let context = Context::of(stream)?;
     stream.enter(&context.locks);
@@ -161,8 +161,8 @@ pub(crate) fn enqueue_aside(stream: &Arc<Stream>, mut after: Vec<Ticket>, op: Op
     Ok(stream.push(after, Box::new(job)))
 }
 
-/// What work that is submitted to a stream now has to wait for in other streams; what is done already too, as far as the
-/// default streams are concerned: the stream is behind it all the same.
+/// The points in other streams that work has to wait for which is submitted to a stream now. Of default streams they may be reached
+/// already: the stream is behind them all the same.
 fn behind(context: &Context, stream: &Stream) -> Outcome<Vec<Ticket>> {
     let mut after = context.points_ahead();
     if stream.kind == Kind::Legacy {
@@ -173,7 +173,7 @@ fn behind(context: &Context, stream: &Stream) -> Outcome<Vec<Ticket>> {
     Ok(after)
 }
 
-/// The points that whatever is submitted to a stream from now on comes after: its own last one, and those that it has to wait for.
+/// The points that all later work of a stream comes after: the stream's last one, and those that it has to wait for.
 pub(crate) fn known_to(stream: &Arc<Stream>) -> Outcome<Vec<Ticket>> {
     let context = Context::of(stream)?;
     let _ordered = context.ordered();

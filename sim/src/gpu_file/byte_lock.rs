@@ -1,11 +1,11 @@
 //! POSIX record locks on single bytes of a file. The kernel drops them when their process ends or closes the file, a
-//! forked child does not inherit them, and who holds one can be asked across PID namespaces.
+//! forked child does not inherit them, and a lock's holder can be found across PID namespaces.
 #![allow(unsafe_code, reason = "fcntl with a structure")]
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-/// What is to be done with a lock.
+/// A lock is taken or given back.
 pub(super) enum Lock {
     Take,
     Release,
@@ -20,7 +20,7 @@ fn record_lock(kind: libc::c_int, byte: i64) -> libc::flock {
     lock
 }
 
-/// Locks a byte of the file for this process, waiting until nobody else has it, or gives it back.
+/// Locks a byte of the file for this process, waiting until no other process has it, or gives it back.
 pub(super) fn lock(file: &OwnedFd, byte: i64, how: Lock) -> io::Result<()> {
     let kind = match how {
         Lock::Take => libc::F_WRLCK,
@@ -47,7 +47,7 @@ pub(super) fn try_lock(file: &OwnedFd, byte: i64) -> io::Result<bool> {
     }
 }
 
-/// The other process that has a byte locked, 0 if it is of another PID namespace; none if nobody has.
+/// The other process that has a byte locked, 0 if it is of another PID namespace; none if it is free.
 pub(super) fn holder(file: &OwnedFd, byte: i64) -> Option<u32> {
     let mut lock = record_lock(libc::F_WRLCK, byte);
     // SAFETY: as above; the system writes to the structure.

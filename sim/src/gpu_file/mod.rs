@@ -1,15 +1,15 @@
-//! The GPU that several processes share: how much memory it has and who uses how much of it.
+//! The GPU that several processes share: how much memory it has, and how much of it each process uses.
 //!
 //! It is a file (`SIMCUDA_GPU_FILE`), mapped by every process and changed only under its lock, a
 //! POSIX record lock, which the kernel drops when the holder dies. Another one, on a byte of its own, shows that a
-//! process lives: so it does not matter who can see whom in which namespace. A process without that setting has
+//! process lives: so it does not matter which processes see each other in which namespace. A process without that setting has
 //! the same table in a memfd of its own.
 //!
 //! Memory that only one process holds is charged to its slot. Once exported, a handle has a record and is
-//! charged once, whoever and however many hold it, until nobody does: also after the process that made it
+//! charged once, however many processes hold it, until none does: also after the process that made it
 //! died, as long as one that imported it lives. A descriptor that travels between processes is no holder: while
-//! neither its maker lives nor anybody has it imported, its bytes count as free.
-//! The usage of a process that died, however it died, is taken back by whoever needs memory or asks.
+//! neither its maker lives nor any process has it imported, its bytes count as free.
+//! The usage of a process that died, however it died, is taken back by the next process that needs memory or asks.
 
 mod byte_lock;
 pub(crate) mod pausing;
@@ -46,7 +46,7 @@ fn byte_of(slot: usize) -> i64 {
 /// Processes' numbers are smaller.
 pub(crate) const NUMBERS: u32 = 1 << 29;
 
-/// What is wrong with a file that is not ours.
+/// The error of a file that is not ours.
 const OTHER_VERSION: &str =
     "SIMCUDA_GPU_FILE is no file of this version of the simulated driver; remove it if no program uses it";
 
@@ -57,7 +57,7 @@ pub(crate) struct Gpu {
     slot: usize,
     /// How often this process holds each record: the same memory may be imported twice.
     held: Mutex<HashMap<u64, usize>>,
-    /// Whether the GPU is this process's own: then no other process needs to be kept out.
+    /// True if the GPU is this process's own: then no other process needs to be kept out.
     private: bool,
     /// The number by which the program knows it.
     ordinal: usize,
@@ -142,7 +142,7 @@ impl Gpu {
         bytes
     }
 
-    /// Bytes that nobody uses.
+    /// Bytes that no process uses.
     pub(crate) fn free(&self) -> u64 {
         let _locked = self.lock();
         self.reap();
@@ -174,7 +174,7 @@ impl Gpu {
         Ok(Record { at, id })
     }
 
-    /// Holds a record that someone shared, or makes it anew if meanwhile nobody held it.
+    /// Holds a record that a process shared, or makes it anew if meanwhile none held it.
     pub(crate) fn hold(&self, record: Record, bytes: u64) -> Outcome<Record> {
         let mut held = self.lock();
         let mut record = record;
@@ -260,7 +260,7 @@ impl Gpu {
     pub(crate) fn process_id(&self, number: u32) -> Outcome<u32> {
         let slot = self.slot_of(number)?;
         let pid = self.pid_in(slot);
-        // Somebody else may have got the place meanwhile.
+        // Another process may have got the place meanwhile.
         self.slot_of(number).map(|_| pid)
     }
 

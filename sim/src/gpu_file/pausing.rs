@@ -1,6 +1,6 @@
 //! Pausing: a process's work is taken off the GPU, wherever it is, and goes on later as if nothing had been.
 //!
-//! Work touches memory in short accesses, each inside an [`AtWork`]. A paused process begins none; whoever pauses it
+//! Work touches memory in short accesses, each inside an [`AtWork`]. A paused process begins none; the process that pauses it
 //! waits for those that are under way. Modelled time stands still meanwhile.
 //!
 //! A GPU does its work also while the process is stopped that has queued it; here the process does that itself. So an access in which
@@ -28,12 +28,12 @@ impl Drop for AtWork<'_> {
 }
 
 impl Gpu {
-    /// Waits while this process is paused; then it is not, until the access has ended.
+    /// Waits while this process is paused. It cannot be paused then until the access has ended.
     pub(crate) fn at_work(&self) -> AtWork<'_> {
         loop {
             self.table.at_work(self.slot).fetch_add(1, SeqCst);
             let access = AtWork(self);
-            // Whoever pauses writes first and looks for accesses then; here it is the other way round.
+            // A process that pauses this one writes first and looks for accesses then; here it is the other way round.
             if !self.is_paused() {
                 return access;
             }
@@ -66,7 +66,7 @@ impl Gpu {
         self.settle();
         let fresh = self.table.paused_since(slot).compare_exchange(0, now().max(1), SeqCst, SeqCst).is_ok();
         if let Err(gone) = self.slot_of(number) {
-            // Somebody else has got its place just now.
+            // Another process has got its place just now.
             self.table.paused_since(slot).store(0, SeqCst);
             return Err(gone);
         }
@@ -84,7 +84,7 @@ impl Gpu {
         Err(Status::NOT_READY)
     }
 
-    /// Whether the accesses of a process that begins none end in this time.
+    /// True if the accesses of a process that begins none end in this time.
     fn ends_its_accesses(&self, slot: usize, limit: Duration) -> bool {
         let start = Instant::now();
         while self.table.at_work(slot).load(SeqCst) != 0 {

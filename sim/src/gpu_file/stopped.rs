@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// One that takes longer than this may be of a process that is stopped.
+/// An access that takes longer than this may be of a process that is stopped.
 pub(super) const SHORT_ACCESS: Duration = Duration::from_millis(2);
-/// How often it is looked again.
+/// Waits look again after so long.
 pub(super) const PAUSE: Duration = Duration::from_micros(50);
 
 /// A process that was stopped, and goes on until this value is dropped.

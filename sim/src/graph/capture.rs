@@ -18,7 +18,7 @@ use crate::exec::stream::{Kind, Stream};
 use crate::exec::tail::Tail;
 use crate::state;
 
-/// `CUstreamCaptureMode`: who may make unsafe calls meanwhile.
+/// `CUstreamCaptureMode`: the threads that may make unsafe calls meanwhile.
 pub(crate) const MODE_GLOBAL: u32 = 0;
 pub(crate) const MODE_THREAD_LOCAL: u32 = 1;
 pub(crate) const MODE_RELAXED: u32 = 2;
@@ -283,7 +283,7 @@ impl Capture {
         tail.capture.downcast_ref().expect("points are made of captures")
     }
 
-    /// Whether a call made it invalid.
+    /// True if a call made it invalid.
     pub(crate) fn is_invalid(&self) -> bool {
         self.invalid.load(Ordering::Acquire)
     }

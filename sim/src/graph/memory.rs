@@ -10,17 +10,17 @@ use crate::memory::space::Space;
 use crate::pool::lease::{Lease, Source};
 use crate::pool::slot::Slot;
 
-/// What a launch does with memory, between making it ready and having submitted it.
+/// A launch's memory, between making it ready and having submitted the launch.
 #[derive(Default)]
 pub(crate) struct Prepared {
     pub(crate) plan: Plan,
     /// The points in other streams that it has to wait for: memory was freed there.
     pub(crate) after: Vec<Ticket>,
-    /// What it frees first, of the launch before.
+    /// Memory of the launch before, which it frees first.
     left: Vec<Arc<Lease>>,
-    /// What it allocates.
+    /// Memory that it allocates.
     made: Vec<Arc<Lease>>,
-    /// What it frees.
+    /// Memory that it frees.
     freed: Vec<Arc<Lease>>,
 }
 
@@ -59,7 +59,7 @@ impl Prepared {
                     Op::Begin(lease)
                 }
                 Op::Release(slot) => {
-                    // Nobody else may free it from now on.
+                    // No other call may free it from now on.
                     let lease = Lease::take(space, slot.start())?;
                     self.freed.push(lease.clone());
                     Op::End(lease)
@@ -71,18 +71,18 @@ impl Prepared {
         Ok(())
     }
 
-    /// The launch was submitted: what it frees is free from that point on.
+    /// The launch was submitted: from that point on, the memory that it frees is free.
     pub(crate) fn submitted(&self, space: &Space, at: &Ticket) {
         self.freed.iter().for_each(|lease| lease.give_back(space, Some(at.clone())));
     }
 
-    /// There is no launch after all. What the one before has left is free all the same.
+    /// There is no launch after all. Memory that the launch before has left is free all the same.
     pub(crate) fn undo(&self, space: &Space) {
         self.left.iter().for_each(|lease| lease.end(space));
         let others = self.freed.iter().filter(|freed| !self.made.iter().any(|made| Arc::ptr_eq(made, freed)));
         others.for_each(|lease| space.change().allocations.renew(lease.clone()));
         for lease in &self.made {
-            // What it frees itself is taken already.
+            // Memory that the launch itself frees is taken already.
             let _ = Lease::take(space, lease.start);
             lease.free_now(space);
         }

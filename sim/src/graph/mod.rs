@@ -1,7 +1,7 @@
 //! Graphs: operations with an order between them.
 //!
 //! A graph launched runs its nodes one after the other in an order that its edges allow; branches that
-//! could run at the same time do not. What a node needs is copied into it when it is made.
+//! could run at the same time do not. All that a node needs is copied into it when it is made.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -30,7 +30,7 @@ impl Graphs {
     }
 }
 
-/// What a node does.
+/// The work of a node.
 #[derive(Clone)]
 pub(crate) enum Work {
     Op(Op),
@@ -63,7 +63,7 @@ pub(crate) struct Graph {
     objects: Mutex<Vec<Arc<UserObject>>>,
 }
 
-/// What a node's handle stands for.
+/// A node's handle stands for this.
 pub(crate) struct NodeRef {
     pub(crate) graph: Weak<Graph>,
 }
@@ -86,7 +86,7 @@ impl Work {
         }
     }
 
-    /// Whether it allocates or frees memory: graphs with such nodes cannot be taken apart, copied or put into others.
+    /// True if it allocates or frees memory: graphs with such nodes cannot be taken apart, copied or put into others.
     pub(crate) fn is_of_memory(&self) -> bool {
         matches!(self, Work::Op(Op::Allocate(_) | Op::Release(_)))
     }
@@ -126,7 +126,7 @@ impl Graph {
         Ok(handle)
     }
 
-    /// Whether one of its nodes allocates or frees memory.
+    /// True if one of its nodes allocates or frees memory.
     pub(crate) fn has_memory(&self) -> bool {
         self.nodes().values().any(|node| node.work.is_of_memory())
     }
@@ -181,7 +181,7 @@ impl Graph {
         nodes.iter().flat_map(of).collect()
     }
 
-    /// A copy with a handle of its own; what it has inside is copied too.
+    /// A copy with a handle of its own; graphs inside it are copied too.
     pub(crate) fn copy(&self, graphs: &Graphs) -> Arc<Graph> {
         let copy = Graph::make(graphs);
         let nodes = self.nodes();
@@ -234,7 +234,7 @@ impl Graph {
         Ok(sorted)
     }
 
-    /// Whether all of `nodes` come before, or are among, `tail`.
+    /// True if all of `nodes` come before, or are among, `tail`.
     pub(crate) fn all_lead_to(&self, nodes: &[usize], tail: &[usize]) -> bool {
         let all = self.nodes();
         let mut reached = BTreeSet::new();

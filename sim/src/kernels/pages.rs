@@ -1,6 +1,6 @@
-//! Digests of whole pages of memory, and what they point to.
+//! Digests of whole pages of memory, and the addresses that they point to.
 //!
-//! The kernel's own documentation says what is computed; this is for one CPU. Numbers of 32 bits lie in words of 64,
+//! The kernel's own documentation describes the computation; this is for one CPU. Numbers of 32 bits lie in words of 64,
 //! so that the CPU multiplies several at once.
 
 use std::collections::HashSet;
@@ -24,7 +24,7 @@ const LOW: u64 = 0xFFFF_FFFF;
 /// A slot of the table without a pair.
 const FREE: u64 = u64::MAX;
 
-/// What is added for each place, the two multipliers, and what is added for each round.
+/// The number that is added for each place, the two multipliers, and the numbers that are added for each round.
 const WEYL: u64 = 0x9E37_79B1;
 const TIMES: (u64, u64) = (0xD251_1F53, 0xCD9E_8D57);
 const BUMPS: (u64, u64) = (0x9E37_79B9, 0xBB67_AE85);
@@ -154,7 +154,7 @@ fn lanes(number: impl FnMut(usize) -> u64) -> [u64; LANES] {
     std::array::from_fn(number)
 }
 
-/// Whether a word has an upper half of so many from the first on, and is no address in the range.
+/// True if a word has an upper half of so many from the first on, and is no address in the range.
 fn has_host_words(words: &[u64], (start, bytes): (u64, u64), (first, span): (u32, u32)) -> bool {
     let upper = |word: u64| (word >> 32) as u32;
     let is_host = |word: &u64| upper(*word).wrapping_sub(first) < span && word.wrapping_sub(start) >= bytes;

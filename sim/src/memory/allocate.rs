@@ -89,7 +89,7 @@ impl Space {
             }
             Some(block) => table.give_to_block(block, start - block, allocation.bytes)?,
         };
-        // The memory goes back to the GPU when nobody looks at the table any more.
+        // The memory goes back to the GPU when the table is not locked any more.
         drop(table);
         drop(gone);
         Ok(())

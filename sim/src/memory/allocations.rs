@@ -21,13 +21,13 @@ pub(crate) struct Allocation {
     /// The context it was made in and dies with; 0: none, it is a pool's.
     pub(crate) context: u64,
     pub(crate) buffer_id: u64,
-    /// Whether the host waits for copies and fills of it that no stream was named for.
+    /// True if the host waits for copies and fills of it that no stream was named for.
     pub(crate) synchronous: bool,
-    /// Whether `cuMemFreeAsync` has taken it: it goes when the stream comes to that.
+    /// True if `cuMemFreeAsync` has taken it: it goes when the stream comes to that.
     pub(super) leaving: bool,
     /// The shared block it is in, if it has no handle of its own.
     pub(super) block: Option<u64>,
-    /// If another process's, opened by its handle: which, and how often.
+    /// If it is another process's, opened by its handle: that handle, and how often.
     pub(crate) opened: Option<(IpcHandle, u32)>,
     /// If it was allocated in a stream's order.
     pub(crate) lent: Option<Arc<dyn Lent>>,
@@ -35,7 +35,7 @@ pub(crate) struct Allocation {
     pub(crate) slot: Option<usize>,
 }
 
-/// A granule that small allocations share: what is free in it, by offset.
+/// A granule that small allocations share: its free parts, by offset.
 pub(super) struct Block {
     /// The GPU whose memory it is.
     pub(super) ordinal: usize,
@@ -45,12 +45,12 @@ pub(super) struct Block {
 }
 
 impl Allocation {
-    /// Whether `cuMemFreeAsync` has taken it.
+    /// True if `cuMemFreeAsync` has taken it.
     pub(crate) fn is_leaving(&self) -> bool {
         self.leaving
     }
 
-    /// Whether somebody has it: a graph's allocation nobody has before a launch.
+    /// True if the program has it: it has a graph's allocation only after a launch.
     pub(crate) fn is_somebodys(&self) -> bool {
         self.slot.is_none() || self.lent.is_some()
     }

@@ -1,7 +1,7 @@
-//! The address space as something on one of the GPUs sees it: what is in its reach.
+//! The address space as kernels and copies on one of the GPUs reach it.
 //!
-//! Memory that the program mapped itself is in the reach of the GPUs that it gave access to, also for copies. What `cuMemAlloc` gave is in the
-//! reach of the kernels on its own GPU, of those in contexts that were given access to its context, and of all copies: the
+//! Memory that the program mapped itself is in the reach of the GPUs that it gave access to, also for copies.
+//! Memory of `cuMemAlloc` is in the reach of the kernels on its own GPU, of those in contexts that were given access to its context, and of all copies: the
 //! driver takes those through the host where there is no other way. A pool's memory is in the reach of the GPUs that its pool is.
 
 use std::collections::BTreeSet;
@@ -32,7 +32,7 @@ impl Peers {
     }
 }
 
-/// Who wants to touch memory.
+/// The work that touches memory.
 #[derive(Clone, Copy)]
 pub(crate) enum Who<'a> {
     /// The kernels and fills of a context with these peers.
@@ -43,7 +43,7 @@ pub(crate) enum Who<'a> {
     Between([usize; 2]),
 }
 
-/// The space as seen by somebody on a GPU.
+/// The space as work on a GPU sees it.
 #[derive(Clone, Copy)]
 pub(crate) struct View<'a> {
     space: &'a Space,
@@ -81,12 +81,12 @@ impl<'a> View<'a> {
 
     /// The table, to touch memory by it.
     pub(super) fn at_work(&self) -> Working<'a> {
-        // In this order: who is paused holds no lock, so that its memory can be mapped and unmapped.
+        // In this order: a paused process holds no lock, so that its memory can be mapped and unmapped.
         let access = self.gpu.at_work();
         Working { table: self.space.look(), _access: access }
     }
 
-    /// Whether a kernel or a fill sees it.
+    /// True if a kernel or a fill sees it.
     pub(super) fn is_of_kernels(&self) -> bool {
         matches!(self.who, Who::Kernels(_))
     }
@@ -96,7 +96,7 @@ impl<'a> View<'a> {
         self.gpu.ordinal() == ordinal
     }
 
-    /// What may be done at an address that is in a mapping.
+    /// The access to an address that is in a mapping.
     pub(crate) fn access(&self, table: &Table, at: u64, mapping: &Mapping) -> Access {
         self.access_from(self.gpu.ordinal(), table, at, mapping)
     }
@@ -123,7 +123,7 @@ impl<'a> View<'a> {
 }
 
 impl Table {
-    /// Whether a copy or fill by the driver may touch all of a device range, seen like this: inside one allocation, or
+    /// True if a copy or fill by the driver may touch all of a device range, seen like this: inside one allocation, or
     /// over handles mapped side by side with enough access, or inside one host range.
     pub(crate) fn is_whole(&self, seen: &View<'_>, start: u64, bytes: u64, write: bool) -> bool {
         let Some(end) = start.checked_add(bytes) else { return false };

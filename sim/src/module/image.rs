@@ -7,7 +7,7 @@ use crate::errors::{Outcome, Status};
 /// Reads an image as `cuModuleLoadData` gets it: a text that ends with a zero byte.
 pub(crate) fn read_image(image: usize) -> Outcome<Ptx> {
     let text = text_at(image);
-    // What is not a text is recognised by its first bytes, of which any image has four.
+    // An image that is no text is recognised by its first bytes, of which any image has four.
     let first = bytes_at(image, 1)?;
     if first == [0x7F] || first == [0x50] || first == [0xB1] || first == [0x44] {
         let magic: [u8; 4] = bytes_at(image, 4)?.try_into().map_err(|_| Status::INVALID_IMAGE)?;

@@ -48,14 +48,14 @@ pub(crate) struct Function {
     pub(crate) name: CString,
     pub(crate) entry: Entry,
     pub(crate) ptx_version: u32,
-    /// What to run; `None`: the text's instructions are not known here.
+    /// The kernel to run; `None`: the text's instructions are not known here.
     pub(crate) body: Option<&'static Body>,
     /// The variables of its module, as long as that is loaded.
     globals: Weak<Globals>,
     settings: Mutex<FunctionSettings>,
 }
 
-/// What a program may set on a function.
+/// A program may set these on a function.
 #[derive(Clone, Default)]
 pub(crate) struct FunctionSettings {
     /// Values of settable attributes.
@@ -163,7 +163,7 @@ impl Module {
 }
 
 impl Function {
-    /// What the program set on it.
+    /// The program's settings.
     pub(crate) fn settings(&self) -> MutexGuard<'_, FunctionSettings> {
         self.settings.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -14,9 +14,9 @@ use crate::memory::allocations::Lent;
 use crate::memory::space::Space;
 use crate::memory::view::{View, Who};
 
-/// What memory is full of that was freed, as far as [`SPOILED`] goes: nothing should depend on it.
+/// Freed memory is full of this byte, as far as [`SPOILED`] goes: nothing should depend on it.
 const SPOIL: u8 = 0xF5;
-/// How much of it is filled at most: this machine should not have to make pages for gigabytes that nobody looks at.
+/// How much of it is filled at most: this machine should not have to make pages for gigabytes that no program reads.
 const SPOILED: u64 = 64 << 10;
 
 /// A pool, or a graph's allocation: its memory is lent.
@@ -63,7 +63,7 @@ impl Lease {
         lent.downcast().map_err(|_| Status::UNKNOWN)
     }
 
-    /// Whether the device is done with it.
+    /// True if the device is done with it.
     pub(crate) fn is_over(&self) -> bool {
         self.over.load(Ordering::Acquire)
     }
@@ -80,7 +80,7 @@ impl Lease {
     pub(crate) fn end(self: &Arc<Lease>, space: &Space) {
         if !self.source.is_imported() {
             let seen = View::new(space, self.source.gpu(), Who::Copies);
-            // What is not there yet cannot be spoiled. What another process shares it may still have.
+            // Memory that is not there yet cannot be spoiled. Another process may still have memory that it shares.
             let _ = seen.fill(self.start, &[SPOIL], self.bytes.min(SPOILED) as usize);
         }
         let mut table = space.change();
@@ -96,7 +96,7 @@ impl Lease {
         self.source.give_back(space, self, at);
     }
 
-    /// `cuMemFree`, which waits for nothing: that nobody uses it any more is the program's word.
+    /// `cuMemFree`, which waits for nothing: the program's word is that no work uses it any more.
     pub(crate) fn free_now(self: &Arc<Lease>, space: &Space) {
         self.end(space);
         self.give_back(space, None);

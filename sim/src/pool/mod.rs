@@ -1,8 +1,9 @@
 //! Pools: memory that streams allocate and free in their order.
 //!
 //! A pool has addresses of its own, and memory of its GPU behind some of them, in steps ([`STEP`]). An allocation may lie over
-//! several. What a stream frees can be given out again before the stream has come so far, to whoever comes after that; [`Policy`] says how that may be known. Memory that
-//! nobody has goes back to the GPU when the program waits for something, down to what the pool is told to keep.
+//! several. Memory that a stream frees can be given out again before the stream has come so far, to work that comes after that;
+//! [`Policy`] says how that may be known. Free memory goes back to the GPU when the program waits for something, down to what the
+//! pool is told to keep.
 //!
 //! A pool's lock is taken before the address space's, never behind it.
 
@@ -48,29 +49,29 @@ pub(crate) struct Pool {
     gpu: &'static Gpu,
     /// If it is shared with other processes.
     backing: Option<Backing>,
-    /// How much memory it may have.
+    /// Bytes that it may have.
     most: u64,
     state: Mutex<State>,
 }
 
-/// What changes of it.
+/// The changing part of a pool.
 pub(crate) struct State {
     /// By [`Policy`].
     pub(crate) policies: [bool; 3],
-    /// Memory that it keeps though nobody has it.
+    /// Bytes that it keeps though they are free.
     pub(crate) threshold: u64,
-    /// What each GPU may do with it.
+    /// The access of each GPU.
     pub(crate) access: [Access; MOST_GPUS],
     pub(crate) reserved: Amount,
     pub(crate) used: Amount,
     /// From where to where; none before the first allocation.
     addresses: Option<(u64, u64)>,
     pieces: Pieces,
-    /// Whether the program destroyed it: what is left goes with the last allocation.
+    /// True if the program destroyed it: the rest goes with the last allocation.
     destroyed: bool,
 }
 
-/// What keeps a pool from growing.
+/// The reasons that keep a pool from growing.
 #[derive(Clone, Copy)]
 enum Shortage {
     /// Its own limit, or its addresses: other pools cannot help.
@@ -116,7 +117,7 @@ impl Pool {
         self.backing.as_ref().map(|backing| backing.number)
     }
 
-    /// Whether other processes may have it too.
+    /// True if other processes may have it too.
     pub(crate) fn can_be_shared(&self) -> bool {
         self.backing.is_some()
     }
@@ -154,7 +155,7 @@ impl Pool {
         Ok(start)
     }
 
-    /// What GPUs beside its own may do with its memory.
+    /// The access of GPUs beside its own.
     pub(crate) fn peers(&self) -> [Access; MOST_GPUS] {
         let mut access = self.state().access;
         access[self.gpu.ordinal()] = Access::None;
@@ -166,7 +167,7 @@ impl Pool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Finds memory for a stream that is behind these points (the last is its own): what everybody may have or the stream itself
+    /// Finds memory for a stream that is behind these points (the last is its own): what all may have or the stream itself
     /// has freed, what the policies allow, more from the GPU (after `make_room`, if need be), and at last what has to be waited for.
     pub(crate) fn allocate(
         self: &Arc<Pool>,
@@ -212,7 +213,8 @@ impl Pool {
         Ok((lease, after))
     }
 
-    /// What was freed before these points is everybody's: the program has waited for them. Also gives back what is too much.
+    /// The program has waited for these points: memory that was freed before them is free for all streams. Also gives back what is too
+    /// much.
     pub(crate) fn observe(&self, space: &Space, points: &[Ticket]) {
         let mut state = self.state();
         let is_seen = |freed: &Freed| points.iter().any(|point| point.is_behind(&freed.at));
@@ -221,7 +223,7 @@ impl Pool {
         self.release(state, space, keep, &|_| false);
     }
 
-    /// Gives memory back that nobody has, as long as that much is left: in whole steps. (More than there are numbers for is
+    /// Gives free memory back, as long as that much is left: in whole steps. (More than there are numbers for is
     /// nothing to the driver.)
     pub(crate) fn trim(&self, space: &Space, keep: u64) {
         let keep = keep.checked_next_multiple_of(STEP).unwrap_or(0);
@@ -234,7 +236,7 @@ impl Pool {
         self.tidy(space);
     }
 
-    /// Whether it was destroyed and has no memory any more.
+    /// True if it was destroyed and has no memory any more.
     pub(crate) fn is_gone(&self) -> bool {
         let state = self.state();
         state.destroyed && state.pieces.is_empty()
@@ -279,7 +281,7 @@ impl Pool {
         Ok(start)
     }
 
-    /// Gives steps back that nobody has, as far as these frees are good enough, and as long as so much is left.
+    /// Gives free steps back, as far as these frees are good enough, and as long as so much is left.
     fn release(&self, mut state: MutexGuard<'_, State>, space: &Space, keep: u64, may: &impl Fn(&Freed) -> bool) {
         if self.can_be_shared() && !state.destroyed {
             // The driver never takes memory out of a pool that other processes may know.
@@ -287,7 +289,7 @@ impl Pool {
         }
         let mut gone = Vec::new();
         if self.is_imported() && state.used.current == 0 {
-            // Nobody here has anything of it.
+            // No allocation of it is left here.
             state.pieces.give_all();
         }
         while state.reserved.current >= STEP
@@ -304,7 +306,7 @@ impl Pool {
             space.change().drop_reservation(start);
         }
         drop(state);
-        // The memory goes back to the GPU when nobody holds a lock any more.
+        // The memory goes back to the GPU when no lock is held any more.
         drop(gone);
     }
 }
@@ -319,7 +321,7 @@ impl Source for Pool {
         self.backing.as_ref().is_some_and(|backing| backing.imported)
     }
 
-    /// A destroyed pool keeps nothing that nobody has.
+    /// A destroyed pool keeps no free memory.
     fn tidy(&self, space: &Space) {
         let state = self.state();
         if state.destroyed {

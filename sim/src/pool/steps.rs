@@ -6,7 +6,7 @@ pub(crate) const STEP: u64 = 32 << 20;
 /// Every allocation's address and size are a multiple of this.
 pub(super) const ALIGNMENT: u64 = 512;
 
-/// How much memory there is of some kind, and how much there ever was.
+/// Bytes of some kind of memory, now and at most so far.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Amount {
     pub(crate) current: u64,
@@ -23,7 +23,7 @@ impl Amount {
         self.current -= bytes;
     }
 
-    /// Forgets what there was.
+    /// Forgets the past.
     pub(crate) fn reset(&mut self) {
         self.high = self.current;
     }
