@@ -50,7 +50,7 @@ impl Clone for Text {
 impl Copy for Text {}
 
 impl<T> Out<T> {
-    /// No place: an answer that nobody wants.
+    /// No place: the program does not want the answer.
     pub(crate) fn nowhere() -> Out<T> {
         Out(std::ptr::null_mut())
     }
@@ -60,7 +60,7 @@ impl<T> Out<T> {
         if self.0.is_null() { Err(Status::INVALID_VALUE) } else { Ok(()) }
     }
 
-    /// Whether the place is at a multiple of this.
+    /// True if the place is at a multiple of this.
     pub(crate) fn is_aligned(self, alignment: usize) -> bool {
         self.0.addr().is_multiple_of(alignment)
     }
@@ -88,7 +88,7 @@ impl<T: Copy> Out<T> {
         Out(self.0.wrapping_byte_add(offset).cast())
     }
 
-    /// What is there now: some answers are questions first (a count).
+    /// The value there now: some answers are questions first (a count).
     pub(crate) fn get(self) -> Outcome<T> {
         In(self.0.cast_const()).get()
     }
@@ -120,7 +120,7 @@ impl<T: Copy> List<T> {
         Ok((0..count).map(|at| unsafe { self.0.add(at).read_unaligned() }).collect())
     }
 
-    /// Whether there is a list at all.
+    /// True if there is a list at all.
     pub(crate) fn is_null(self) -> bool {
         self.0.is_null()
     }
@@ -153,7 +153,7 @@ impl<T: Copy> OutList<T> {
         Ok(())
     }
 
-    /// Whether the program wants the items.
+    /// True if the program wants the items.
     pub(crate) fn wanted(self) -> bool {
         !self.0.is_null()
     }

@@ -20,7 +20,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::errors::{Outcome, Status};
-use crate::exec::context;
+use crate::exec::stack;
 use crate::exec::stream::is_stream_thread;
 use crate::state;
 
@@ -34,12 +34,12 @@ pub(crate) struct Row {
     pub(crate) symbol: &'static str,
     /// The first CUDA version that has it.
     pub(crate) version: u32,
-    /// Whether stream 0 is the thread's own here.
+    /// True if stream 0 is the thread's own here.
     pub(crate) twin: bool,
     pub(crate) address: usize,
 }
 
-/// What a call asks for before it is made.
+/// A call's conditions.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Needs {
     Nothing,
@@ -59,7 +59,7 @@ impl Needs {
             // A host function or a callback: it may make no calls, since its stream waits for it.
             return Err(Status::NOT_PERMITTED);
         }
-        if self == Needs::OldContext { context::forbid_new() } else { Ok(()) }
+        if self == Needs::OldContext { stack::forbid_new() } else { Ok(()) }
     }
 }
 

@@ -11,7 +11,8 @@ use std::io::Write as _;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::gpu_file::{Gpu, KernelTime};
+use crate::gpu_file::Gpu;
+use crate::gpu_file::slices::KernelTime;
 use crate::settings::Settings;
 
 /// One engine: how fast it is, and until when it is taken.
@@ -36,7 +37,7 @@ pub(crate) struct Engines {
     to_device: Engine,
     to_host: Engine,
     compute: Engine,
-    /// Whether the compute engine is shared with other processes.
+    /// True if the compute engine is shared with other processes.
     shared: bool,
     /// Where copies over the link are written down.
     log: Option<File>,
@@ -64,7 +65,7 @@ impl Engines {
             to_host: Engine::new(settings.to_host),
             compute: Engine::new(settings.kernels),
             shared: settings.slice.is_some(),
-            // A file that cannot be written has no lines: whoever wants them sees that.
+            // A file that cannot be written has no lines, which its reader sees.
             log: settings.copy_log.as_ref().and_then(|path| File::options().append(true).create(true).open(path).ok()),
         }
     }

@@ -9,7 +9,7 @@ use std::ffi::CStr;
 #[error("CUDA result {0}")]
 pub(crate) struct Status(u32);
 
-/// What a call comes to.
+/// The result of a call.
 pub(crate) type Outcome<T = ()> = Result<T, Status>;
 
 impl Status {

@@ -1,7 +1,7 @@
 //! `libsimcuda.so`: a CUDA driver without a GPU.
 //!
 //! It carries programs of the CUDA *driver API*: contexts, memory with its virtual addresses, copies,
-//! streams, events, PTX modules, launches, graphs. What it cannot do it refuses as a driver that lacks the
+//! streams, events, PTX modules, launches, graphs. It refuses what it cannot do as a driver that lacks the
 //! feature would. Kernels are the built-in ones of `kernels/`, chosen by the name of their PTX entry;
 //! launching another answers `CUDA_ERROR_NOT_SUPPORTED`.
 //!
@@ -11,14 +11,21 @@
 //! work for a stream → a stream's thread runs the operation (`exec/op.rs`) → `memory/traffic.rs`, the one
 //! place that touches the device's memory. `engine.rs` decides how long a copy or a kernel takes.
 //!
-//! Nothing runs before `cuInit`. Settings are environment variables, described in `settings.rs`; what
-//! several processes share of the simulated GPU is in `gpu_file/`.
+//! No files use each other in a circle. From the ground up: the GPU (`gpu_file/`, `engine.rs`, `memory/`), streams and events
+//! (`exec/`), pools, contexts (`exec/context.rs`), kernels and modules, operations (`exec/op.rs`), graphs, the driver with all its
+//! objects (`state.rs`), captures and submission, the calls. So a lower file keeps as an opaque value what belongs to a higher
+//! one: a stream its work ([`exec::stream::Work`]), its context and its capture, an allocation the lease of a pool, a kernel its
+//! context ([`kernels::machine::Machine`]).
+//!
+//! Nothing runs before `cuInit`. Settings are environment variables, described in `settings.rs`; `gpu_file/` has the part of the
+//! simulated GPU that several processes share.
 #![deny(unsafe_code)]
 // The tables of exports are read row by row.
 #![recursion_limit = "256"]
 
 mod api;
 mod border;
+mod device;
 mod door;
 mod engine;
 mod errors;

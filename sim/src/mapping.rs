@@ -12,7 +12,7 @@ use std::sync::atomic::AtomicU64;
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
-/// A mapping of a file's first bytes, readable and writable, shared with whoever maps the file too; or of no file.
+/// A mapping of a file's first bytes, readable and writable, shared with all that map the file too; or of no file.
 pub(crate) struct SharedBytes {
     start: NonNull<u8>,
     length: usize,
@@ -45,7 +45,7 @@ impl SharedBytes {
         SharedBytes::new(start, length)
     }
 
-    /// Maps `length` bytes of no file, all zero: nobody else can have them, and no descriptor is needed.
+    /// Maps `length` bytes of no file, all zero: no other process can have them, and no descriptor is needed.
     pub(crate) fn anonymous(length: usize) -> Result<SharedBytes, Errno> {
         // SAFETY: the kernel chooses the place, so nothing that exists is replaced.
         let start = unsafe {
@@ -59,7 +59,7 @@ impl SharedBytes {
         SharedBytes::new(start, length)
     }
 
-    /// Becomes a mapping of a file, which `other` is of too, with its own contents, where it is. Nobody else may write to either
+    /// Becomes a mapping of a file, which `other` is of too, with its own contents, where it is. No other thread may write to either
     /// meanwhile.
     pub(crate) fn become_file(&self, file: impl AsFd, other: SharedBytes) -> Result<(), Errno> {
         assert!(other.length == self.length, "mappings of one length");
@@ -89,10 +89,10 @@ impl SharedBytes {
         self.start.as_ptr()
     }
 
-    /// Fills it with this word. It holds zeros and is new: nobody else has it yet.
+    /// Fills it with this word. It holds zeros and is new: no other code has it yet.
     pub(crate) fn begin_with(&mut self, word: u64) {
         if word != 0 {
-            // SAFETY: the mapping is this long, aligned to pages, and nobody else's.
+            // SAFETY: the mapping is this long, aligned to pages, and no other code's.
             unsafe { std::slice::from_raw_parts_mut(self.start().cast::<u64>(), self.length / 8) }.fill(word);
         }
     }
@@ -100,7 +100,7 @@ impl SharedBytes {
 
 impl Drop for SharedBytes {
     fn drop(&mut self) {
-        // SAFETY: the range is this value's own mapping, and nobody can use it after the drop.
+        // SAFETY: the range is this value's own mapping, and no code can use it after the drop.
         let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.length) };
     }
 }
@@ -234,7 +234,7 @@ fn unmap(start: u64, length: u64) {
     let _ = unsafe { rustix::mm::munmap(start, length as usize) };
 }
 
-/// Whether the host may read at this address: used before host memory is registered.
+/// True if the host may read at this address: used before host memory is registered.
 pub(crate) fn is_host_memory(start: usize, length: usize) -> bool {
     let page = rustix::param::page_size();
     let first = start / page * page;
@@ -254,7 +254,7 @@ mod tests {
         let first = Reserved::anywhere(4 << 20, 2 << 20, 0).unwrap();
         assert!(first.start().is_multiple_of(2 << 20));
         assert!(Reserved::exactly(first.start(), 2 << 20).is_err());
-        // Where nobody else is, also not another test's thread meanwhile.
+        // Where no other mapping is, also not of another test's thread meanwhile.
         let place = 0x3000_0000_0000;
         let second = Reserved::anywhere(4 << 20, 2 << 20, place).unwrap();
         assert_eq!(second.start(), place);

@@ -1,4 +1,4 @@
-//! What the user may set: environment variables `SIMCUDA_*`, read once, at `cuInit`.
+//! The user's settings: environment variables `SIMCUDA_*`, read once, at `cuInit`.
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
@@ -32,11 +32,12 @@ pub(crate) struct Settings {
     pub(crate) waiting: bool,
     /// `SIMCUDA_PAGEABLE`: `on` if kernels reach all pages of the program, as with Linux's heterogeneous memory management.
     pub(crate) pageable: bool,
-    /// `SIMCUDA_NEW_MEMORY`: the word that new memory is full of, as if somebody had written it there. In hexadecimal; 0 if nothing is said.
+    /// `SIMCUDA_NEW_MEMORY`: the word that new memory is full of, as if another program had written it there.
+    /// In hexadecimal; 0 if nothing is said.
     pub(crate) new_memory: u64,
     /// `SIMCUDA_VERSION`: the CUDA version, as `cuDriverGetVersion` tells it. `cuGetProcAddress` knows no newer functions.
     pub(crate) version: u32,
-    /// `SIMCUDA_INIT_ERROR`: what `cuInit` answers, as a driver does that cannot work on its machine.
+    /// `SIMCUDA_INIT_ERROR`: the answer of `cuInit`, as a driver does that cannot work on its machine.
     pub(crate) init_error: Option<u32>,
     /// `SIMCUDA_COPY_LOG`: a file that gets a line for every copy to or from the device.
     pub(crate) copy_log: Option<PathBuf>,
@@ -53,7 +54,7 @@ impl Settings {
     }
 }
 
-/// What becomes of a process that is taken off the GPU.
+/// The ways in which a process is taken off the GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pausing {
     Off,

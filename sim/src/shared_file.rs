@@ -1,7 +1,7 @@
 //! A file of this process's that another one opens, by what a handle for processes says: whose it is, and which.
 //!
-//! A handle of 64 bytes has no room for a descriptor, and nobody serves one. So it names the process and the descriptor there,
-//! and whoever opens it looks below `/proc`. That works between processes of one user that see each other's numbers.
+//! A handle of 64 bytes has no room for a descriptor, and no process serves one. So it names the process and the descriptor there,
+//! and the process that opens it looks below `/proc`. That works between processes of one user that see each other's numbers.
 
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
@@ -13,13 +13,13 @@ use crate::errors::{Outcome, Status};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub(crate) struct IpcHandle {
-    /// What it is a handle of: 0 and all ones are nothing.
+    /// The kind of the handle: 0 and all ones are none.
     magic: u64,
     process: u32,
     descriptor: i32,
-    /// What is not the same for two files that had the same descriptor.
+    /// It differs for two files that had the same descriptor.
     pub(crate) number: u64,
-    /// What else there is to say.
+    /// Further data, by the kind.
     pub(crate) words: [u64; 5],
 }
 
@@ -36,12 +36,12 @@ impl IpcHandle {
         IpcHandle { magic: 0, process: 0, descriptor: 0, number: 0, words: [0; 5] }
     }
 
-    /// Whether it is a handle of this kind.
+    /// True if it is a handle of this kind.
     pub(crate) fn is(&self, magic: u64) -> bool {
         self.magic == magic
     }
 
-    /// Whether this process made it.
+    /// True if this process made it.
     pub(crate) fn is_own(&self) -> bool {
         self.process == std::process::id()
     }

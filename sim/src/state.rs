@@ -1,23 +1,25 @@
 //! The driver of this process: made at `cuInit`, and everything else hangs from it.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use crate::device::Device;
 use crate::engine::Engines;
 use crate::errors::{Outcome, Status};
+use crate::exec::common::Common;
 use crate::exec::context::Context;
 use crate::exec::event::Event;
-use crate::exec::stream::{Stream, Ticket};
+use crate::exec::stream::Stream;
 use crate::gpu_file::Gpu;
+use crate::graph::Graphs;
 use crate::graph::exec::GraphExec;
 use crate::graph::user_object::UserObject;
-use crate::graph::{Graph, NodeRef};
 use crate::memory::bus::Bus;
 use crate::memory::phys::Phys;
 use crate::memory::space::Space;
 use crate::memory::team::Team;
+use crate::module::Code;
 use crate::module::link::Link;
-use crate::module::{Function, Kernel, Library, Module};
 use crate::pool::pools::Pools;
 use crate::registry::Registry;
 use crate::settings::{Pausing, Settings};
@@ -27,39 +29,20 @@ pub(crate) struct Driver {
     /// By their ordinals; there is at least one.
     pub(crate) devices: Vec<&'static Device>,
     pub(crate) pausing: Pausing,
-    /// Whether calls wait for work that only may have to.
-    pub(crate) waiting: bool,
-    pub(crate) space: Space,
+    pub(crate) common: &'static Common,
+    /// These two as in `common`.
+    pub(crate) space: &'static Space,
+    pub(crate) pools: &'static Pools,
     pub(crate) bus: Bus,
     pub(crate) contexts: Registry<Context>,
     pub(crate) streams: Registry<Stream>,
     pub(crate) events: Registry<Event>,
     pub(crate) handles: Registry<Handle>,
-    pub(crate) modules: Registry<Module>,
-    pub(crate) functions: Registry<Function>,
-    pub(crate) libraries: Registry<Library>,
-    pub(crate) kernels: Registry<Kernel>,
+    pub(crate) code: Code,
     pub(crate) links: Registry<Link>,
-    pub(crate) graphs: Registry<Graph>,
-    pub(crate) nodes: Registry<NodeRef>,
+    pub(crate) graphs: Graphs,
     pub(crate) execs: Registry<GraphExec>,
     pub(crate) user_objects: Registry<UserObject>,
-    pub(crate) pools: Pools,
-    failed: AtomicU32,
-}
-
-/// One of the program's devices.
-pub(crate) struct Device {
-    pub(crate) gpu: &'static Gpu,
-    pub(crate) engines: Engines,
-    pub(crate) primary: Mutex<Primary>,
-}
-
-impl Device {
-    /// As the program numbers it.
-    pub(crate) fn ordinal(&self) -> usize {
-        self.gpu.ordinal()
-    }
 }
 
 /// A physical handle of the program's. Its number is good while it is held or mapped.
@@ -73,7 +56,7 @@ pub(crate) struct Handle {
     pub(crate) uses: Mutex<Uses>,
 }
 
-/// What keeps a handle's number.
+/// The uses that keep a handle's number.
 pub(crate) struct Uses {
     /// One for making or importing it and one for each retain, less one for each release.
     pub(crate) held: u32,
@@ -81,24 +64,15 @@ pub(crate) struct Uses {
     pub(crate) mapped: u32,
 }
 
-/// The device's primary context.
-#[derive(Default)]
-pub(crate) struct Primary {
-    /// The handle stays when the context is made again.
-    pub(crate) handle: usize,
-    pub(crate) retained: u32,
-    pub(crate) flags: u32,
-}
-
 static DRIVER: OnceLock<Driver> = OnceLock::new();
 static STARTING: Mutex<()> = Mutex::new(());
-/// Whether the driver was started in this very process: the system wipes this page in every copy of it, however that is made.
+/// True if the driver was started in this very process: the system wipes this page in every copy of it, however that is made.
 static STARTED_HERE: Wiped = Wiped(AtomicBool::new(false));
 
 #[repr(C, align(4096))]
 struct Wiped(AtomicBool);
 
-/// Whether this is a copy of a process that has started the driver.
+/// True if this is a copy of a process that has started the driver.
 fn is_copy() -> bool {
     DRIVER.get().is_some() && !STARTED_HERE.0.load(Ordering::Relaxed)
 }
@@ -156,27 +130,24 @@ impl Driver {
             Box::leak(Box::new(Device { gpu, engines: Engines::new(gpu, settings), primary: Mutex::default() }))
         };
         let devices: Vec<_> = gpus.into_iter().map(device).collect();
+        let gpus: Vec<_> = devices.iter().map(|device| device.gpu).collect();
+        let common: &'static Common = Box::leak(Box::new(Common::new(&gpus, 14, settings)));
         Driver {
-            pools: Pools::new(&devices.iter().map(|device| device.gpu).collect::<Vec<_>>(), 14),
+            common,
+            space: &common.space,
+            pools: &common.pools,
             devices,
             pausing: settings.pausing,
-            waiting: settings.waiting,
-            space: Space::new(settings.pageable),
             bus: Bus::default(),
             contexts: Registry::new(1),
             streams: Registry::new(2),
             events: Registry::new(3),
             handles: Registry::new(4),
-            modules: Registry::new(5),
-            functions: Registry::new(6),
-            libraries: Registry::new(7),
-            kernels: Registry::new(8),
+            code: Code::new([5, 6, 7, 8]),
             links: Registry::new(9),
-            graphs: Registry::new(10),
-            nodes: Registry::new(11),
+            graphs: Graphs::new([10, 11]),
             execs: Registry::new(12),
             user_objects: Registry::new(13),
-            failed: AtomicU32::new(0),
         }
     }
 
@@ -191,29 +162,14 @@ impl Driver {
         self.devices.iter().map(|device| device.gpu)
     }
 
-    /// Fails if a kernel has failed before. As on the device that is the end of the process's work: no
-    /// context of it works any more, and none that works can be made.
-    pub(crate) fn check(&self) -> Outcome {
-        Status::from_code(self.failed.load(Ordering::Acquire)).map_or(Ok(()), Err)
-    }
-
-    /// Makes all contexts unusable. The first reason stays.
-    pub(crate) fn fail(&self, status: Status) {
-        let _ = self.failed.compare_exchange(0, status.code(), Ordering::AcqRel, Ordering::Acquire);
-    }
-
-    /// The program has waited for these points: what was freed before them is free.
-    pub(crate) fn observe(&self, points: &[Ticket]) {
-        self.pools.observe(&self.space, points);
-    }
-
     /// Waits for all work of a context, by its id, and keeps others out of it meanwhile. One that is gone has none.
     pub(crate) fn synchronize_alone(&self, id: u64) -> Outcome {
         self.contexts.find(|context| context.id == id).map_or(Ok(()), |(_, context)| context.synchronize_alone())
     }
 
-    /// Ends all that lives in a context: its memory, streams, events, modules.
-    pub(crate) fn forget_context(&self, context: &Context) {
+    /// Ends a context, and all that lives in it: its memory, streams, events, modules.
+    pub(crate) fn end(&self, context: &Context) {
+        context.end();
         self.contexts.remove_if(|other| {
             // Its memory goes too, and its number is never another's.
             other.peers.remove(context.id);
@@ -221,11 +177,10 @@ impl Driver {
         });
         self.streams.remove_if(|stream| stream.context_id == context.id);
         self.events.remove_if(|event| event.context_id == context.id);
-        self.modules.remove_if(|module| module.context_id == context.id);
-        self.functions.remove_if(|function| function.context_id == context.id);
+        self.code.forget_context(context.id);
         let owned = self.space.look().allocations.of_context(context.id);
         for start in owned {
-            // Only this call ends a context, so nobody else freed it meanwhile but the program itself.
+            // Only this call ends a context, so only the program itself may have freed it meanwhile.
             let _ = self.space.free(start);
         }
         self.space.change().hosts.retain(|_, range| range.context != context.id);

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use crate::device::Device;
 use crate::errors::{Outcome, Status};
-use crate::exec::context::{self, Context, STREAM_LEGACY};
+use crate::exec::context::{Context, STREAM_LEGACY};
+use crate::exec::stack;
 use crate::exec::submit::Default;
-use crate::state::{self, Device, Driver};
+use crate::state::{self, Driver};
 
 /// The device of that ordinal.
 pub(super) fn device(ordinal: i32) -> Outcome<&'static Device> {
@@ -14,15 +16,14 @@ pub(super) fn device(ordinal: i32) -> Outcome<&'static Device> {
 
 /// The current context, in working order, and the driver.
 pub(super) fn current() -> Outcome<(Arc<Context>, &'static Driver)> {
-    let context = context::current()?;
-    let driver = context.driver;
-    Ok((context, driver))
+    let context = stack::current()?;
+    Ok((context, state::driver()?))
 }
 
 /// The context of a handle, or the current one for 0.
 pub(super) fn context_or_current(handle: usize) -> Outcome<Arc<Context>> {
     if handle == 0 {
-        return context::current();
+        return stack::current();
     }
     let driver = crate::state::driver()?;
     let context = driver.contexts.get(handle).map_err(|_| Status::INVALID_CONTEXT)?;
@@ -47,3 +48,6 @@ pub(super) fn not_legacy(default: Default, stream: usize) -> Outcome {
 pub(super) fn clamp32(value: u64) -> u32 {
     u32::try_from(value).unwrap_or(u32::MAX)
 }
+
+/// Streams' priorities, from least to greatest.
+pub(super) const PRIORITIES: (i32, i32) = (0, -5);

@@ -3,15 +3,17 @@
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard, PoisonError};
 
-use super::arguments::{self, context_or_current, current, only_flags};
+use super::arguments::{self, PRIORITIES, context_or_current, current, only_flags};
 use crate::border::{In, Out};
 use crate::door::doors;
 use crate::errors::{Outcome, Status};
-use crate::exec::context::{self as stack, API_VERSION, API_VERSION_OLD, Context};
+use crate::exec::context::{API_VERSION, API_VERSION_OLD, Context};
 use crate::exec::event::Stamp;
+use crate::exec::stack;
 
-use crate::graph::capture;
-use crate::state::{self, Device, Driver, Primary};
+use crate::device::{Device, Primary};
+use crate::graph::capture::{self, Capture};
+use crate::state::{self, Driver};
 
 doors! {
     cuCtxCreate: "cuCtxCreate" 2000 (out: Out<usize>, flags: u32, device: i32) = create_old;
@@ -65,8 +67,6 @@ doors! {
 
 /// Scheduling in the low three bits, host mapping, local memory, core dumps, synchronous memory calls.
 const KNOWN_FLAGS: u64 = 0xFF;
-/// Streams' priorities, from least to greatest.
-pub(super) const PRIORITIES: (i32, i32) = (0, -5);
 
 fn create_old(out: Out<usize>, flags: u32, device: i32) -> Outcome {
     make(out, flags, device, API_VERSION_OLD)
@@ -96,9 +96,9 @@ fn make(out: Out<usize>, flags: u32, device: i32, api_version: u32) -> Outcome {
     check_flags(flags)?;
     let device = arguments::device(device)?;
     let driver = state::driver()?;
-    driver.check()?;
+    driver.common.check()?;
     let handle = driver.contexts.draw();
-    driver.contexts.put(handle, Context::new(driver, device, handle, flags, api_version, false));
+    driver.contexts.put(handle, Context::new(driver.common, device, handle, flags, api_version, false));
     stack::push_current(handle);
     out.set(handle)
 }
@@ -125,7 +125,7 @@ fn destroy(handle: usize) -> Outcome {
     if stack::current_handle() == Some(handle) {
         stack::pop_current();
     }
-    context.end();
+    state::driver()?.end(&context);
     Ok(())
 }
 
@@ -286,10 +286,10 @@ fn meant(handle: usize) -> Outcome<Arc<Context>> {
     Ok(context)
 }
 
-/// Makes everything that the context has to do now the event's. Nothing waits for that but who waits for the event.
+/// Makes everything that the context has to do now the event's. Only a wait for the event waits for that.
 fn record_event(handle: usize, event: usize) -> Outcome {
     let context = meant(handle)?;
-    let event = context.driver.events.get(event)?;
+    let event = state::driver()?.events.get(event)?;
     if event.context_id != context.id {
         return Err(Status::INVALID_HANDLE);
     }
@@ -302,9 +302,9 @@ fn record_event(handle: usize, event: usize) -> Outcome {
 /// All later work of the context waits for the event, which may be another context's.
 fn wait_event(handle: usize, event: usize) -> Outcome {
     let context = meant(handle)?;
-    let event = context.driver.events.get(event)?;
+    let event = state::driver()?.events.get(event)?;
     if let Some(tail) = event.captured() {
-        tail.capture.invalidate();
+        Capture::of(&tail).invalidate();
         return Err(Status::STREAM_CAPTURE_UNSUPPORTED);
     }
     capture::forbid_in_context(&context)?;
@@ -346,8 +346,8 @@ fn primary_retain(out: Out<usize>, device: i32) -> Outcome {
     }
     let handle = primary.handle;
     if driver.contexts.get(handle).is_err() {
-        driver.check()?;
-        let context = Context::new(driver, device, handle, primary.flags, API_VERSION, true);
+        driver.common.check()?;
+        let context = Context::new(driver.common, device, handle, primary.flags, API_VERSION, true);
         driver.contexts.put(handle, context);
     }
     primary.retained += 1;
@@ -368,7 +368,7 @@ fn primary_release(device: i32) -> Outcome {
     Ok(())
 }
 
-/// Ends the primary context whoever retains it; the next use makes it anew.
+/// Ends the primary context, retained or not; the next use makes it anew.
 fn primary_reset(device: i32) -> Outcome {
     let device = arguments::device(device)?;
     end_primary(state::driver()?, &primary(device));
@@ -377,7 +377,7 @@ fn primary_reset(device: i32) -> Outcome {
 
 fn end_primary(driver: &Driver, primary: &Primary) {
     if let Ok(context) = driver.contexts.get(primary.handle) {
-        context.end();
+        driver.end(&context);
     }
 }
 

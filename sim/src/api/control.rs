@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::border::{In, List, Out, OutList};
 use crate::door::doors_export;
 use crate::errors::{Outcome, Status};
-use crate::exec::context;
+use crate::exec::stack;
 use crate::gpu_file::{Gpu, NUMBERS};
 use crate::settings::Pausing;
 use crate::state::{self, Driver};
@@ -45,7 +45,7 @@ doors_export!(Driver, simcudaSetTimeSlice, (process: u32, micros: u64), self::se
 
 /// The GPU of the current context, or the first one.
 fn current_gpu(driver: &Driver) -> Outcome<&'static Gpu> {
-    match context::current_any() {
+    match stack::current_any() {
         Ok(context) => Ok(context.device.gpu),
         Err(_) => driver.device(0).map(|device| device.gpu),
     }
@@ -125,8 +125,9 @@ fn events(count: Out<usize>) -> Outcome {
     count.set(state::driver()?.events.count())
 }
 
-/// Who uses the current context's GPU, or the first one, and how much of it, as NVML's `nvmlDeviceGetComputeRunningProcesses` tells it: `count` is the room in
-/// both lists, and then how many there are. A process that cannot be seen from here has the number 0.
+/// The processes that use the current context's GPU, or the first one, and how much of it each uses, as NVML's
+/// `nvmlDeviceGetComputeRunningProcesses` tells it: `count` is the room in both lists, and then how many
+/// there are. A process that cannot be seen from here has the number 0.
 fn processes(count: Out<u32>, pids: OutList<u32>, bytes: OutList<u64>) -> Outcome {
     let room = count.get()? as usize;
     let all = current_gpu(state::driver()?)?.processes();

@@ -1,4 +1,4 @@
-//! `cuMemcpy*`, the calls with 64-bit addresses. What is done with them is in `copy_plan.rs`.
+//! `cuMemcpy*`, the calls with 64-bit addresses. `copy_plan.rs` does the work.
 
 use std::sync::Arc;
 
@@ -348,7 +348,7 @@ fn run_batch(
     ends: impl Iterator<Item = Outcome<(End, End, [u64; 3])>>,
     failed: Out<usize>,
 ) -> Outcome {
-    let context = submit::owner(stream)?;
+    let context = Context::of(stream)?;
     let seen = context.copies_view(None);
     let captured = capture::tail(stream)?.is_some();
     let mut ops = Vec::new();

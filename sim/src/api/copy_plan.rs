@@ -1,4 +1,4 @@
-//! From a copy as a call gives it to an operation: what its ends are, whether all of it is there, and when
+//! From a copy as a call gives it to an operation: the kinds of its ends, the check that all of it is there, and when
 //! the call may return.
 //!
 //! A copy from pageable host memory is staged before the call returns, one to pageable host memory is done
@@ -10,9 +10,10 @@ use std::sync::Arc;
 use super::abi::Memcpy3D;
 use crate::engine::Way;
 use crate::errors::{Outcome, Status};
+use crate::exec::context::Context;
 use crate::exec::op::{Copy, Op};
 use crate::exec::stream::Stream;
-use crate::exec::submit::{self, submit, submit_and_wait};
+use crate::exec::submit::{submit, submit_and_wait};
 use crate::graph::capture;
 use crate::memory::traffic::Place;
 use crate::memory::view::View;
@@ -23,7 +24,7 @@ pub(super) const DEVICE: u32 = 2;
 const ARRAY: u32 = 3;
 pub(super) const UNIFIED: u32 = 4;
 
-/// What an address is to a copy.
+/// An address, as a copy sees it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Side {
     Device,
@@ -51,7 +52,7 @@ impl End {
         self.slice.checked_mul(depth - 1)?.checked_add(rows)?.checked_add(width)
     }
 
-    /// What the address is, and that all of the box is there.
+    /// Finds out about the address, and checks that all of the box is there.
     fn check(&self, seen: &View<'_>, extent: [u64; 3], write: bool) -> Outcome<Side> {
         let bytes = self.extent(extent).ok_or(Status::INVALID_VALUE)?;
         let table = seen.look();
@@ -130,7 +131,7 @@ pub(super) fn run_between(
     extent: [u64; 3],
     when: When,
 ) -> Outcome {
-    let context = submit::owner(stream)?;
+    let context = Context::of(stream)?;
     let seen = context.copies_view(between);
     if when == When::Done {
         capture::forbid(stream)?;

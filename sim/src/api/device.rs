@@ -1,11 +1,11 @@
-//! `cuDevice*`: what the simulated GPU says about itself.
+//! `cuDevice*`: the simulated GPU's answers about itself.
 //!
 //! The figures are those of an H200 as far as a program may depend on them; what is not simulated
 //! (textures' larger features) is reported as not there.
 
 use super::abi::DeviceProperties;
 use super::arguments;
-use super::context::PRIORITIES;
+use super::arguments::PRIORITIES;
 use crate::border::{List, Out, OutList, Text};
 use crate::door::doors;
 use crate::errors::{Outcome, Status};
@@ -139,7 +139,7 @@ fn attribute(value: Out<i32>, attribute: u32, device: i32) -> Outcome {
     let device = arguments::device(device)?;
     let answer = match attribute {
         PCI_BUS => Some(bus(device.ordinal())),
-        // Whether pageable host memory is in a kernel's reach.
+        // Pageable host memory is in a kernel's reach, or not.
         PAGEABLE_ACCESS => Some(state::driver()?.space.look().reaches_pages.into()),
         _ => attribute_value(attribute),
     };

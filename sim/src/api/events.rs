@@ -9,7 +9,7 @@ use crate::errors::{Outcome, Status};
 use crate::exec::event::Event;
 use crate::exec::shared_event::SharedEvent;
 use crate::exec::submit::{self, Default};
-use crate::graph::capture;
+use crate::graph::capture::{self, Capture};
 use crate::state;
 
 doors! {
@@ -51,7 +51,7 @@ fn create(out: Out<usize>, flags: u32) -> Outcome {
 
 fn destroy(event: usize) -> Outcome {
     let driver = state::driver()?;
-    driver.check()?;
+    driver.common.check()?;
     let found = driver.events.get(event)?;
     if let Some((_, context)) = driver.contexts.find(|context| context.id == found.context_id) {
         context.pass_objects();
@@ -78,9 +78,9 @@ fn find(event: usize) -> Outcome<Arc<Event>> {
     // It brings its context: none has to be current.
     let driver = state::driver()?;
     let event = driver.events.get(event)?;
-    driver.check()?;
+    driver.common.check()?;
     if let Some(tail) = event.captured() {
-        tail.capture.invalidate();
+        Capture::of(&tail).invalidate();
         return Err(Status::CAPTURED_EVENT);
     }
     Ok(event)
@@ -94,7 +94,7 @@ fn query(event: usize) -> Outcome {
     }
     match event.ticket()? {
         Some(ticket) if !ticket.is_done() => Err(Status::NOT_READY),
-        _ => state::driver()?.check(),
+        _ => state::driver()?.common.check(),
     }
 }
 
@@ -107,9 +107,9 @@ fn synchronize(event: usize) -> Outcome {
     }
     if let Some(ticket) = event.ticket()? {
         ticket.wait();
-        driver.observe(&[ticket]);
+        driver.common.observe(&[ticket]);
     }
-    driver.check()
+    driver.common.check()
 }
 
 fn elapsed(out: Out<f32>, start: usize, end: usize) -> Outcome {

@@ -2,6 +2,7 @@
 
 use crate::door::doors;
 use crate::errors::{Outcome, Status};
+use crate::exec::context::Context;
 use crate::exec::op::{Fill, Op};
 use crate::exec::submit::{self, Default, submit, submit_and_wait};
 use crate::graph::capture;
@@ -81,7 +82,7 @@ fn run(default: Default, stream: Option<usize>, request: Request) -> Outcome {
         width: request.width as u64,
         height: request.height as u64,
     };
-    let context = submit::owner(&stream)?;
+    let context = Context::of(&stream)?;
     let seen = context.view();
     let Some(fill) = prepare(&seen, fill)? else { return Ok(()) };
     // Also without a stream the host does not wait for it, unless it was told to.

@@ -30,14 +30,14 @@ doors! {
 /// The function of a handle, which may be a kernel's: then in the current context.
 pub(super) fn find(handle: usize) -> Outcome<Arc<Function>> {
     let (context, _) = current()?;
-    Function::find(&context, handle)
+    Function::find(&state::driver()?.code, &context, handle)
 }
 
 /// The same for calls that need a context only for a kernel: a function has its own.
 fn find_anywhere(handle: usize) -> Outcome<Arc<Function>> {
     let driver = state::driver()?;
-    match driver.functions.get(handle) {
-        Ok(function) => driver.check().map(|()| function),
+    match driver.code.functions.get(handle) {
+        Ok(function) => driver.common.check().map(|()| function),
         Err(_) => find(handle),
     }
 }
@@ -101,7 +101,7 @@ fn set_banks(function: usize, config: u32) -> Outcome {
 fn get_module(module: Out<usize>, function: usize) -> Outcome {
     let (_, driver) = current()?;
     module.required()?;
-    module.set(driver.functions.get(function)?.module)
+    module.set(driver.code.functions.get(function)?.module)
 }
 
 fn get_name(name: Out<usize>, function: usize) -> Outcome {
@@ -123,13 +123,13 @@ pub(super) fn tell_param(entry: &Entry, index: usize, offset: Out<usize>, bytes:
 fn param_info(function: usize, index: usize, offset: Out<usize>, bytes: Out<usize>) -> Outcome {
     let (_, driver) = current()?;
     offset.required()?;
-    tell_param(&driver.functions.get(function)?.entry, index, offset, bytes)
+    tell_param(&driver.code.functions.get(function)?.entry, index, offset, bytes)
 }
 
 fn param_count(function: usize, count: Out<usize>) -> Outcome {
     let (_, driver) = current()?;
     count.required()?;
-    count.set(driver.functions.get(function)?.entry.params.len())
+    count.set(driver.code.functions.get(function)?.entry.params.len())
 }
 
 /// `CU_FUNCTION_LOADING_STATE_LOADED`

@@ -7,7 +7,7 @@ use super::abi::{
     UpdateResultInfo,
 };
 use super::arguments::{current, only_flags};
-use super::graphs::{find_graph, id_of};
+use super::graph_parts::{find_graph, id_of};
 use super::node_work as work;
 use crate::border::{In, Out, OutList};
 use crate::door::doors;
@@ -81,7 +81,7 @@ fn make(graph: usize, flags: u64) -> Outcome<usize> {
         return Err(Status::NOT_SUPPORTED);
     }
     let made = Arc::new(GraphExec::new(&graph, flags)?);
-    *instance = Arc::downgrade(&made);
+    *instance = Arc::downgrade(&made.alive);
     Ok(state::driver()?.execs.add(made))
 }
 
@@ -154,8 +154,8 @@ fn launch_with_memory(stream: &Arc<Stream>, exec: &GraphExec) -> Outcome {
         return Err(Status::NOT_SUPPORTED);
     }
     capture::check_legacy(stream)?;
-    let context = submit::owner(stream)?;
-    let (driver, space) = (context.driver, &context.driver.space);
+    let driver = state::driver()?;
+    let space = driver.space;
     let make_room = |gpu| driver.pools.make_room(space, gpu);
     let mut prepared = Prepared::new(space, exec.plan().ops, exec.flags & AUTO_FREE != 0, make_room)?;
     let (plan, after) = (std::mem::take(&mut prepared.plan), std::mem::take(&mut prepared.after));
@@ -225,7 +225,7 @@ fn set_child(exec: usize, node: usize, child: usize) -> Outcome {
     let outcome = exec.set(node, &copy);
     // The instance has the operations; the copy's handles are not needed any more.
     if let Work::Child(copy) = copy {
-        copy.forget(state::driver()?)?;
+        copy.forget(&state::driver()?.graphs)?;
     }
     outcome
 }

@@ -1,9 +1,9 @@
-//! Memory in graphs: nodes that allocate and free it, and how much of it there is. What a launch does is in `graph/memory.rs`.
+//! Memory in graphs: nodes that allocate and free it, and how much of it there is. Launches are in `graph/memory.rs`.
 
 use std::sync::Arc;
 
 use super::abi::{AccessDesc, Location, MemAllocNode, PoolProps};
-use super::graph_nodes::{add, look};
+use super::graph_parts::{add, look};
 use super::{arguments, pools};
 use crate::border::{List, Out, list_at, read_at, write_at};
 use crate::door::doors;
@@ -11,6 +11,7 @@ use crate::errors::{Outcome, Status};
 use crate::exec::op::Op;
 use crate::graph::{Graph, Work};
 use crate::memory::space::Access;
+use crate::pool::lease::Source;
 use crate::pool::slot::Slot;
 use crate::settings::MOST_GPUS;
 use crate::state;
@@ -52,7 +53,7 @@ fn slot(graph: &Graph, params: &MemAllocNode) -> Outcome<Arc<Slot>> {
         access[ordinal] = wished;
     }
     let graphs = driver.pools.graphs_of(arguments::device(params.props.location.id)?.ordinal());
-    graphs.add(&driver.space, params.bytes as u64, access, graph.handle)
+    graphs.add(driver.space, params.bytes as u64, access, graph.handle)
 }
 
 pub(super) fn add_alloc(
@@ -110,7 +111,7 @@ fn get_free(node: usize, address: Out<u64>) -> Outcome {
 fn trim(device: i32) -> Outcome {
     let ordinal = arguments::device(device)?.ordinal();
     let driver = state::driver()?;
-    driver.pools.graphs_of(ordinal).trim(&driver.space);
+    driver.pools.graphs_of(ordinal).trim(driver.space);
     Ok(())
 }
 

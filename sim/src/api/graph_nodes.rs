@@ -1,19 +1,15 @@
 //! Nodes: adding them, reading and changing what they do.
 
-use std::sync::Arc;
-
 use super::abi::{BatchMemOpNode, EdgeData, HostNode, KernelNode, KernelNode2, Memcpy3D, MemsetNode, NodeParams};
 use super::arguments::current;
 use super::graph_memory::{add_alloc, add_free};
-use super::graphs::{find_graph, graph_of};
+use super::graph_parts::{add, graph_of, look, plain_edges, set};
 use super::node_work as work;
-use super::stream_capture::plain_edges;
 use crate::border::{In, List, Out};
 use crate::door::doors;
 use crate::errors::{Outcome, Status};
 use crate::exec::op::Op;
-use crate::graph::{Graph, Work};
-use crate::state;
+use crate::graph::Work;
 
 doors! {
     cuGraphAddKernelNode: "cuGraphAddKernelNode" 10000
@@ -74,41 +70,6 @@ doors! {
         (node: usize, attribute: u32, value: Out<[u64; 8]>) = get_attribute;
     cuGraphKernelNodeSetAttribute: "cuGraphKernelNodeSetAttribute" 11000
         (node: usize, attribute: u32, value: In<[u64; 8]>) = set_attribute;
-}
-
-/// Adds a node whose work is made when graph and neighbours are known to be valid.
-pub(super) fn add(
-    out: Out<usize>,
-    graph: usize,
-    after: List<usize>,
-    count: usize,
-    work: impl FnOnce(&Arc<Graph>) -> Outcome<Work>,
-) -> Outcome {
-    out.required()?;
-    let graph = find_graph(graph)?;
-    let after = after.read(count)?;
-    let work = work(&graph)?;
-    out.set(graph.add(state::driver()?, work, after)?)
-}
-
-/// Looks at a node.
-pub(super) fn look<R>(node: usize, at: impl FnOnce(&Work) -> Outcome<R>) -> Outcome<R> {
-    let graph = graph_of(node)?;
-    let nodes = graph.nodes();
-    at(&nodes.get(&node).ok_or(Status::INVALID_VALUE)?.work)
-}
-
-/// Gives a node other work of the same kind.
-fn set(node: usize, work: impl FnOnce() -> Outcome<Work>) -> Outcome {
-    let graph = graph_of(node)?;
-    let fresh = work()?;
-    let mut nodes = graph.nodes();
-    let node = nodes.get_mut(&node).ok_or(Status::INVALID_VALUE)?;
-    if node.work.kind() != fresh.kind() {
-        return Err(Status::INVALID_VALUE);
-    }
-    node.work = fresh;
-    Ok(())
 }
 
 fn add_kernel_old(out: Out<usize>, graph: usize, after: List<usize>, count: usize, params: In<KernelNode>) -> Outcome {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::abi::EdgeData;
 use super::arguments::{current, only_flags};
-use super::stream_capture::plain_edges;
+use super::graph_parts::{find_graph, graph_of, id_of, plain_edges};
 use crate::border::{List, Out, OutList, Text};
 use crate::door::doors;
 use crate::errors::{Outcome, Status};
@@ -61,25 +61,14 @@ doors! {
         (out: Out<u64>, graph: usize, context: usize, value: u32, flags: u32) = conditional;
 }
 
-/// A graph; in this family a wrong handle is a wrong value.
-pub(super) fn find_graph(graph: usize) -> Outcome<Arc<Graph>> {
-    state::driver()?.graphs.get(graph).map_err(|_| Status::INVALID_VALUE)
-}
-
-/// The graph that a node is in.
-pub(super) fn graph_of(node: usize) -> Outcome<Arc<Graph>> {
-    let found = state::driver()?.nodes.get(node).map_err(|_| Status::INVALID_VALUE)?;
-    found.graph.upgrade().ok_or(Status::INVALID_VALUE)
-}
-
 fn create(out: Out<usize>, flags: u32) -> Outcome {
     out.required()?;
     only_flags(flags.into(), 0)?;
-    out.set(Graph::make(state::driver()?).handle)
+    out.set(Graph::make(&state::driver()?.graphs).handle)
 }
 
 fn destroy(graph: usize) -> Outcome {
-    find_graph(graph)?.forget(state::driver()?)
+    find_graph(graph)?.forget(&state::driver()?.graphs)
 }
 
 fn clone_graph(out: Out<usize>, graph: usize) -> Outcome {
@@ -88,7 +77,7 @@ fn clone_graph(out: Out<usize>, graph: usize) -> Outcome {
     if graph.has_memory() {
         return Err(Status::NOT_SUPPORTED);
     }
-    out.set(graph.copy(state::driver()?).handle)
+    out.set(graph.copy(&state::driver()?.graphs).handle)
 }
 
 fn find_in_clone(out: Out<usize>, node: usize, clone: usize) -> Outcome {
@@ -203,7 +192,7 @@ fn disconnect_v2(graph: usize, from: List<usize>, to: List<usize>, edges: List<E
 }
 
 fn destroy_node(node: usize) -> Outcome {
-    graph_of(node)?.remove(state::driver()?, node)
+    graph_of(node)?.remove(&state::driver()?.graphs, node)
 }
 
 fn get_type(node: usize, kind: Out<u32>) -> Outcome {
@@ -216,11 +205,6 @@ fn get_type(node: usize, kind: Out<u32>) -> Outcome {
 fn containing(node: usize, graph: Out<usize>) -> Outcome {
     graph.required()?;
     graph.set(graph_of(node)?.handle)
-}
-
-/// What is drawn for a handle is never drawn again, and the rest of the handle says only of what kind it is.
-pub(super) fn id_of(handle: usize) -> u32 {
-    (handle >> 4) as u32
 }
 
 fn local_id(node: usize, id: Out<u32>) -> Outcome {
@@ -240,7 +224,7 @@ fn get_id(graph: usize, id: Out<u32>) -> Outcome {
     id.set(id_of(find_graph(graph)?.handle))
 }
 
-/// What the kinds of nodes are called, by their number.
+/// The names of the kinds of nodes, by their number.
 const KINDS: [&str; 13] = [
     "kernel",
     "memcpy",

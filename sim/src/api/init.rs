@@ -120,7 +120,7 @@ fn profiler_initialize(_config: usize, _output: usize, _mode: u32) -> Outcome {
 }
 
 fn profiler() -> Outcome {
-    crate::exec::context::current().map(drop)
+    crate::exec::stack::current().map(drop)
 }
 
 #[cfg(test)]

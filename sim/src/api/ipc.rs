@@ -29,7 +29,7 @@ const LAZY: u32 = 1;
 fn get(out: Out<IpcHandle>, address: u64) -> Outcome {
     out.required()?;
     let (_, driver) = current()?;
-    // While its memory changes places nobody works on it.
+    // While its memory changes places no work reaches it.
     let table = driver.space.change();
     let (start, one) = table.allocations.find(address).ok_or(Status::INVALID_VALUE)?;
     // A pool's memory is shared with its pool, and another process's by that one.

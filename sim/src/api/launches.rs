@@ -8,6 +8,7 @@ use super::functions::find;
 use crate::border::{In, List, bytes_at, list_at};
 use crate::door::doors;
 use crate::errors::{Outcome, Status};
+use crate::exec::context::Context;
 use crate::exec::op::Op;
 use crate::exec::stream::Stream;
 use crate::exec::submit::{self, Default, submit};
@@ -61,8 +62,8 @@ fn kernel(
 /// The function of a handle, which may be a kernel's: then in the stream's context. Code of another device's context does
 /// not run there.
 fn function_for(stream: &Arc<Stream>, handle: usize) -> Outcome<Arc<Function>> {
-    let context = submit::owner(stream)?;
-    let function = Function::find(&context, handle)?;
+    let context = Context::of(stream)?;
+    let function = Function::find(&state::driver()?.code, &context, handle)?;
     let ordinal = context.device.ordinal();
     if function.ordinal == ordinal { Ok(function) } else { Err(Status::INVALID_HANDLE) }
 }
@@ -92,7 +93,7 @@ fn kernel_ex(
 ) -> Outcome {
     let config = config.get()?;
     let stream = submit::resolve(default, config.stream)?;
-    let driver = submit::owner(&stream)?.driver;
+    let driver = state::driver()?;
     let attributes: List<LaunchAttribute> = list_at(config.attributes);
     let attributes = attributes.read(config.attribute_count as usize)?;
     let mut events = Vec::new();
@@ -158,7 +159,7 @@ fn cooperative_multi(launches: List<LaunchParams>, count: u32, flags: u32) -> Ou
     let mut devices = HashSet::new();
     for one in launches.read(count as usize)? {
         let stream = driver.streams.get(one.stream)?;
-        let context = submit::owner(&stream)?;
+        let context = Context::of(&stream)?;
         context.check()?;
         if !devices.insert(context.device.ordinal()) {
             return Err(Status::INVALID_VALUE);

@@ -8,7 +8,8 @@ use super::modules::read_file;
 use crate::border::{Out, OutList, Text};
 use crate::door::doors;
 use crate::errors::{Outcome, Status};
-use crate::module::{Function, Kernel, Library, read_image};
+use crate::module::image::read_image;
+use crate::module::{Function, Kernel, Library};
 use crate::state;
 
 doors! {
@@ -55,7 +56,7 @@ fn load_data(
     _count: u32,
 ) -> Outcome {
     out.required()?;
-    out.set(Library::load(state::driver()?, read_image(code)?)?)
+    out.set(Library::load(&state::driver()?.code, read_image(code)?)?)
 }
 
 #[allow(clippy::too_many_arguments)]
@@ -70,11 +71,11 @@ fn load_file(
     _count: u32,
 ) -> Outcome {
     out.required()?;
-    out.set(Library::load(state::driver()?, read_file(path)?)?)
+    out.set(Library::load(&state::driver()?.code, read_file(path)?)?)
 }
 
 fn find(library: usize) -> Outcome<Arc<Library>> {
-    state::driver()?.libraries.get(library)
+    state::driver()?.code.libraries.get(library)
 }
 
 fn unload(library: usize) -> Outcome {
@@ -82,7 +83,8 @@ fn unload(library: usize) -> Outcome {
     if let Ok((context, _)) = current() {
         context.synchronize()?;
     }
-    Library::unload(state::driver()?, library)
+    let driver = state::driver()?;
+    Library::unload(&driver.code, driver.space, library)
 }
 
 fn kernel(out: Out<usize>, library: usize, name: Text) -> Outcome {
@@ -107,12 +109,12 @@ fn enumerate(out: OutList<usize>, count: u32, library: usize) -> Outcome {
 fn module(out: Out<usize>, library: usize) -> Outcome {
     let (context, _) = current()?;
     out.required()?;
-    out.set(find(library)?.module(&context)?)
+    out.set(find(library)?.module(&state::driver()?.code, &context)?)
 }
 
 fn global(address: Out<u64>, bytes: Out<usize>, library: usize, name: Text) -> Outcome {
     let (context, driver) = current()?;
-    let module = driver.modules.get(find(library)?.module(&context)?)?;
+    let module = driver.code.modules.get(find(library)?.module(&driver.code, &context)?)?;
     let (start, length) = *module.globals.get(name.str()?).ok_or(Status::NOT_FOUND)?;
     address.offer(start);
     bytes.offer(length);
@@ -134,13 +136,13 @@ fn unified_function(out: Out<usize>, library: usize, name: Text) -> Outcome {
 }
 
 fn find_kernel(kernel: usize) -> Outcome<Arc<Kernel>> {
-    state::driver()?.kernels.get(kernel)
+    state::driver()?.code.kernels.get(kernel)
 }
 
 fn kernel_function(out: Out<usize>, kernel: usize) -> Outcome {
     let (context, _) = current()?;
     out.required()?;
-    out.set(find_kernel(kernel)?.function(&context)?)
+    out.set(find_kernel(kernel)?.function(&state::driver()?.code, &context)?)
 }
 
 fn kernel_library(out: Out<usize>, kernel: usize) -> Outcome {
@@ -152,7 +154,7 @@ fn function_of(kernel: usize, device: i32) -> Outcome<Arc<Function>> {
     let (context, _) = current()?;
     find_kernel(kernel)?;
     arguments::device(device)?;
-    Function::find(&context, kernel)
+    Function::find(&state::driver()?.code, &context, kernel)
 }
 
 fn get_attribute(value: Out<i32>, attribute: u32, kernel: usize, device: i32) -> Outcome {

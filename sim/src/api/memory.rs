@@ -4,10 +4,11 @@ use super::arguments::{clamp32, current};
 use crate::border::Out;
 use crate::door::doors;
 use crate::errors::{Outcome, Status};
-use crate::exec::context;
+use crate::exec::stack;
 use crate::graph::capture;
 use crate::memory::allocations::Allocation;
 use crate::memory::space::Access;
+use crate::pool::lease::Lease;
 use crate::state;
 
 doors! {
@@ -28,7 +29,7 @@ doors! {
         (base: Out<u64>, bytes: Out<usize>, address: u64) = range;
 }
 
-/// What a row of `cuMemAllocPitch` is a multiple of.
+/// A row of `cuMemAllocPitch` is a multiple of this.
 const PITCH: usize = 512;
 
 /// Whatever else is wrong with a call, the driver overwrites its answers.
@@ -96,7 +97,7 @@ fn free_old(address: u32) -> Outcome {
 /// Takes memory of any context, and needs none to be current; but one that is has to be in working order.
 fn free(address: u64) -> Outcome {
     let driver = state::driver()?;
-    if context::current_handle().is_some() {
+    if stack::current_handle().is_some() {
         current()?;
     }
     capture::forbid_unsafe_call()?;
@@ -111,14 +112,14 @@ fn free(address: u64) -> Outcome {
     let found = driver.space.look().allocations.starting_at(address).map(of);
     if let Some((0, _)) = found {
         // It was allocated in a stream's order, and nothing waits for that.
-        let lease = driver.space.change().allocations.take_lease(address)?;
-        lease.free_now(&driver.space);
+        let lease = Lease::take(driver.space, address)?;
+        lease.free_now(driver.space);
         return Ok(());
     }
     let Some((owner, is_leaving)) = found else { return super::host_memory::free_managed(address) };
     // Work that was submitted may still use it.
     driver.synchronize_alone(owner)?;
-    // What a stream frees is gone by then.
+    // Memory that a stream frees is gone by then.
     if is_leaving { Ok(()) } else { driver.space.free(address) }
 }
 
@@ -146,7 +147,7 @@ pub(super) fn find_range(address: u64) -> Outcome<(u64, u64)> {
         return Ok((base, range.bytes));
     }
     let seen = context.view();
-    // What is out of the context's reach is nothing to it.
+    // Memory out of the context's reach is nothing to it.
     let reached = table.mapping(address).filter(|(_, mapping)| seen.access(&table, address, mapping) != Access::None);
     let (base, mapping) = reached.ok_or(Status::NOT_FOUND)?;
     match table.allocations.find(address).filter(|(_, allocation)| allocation.is_somebodys()) {

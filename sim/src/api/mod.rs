@@ -17,6 +17,7 @@ mod functions;
 mod graph_exec;
 mod graph_memory;
 mod graph_nodes;
+mod graph_parts;
 mod graphs;
 mod host_memory;
 mod init;

@@ -9,9 +9,11 @@ use crate::door::doors;
 use crate::errors::{Outcome, Status};
 use crate::exec::context::Context;
 use crate::graph::capture;
+use crate::module::Module;
+use crate::module::image::{read_image, read_text};
 use crate::module::link::Link;
 use crate::module::ptx::Ptx;
-use crate::module::{Module, read_image, read_text};
+use crate::state;
 
 doors! {
     cuModuleLoad: "cuModuleLoad" 2000 (out: Out<usize>, path: Text) = load;
@@ -66,7 +68,7 @@ fn load(out: Out<usize>, path: Text) -> Outcome {
 /// Loads code when the context has nothing else to do.
 fn load_into(context: &Arc<Context>, out: Out<usize>, text: &Ptx) -> Outcome {
     context.synchronize_alone()?;
-    out.set(Module::load(context, text)?)
+    out.set(Module::load(&state::driver()?.code, context, text)?)
 }
 
 fn load_data(out: Out<usize>, image: usize) -> Outcome {
@@ -83,10 +85,10 @@ fn load_data_with(out: Out<usize>, image: usize, _count: u32, _options: usize, _
 
 fn unload(module: usize) -> Outcome {
     let (context, driver) = current()?;
-    driver.modules.get(module)?;
+    driver.code.modules.get(module)?;
     capture::forbid_unsafe_call()?;
     context.synchronize_alone()?;
-    Module::unload(driver, module)
+    Module::unload(&driver.code, driver.space, module)
 }
 
 fn loading_mode(mode: Out<u32>) -> Outcome {
@@ -94,7 +96,7 @@ fn loading_mode(mode: Out<u32>) -> Outcome {
 }
 
 fn find(module: usize) -> Outcome<Arc<Module>> {
-    current()?.1.modules.get(module)
+    current()?.1.code.modules.get(module)
 }
 
 fn function(out: Out<usize>, module: usize, name: Text) -> Outcome {

@@ -25,7 +25,7 @@ pub(super) fn with_kernel(first: KernelNode) -> KernelNode2 {
 pub(super) fn kernel(params: &KernelNode2) -> Outcome<Work> {
     let first = &params.first;
     let handle = if first.function != 0 { first.function } else { params.kernel };
-    let function = Function::find(&*context_or_current(params.context)?, handle)?;
+    let function = Function::find(&state::driver()?.code, &*context_or_current(params.context)?, handle)?;
     let shape = Shape { grid: first.grid, block: first.block, shared: first.shared };
     let launch = Launch::new(function, handle, shape, list_at(first.params), list_at(first.extra))?;
     Ok(Work::Op(Op::Kernel(Arc::new(launch))))
@@ -145,7 +145,7 @@ pub(super) fn tell(work: &Work) -> Outcome<NodeParams> {
 
 /// Of a node that launches a library's kernel, that kernel's handle has a place of its own.
 pub(super) fn tell_kernels_handle(told: &mut KernelNode2) -> Outcome {
-    if state::driver()?.kernels.get(told.first.function).is_ok() {
+    if state::driver()?.code.kernels.get(told.first.function).is_ok() {
         told.kernel = std::mem::take(&mut told.first.function);
     }
     Ok(())
@@ -162,7 +162,7 @@ pub(super) fn tell_words(work: &Work) -> Outcome<BatchMemOpNode> {
 /// A copy of another graph, as it is now; a graph cannot be inside itself.
 pub(super) fn child(graph: usize, parent: Option<usize>) -> Outcome<Work> {
     let driver = state::driver()?;
-    let graph = driver.graphs.get(graph)?;
+    let graph = driver.graphs.known.get(graph)?;
     if parent == Some(graph.handle) {
         return Err(Status::INVALID_VALUE);
     }
@@ -170,7 +170,7 @@ pub(super) fn child(graph: usize, parent: Option<usize>) -> Outcome<Work> {
         // It may only be moved into another, which is not simulated.
         return Err(Status::NOT_SUPPORTED);
     }
-    Ok(Work::Child(graph.copy(driver)))
+    Ok(Work::Child(graph.copy(&driver.graphs)))
 }
 
 pub(super) fn event_record(event: usize) -> Outcome<Work> {

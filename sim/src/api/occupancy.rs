@@ -31,7 +31,7 @@ doors! {
 const THREADS: u32 = 2048;
 const BLOCKS: u32 = 32;
 const SHARED: usize = 228 << 10;
-/// What every block takes beside what it asks for.
+/// Every block takes this beside the shared memory that it asks for.
 const SHARED_RESERVED: usize = 1024;
 const CLUSTER: i32 = 8;
 

@@ -1,12 +1,13 @@
-//! `cuPointer*`: what an address is. As on the device the answers need no current context and go on after
+//! `cuPointer*`: facts about an address. As on the device the answers need no current context and go on after
 //! a failure.
 
 use crate::border::{List, read_at, write_at};
 use crate::door::doors;
 use crate::errors::{Outcome, Status};
-use crate::exec::context;
+use crate::exec::stack;
 use crate::memory::phys::GRANULARITY;
 use crate::memory::space::{Access, Table};
+use crate::pool::Pool;
 use crate::state::{self, Driver};
 
 doors! {
@@ -26,7 +27,7 @@ const RANGE_START: u32 = 11;
 const RANGE_SIZE: u32 = 12;
 const LAST_ATTRIBUTE: u32 = 21;
 
-/// What kind of memory is at an address.
+/// The kinds of memory at an address.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// Of `cuMemAlloc`.
@@ -40,30 +41,30 @@ enum Kind {
     Managed,
 }
 
-/// What is known about an address.
+/// Facts about an address.
 struct Known {
     kind: Kind,
     /// The context's id; memory of a pool and what the program mapped itself belong to none.
     context: u64,
     /// The allocation; for memory that the program mapped itself, the reservation.
     range: (u64, u64),
-    /// What is mapped there as one.
+    /// The range that is mapped there as one.
     mapping: (u64, u64),
     buffer_id: u64,
     block_id: u64,
     /// The pool's handle.
     pool: usize,
-    /// Whether another process has made it.
+    /// True if another process has made it.
     opened: bool,
-    /// Whether this process can export its handle as a descriptor.
+    /// True if this process can export its handle as a descriptor.
     exportable: bool,
-    /// Whether the host waits for copies and fills of it.
+    /// True if the host waits for copies and fills of it.
     synchronous: bool,
-    /// Whether a program's own handle was to be open to devices on the bus.
+    /// True if a program's own handle was to be open to devices on the bus.
     rdma: bool,
     /// The device that it was made for; host memory has that of its context.
     ordinal: usize,
-    /// What the current context may do with it, or its own GPU.
+    /// The access of the current context, or of its own GPU.
     access: Access,
 }
 
@@ -78,10 +79,11 @@ enum Value {
 }
 
 fn find(driver: &Driver, table: &Table, address: u64) -> Option<Known> {
-    let here = context::current_any().ok();
+    let here = stack::current_any().ok();
     let mapping = table.mapping(address);
     let whole = mapping.map(|(base, mapping)| (base, mapping.phys.bytes()));
     if let Some((base, one)) = table.allocations.find(address).filter(|(_, one)| one.is_somebodys()) {
+        let pool = one.lent.as_ref().and_then(Pool::of);
         return Some(Known {
             kind: if one.context == 0 { Kind::Pooled } else { Kind::Allocated },
             context: one.context,
@@ -89,13 +91,9 @@ fn find(driver: &Driver, table: &Table, address: u64) -> Option<Known> {
             mapping: whole?,
             buffer_id: one.buffer_id,
             block_id: mapping?.1.phys.number(),
-            pool: one.lease.as_ref().map_or(0, |lease| lease.pool().map_or(0, |pool| pool.handle)),
+            pool: pool.map_or(0, |pool| pool.handle),
             opened: one.opened.is_some(),
-            exportable: one
-                .lease
-                .as_ref()
-                .and_then(|lease| lease.pool())
-                .is_some_and(|pool| pool.exportable().is_some()),
+            exportable: pool.is_some_and(|pool| pool.exportable().is_some()),
             synchronous: one.synchronous,
             rdma: false,
             ordinal: mapping?.1.phys.gpu().ordinal(),
@@ -143,7 +141,7 @@ fn find(driver: &Driver, table: &Table, address: u64) -> Option<Known> {
     })
 }
 
-/// Whoever has got tokens reaches the memory, and relies on the order of copies and fills.
+/// A program with tokens has the memory reached by others, and relies on the order of copies and fills.
 fn has_told(driver: &Driver, value: &Value, address: u64) {
     if matches!(value, Value::Tokens(Some(_))) {
         driver.space.change().set_synchronous(address, true);
@@ -160,7 +158,7 @@ fn value(driver: &Driver, known: &Known, attribute: u32, address: u64) -> Outcom
         }
         2 => Value::Word(if known.kind == Kind::Pinned { MEMORY_HOST } else { MEMORY_DEVICE }),
         // To the current context, if that can reach it.
-        3 if known.access == Access::None || context::current_handle().is_none() => Value::None,
+        3 if known.access == Access::None || stack::current_handle().is_none() => Value::None,
         3 => Value::Long(address),
         HOST_POINTER if on_device => Value::None,
         HOST_POINTER => Value::Long(address),
@@ -169,7 +167,7 @@ fn value(driver: &Driver, known: &Known, attribute: u32, address: u64) -> Outcom
         7 => Value::Long(known.buffer_id),
         8 => Value::Word((known.kind == Kind::Managed).into()),
         DEVICE_ORDINAL => Value::Word(known.ordinal as u32),
-        // Whether it can be shared by IPC handles, reached by other devices on the bus, decompressed into.
+        // It can be shared by IPC handles, reached by other devices on the bus, decompressed into.
         10 => Value::Word((allocated && !known.opened).into()),
         15 => Value::Word((allocated && !known.opened || known.rdma).into()),
         21 => Value::Word(allocated.into()),
@@ -209,7 +207,7 @@ fn get(data: usize, attribute: u32, address: u64) -> Outcome {
     if matches!(value, Value::None | Value::Tokens(None)) { Err(Status::INVALID_VALUE) } else { Ok(()) }
 }
 
-/// What an address that is no memory of the device's has. `None`: nothing is written.
+/// The attributes of an address that is no memory of the device's. `None`: nothing is written.
 fn nothing(table: &Table, attribute: u32, address: u64) -> Option<Value> {
     Some(match attribute {
         HOST_POINTER => Value::Long(address),

@@ -1,5 +1,5 @@
-//! `cuMemPool*`: making pools, their settings and figures, which one a device's allocations are from. What is allocated from
-//! them is in `stream_memory.rs`.
+//! `cuMemPool*`: making pools, their settings and figures, which one a device's allocations are from. Allocations
+//! from them are in `stream_memory.rs`.
 
 use std::os::fd::{BorrowedFd, IntoRawFd};
 use std::sync::Arc;
@@ -12,6 +12,7 @@ use crate::errors::{Outcome, Status};
 use crate::graph::capture;
 use crate::memory::space::Access;
 use crate::pool::backing::Backing;
+use crate::pool::lease::Source;
 use crate::pool::{Policy, Pool, addresses_on};
 use crate::state;
 
@@ -46,7 +47,7 @@ const MANAGED: u32 = 2;
 const LOCATION_DEVICE: u32 = 1;
 const HOST: u32 = 2;
 const HOST_NUMA: u32 = 3;
-/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR` and `_FABRIC`: what the driver shares pools by.
+/// `CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR` and `_FABRIC`: the handles that the driver shares pools by.
 const FILE_DESCRIPTOR: u32 = 1;
 const HANDLE_TYPES: u32 = 9;
 
@@ -69,8 +70,8 @@ fn find_uncaptured(pool: usize) -> Outcome<Arc<Pool>> {
     Ok(pool)
 }
 
-/// What of a pool's properties is not simulated is refused, not ignored. (What it is for, and attributes of another system, the
-/// driver ignores too.)
+/// Refuses properties of a pool that are not simulated, instead of ignoring them. (The driver too ignores a pool's purpose, and
+/// attributes of another system.)
 pub(super) fn check(props: &PoolProps) -> Outcome {
     let known = matches!(props.kind, PINNED | MANAGED) && (LOCATION_DEVICE..=HOST_NUMA).contains(&props.location.kind);
     if !known || props.handle_types & !HANDLE_TYPES != 0 || props.reserved != [0; 54] {
@@ -107,11 +108,11 @@ fn create(out: Out<usize>, props: In<PoolProps>) -> Outcome {
 fn destroy(pool: usize) -> Outcome {
     let driver = state::driver()?;
     find_uncaptured(pool)?;
-    driver.pools.destroy(&driver.space, pool)
+    driver.pools.destroy(driver.space, pool)
 }
 
 fn trim(pool: usize, keep: usize) -> Outcome {
-    find_uncaptured(pool)?.trim(&state::driver()?.space, keep as u64);
+    find_uncaptured(pool)?.trim(state::driver()?.space, keep as u64);
     Ok(())
 }
 
@@ -235,12 +236,13 @@ struct Exported {
 
 fn share_pointer(out: usize, address: u64) -> Outcome {
     let table = state::driver()?.space.look();
-    let lease = table.allocations.starting_at(address).and_then(|one| one.lease.clone());
+    let lent = table.allocations.starting_at(address).and_then(|one| one.lent.clone());
     drop(table);
-    let lease = lease.filter(|_| out != 0).ok_or(Status::INVALID_VALUE)?;
-    let pool = lease.pool().ok_or(Status::INVALID_VALUE)?;
+    let lent = lent.filter(|_| out != 0).ok_or(Status::INVALID_VALUE)?;
+    let pool = Pool::of(&lent).ok_or(Status::INVALID_VALUE)?;
     let number = pool.exportable().ok_or(Status::INVALID_VALUE)?.number;
-    write_at(out, Exported { number, offset: pool.offset(&lease), bytes: lease.asked, rest: [0; 5] })
+    let (offset, bytes) = pool.place_of(&lent).ok_or(Status::INVALID_VALUE)?;
+    write_at(out, Exported { number, offset, bytes, rest: [0; 5] })
 }
 
 fn take_pointer(out: Out<u64>, pool: usize, data: usize) -> Outcome {
@@ -250,7 +252,7 @@ fn take_pointer(out: Out<u64>, pool: usize, data: usize) -> Outcome {
     if pool.number() != Some(data.number) {
         return Err(Status::INVALID_VALUE);
     }
-    out.set(pool.import(&state::driver()?.space, data.offset, data.bytes)?)
+    out.set(pool.import(state::driver()?.space, data.offset, data.bytes)?)
 }
 
 fn get_default(out: Out<usize>, device: i32) -> Outcome {

@@ -1,15 +1,17 @@
-//! Capturing streams into graphs: the calls. What is done with them is in `graph/capture.rs`.
+//! Capturing streams into graphs: the calls. `graph/capture.rs` does the work.
 
 use super::abi::{EdgeData, NodeParams};
 use super::arguments::current;
-use super::graphs::find_graph;
+use super::graph_parts::{find_graph, plain_edges};
 use super::node_work;
 use crate::border::{List, Out};
 use crate::door::doors;
 use crate::errors::{Outcome, Status};
+use crate::exec::context::Context;
 use crate::exec::submit::{self, Default};
-use crate::graph::capture::{self, MODE_GLOBAL};
+use crate::graph::capture::{self, Capture, MODE_GLOBAL};
 use crate::graph::{Graph, Work};
+use crate::state;
 
 doors! {
     cuStreamBeginCapture / cuStreamBeginCapture_ptsz: "cuStreamBeginCapture" 10000 / 10000
@@ -52,9 +54,9 @@ fn begin_global(default: Default, stream: usize) -> Outcome {
 
 fn begin(default: Default, stream: usize, mode: u32) -> Outcome {
     let stream = submit::resolve(default, stream)?;
-    let owner = submit::owner(&stream)?;
+    let owner = Context::of(&stream)?;
     owner.pass_objects();
-    capture::begin(&stream, mode, Graph::make(owner.driver), Vec::new())
+    capture::begin(&stream, mode, Graph::make(&state::driver()?.graphs), Vec::new())
 }
 
 fn begin_to_graph(
@@ -67,9 +69,9 @@ fn begin_to_graph(
     mode: u32,
 ) -> Outcome {
     let stream = submit::resolve(default, stream)?;
-    let owner = submit::owner(&stream)?;
+    let owner = Context::of(&stream)?;
     owner.pass_objects();
-    let graph = owner.driver.graphs.get(graph)?;
+    let graph = state::driver()?.graphs.known.get(graph)?;
     plain_edges(edges, count)?;
     let after = after.read(count)?;
     if after.iter().any(|node| !graph.nodes().contains_key(node)) {
@@ -78,7 +80,7 @@ fn begin_to_graph(
     capture::begin(&stream, mode, graph, after)
 }
 
-/// `CUgraphRecaptureCallback`: what it was given, the node, its parameters before and now, and whether they can be changed.
+/// `CUgraphRecaptureCallback`: the program's word, the node, its parameters before and now, and an answer on their change.
 type Changed = extern "C" fn(usize, usize, *const NodeParams, *const NodeParams, u32) -> u32;
 
 fn begin_again(
@@ -92,7 +94,7 @@ fn begin_again(
     // `CU_GRAPH_RECAPTURE_ELIGIBLE_FOR_UPDATE`
     const ELIGIBLE: u32 = 0;
     let stream = submit::resolve(default, stream)?;
-    let owner = submit::owner(&stream)?;
+    let owner = Context::of(&stream)?;
     owner.pass_objects();
     let graph = find_graph(graph)?;
     let tell = move |node, before: &Work, now: &Work| {
@@ -101,15 +103,6 @@ fn begin_again(
         Status::from_code(changed(data, node, &before, &now, ELIGIBLE)).map_or(Ok(()), Err)
     };
     capture::begin_again(&stream, mode, graph, Box::new(tell))
-}
-
-/// Edges between parts of kernels are not simulated: if edges are described, then as plain ones.
-pub(super) fn plain_edges(edges: List<EdgeData>, count: usize) -> Outcome {
-    if edges.is_null() {
-        return Ok(());
-    }
-    let special = |edge: &EdgeData| edge.from_port != 0 || edge.to_port != 0 || edge.kind != 0;
-    if edges.read(count)?.iter().any(special) { Err(Status::NOT_SUPPORTED) } else { Ok(()) }
 }
 
 fn end(default: Default, stream: usize, graph: Out<usize>) -> Outcome {
@@ -124,10 +117,10 @@ fn is_capturing(default: Default, stream: usize, status: Out<u32>) -> Outcome {
     status.required()?;
     capture::check_legacy_is_free(&stream)?;
     let tail = capture::lock(&stream);
-    status.set(tail.as_ref().map_or(NONE, |tail| state(&tail.capture)))
+    status.set(tail.as_ref().map_or(NONE, |tail| status_of(Capture::of(tail))))
 }
 
-fn state(capture: &capture::Capture) -> u32 {
+fn status_of(capture: &Capture) -> u32 {
     if capture.is_invalid() { INVALIDATED } else { ACTIVE }
 }
 
@@ -137,8 +130,8 @@ fn info(default: Default, stream: usize, status: Out<u32>, id: Out<u64>) -> Outc
     capture::check_legacy_is_free(&stream)?;
     let tail = capture::lock(&stream);
     let Some(tail) = tail.as_ref() else { return status.set(NONE) };
-    id.offer(tail.capture.id);
-    status.set(state(&tail.capture))
+    id.offer(Capture::of(tail).id);
+    status.set(status_of(Capture::of(tail)))
 }
 
 fn info_v2(
@@ -153,8 +146,8 @@ fn info_v2(
     info(default, stream, status, id)?;
     let stream = submit::resolve(default, stream)?;
     let tail = capture::lock(&stream);
-    if let Some(tail) = tail.as_ref().filter(|tail| !tail.capture.is_invalid()) {
-        graph.offer(tail.capture.graph.handle);
+    if let Some(tail) = tail.as_ref().filter(|tail| !Capture::of(tail).is_invalid()) {
+        graph.offer(Capture::of(tail).graph.handle);
         // Valid until the next call about this stream, as the driver says.
         after.offer(tail.after.as_ptr().expose_provenance());
         count.offer(tail.after.len());
@@ -183,8 +176,8 @@ fn update(default: Default, stream: usize, after: List<usize>, count: usize, fla
     let after = after.read(count)?;
     let mut tail = capture::lock(&stream);
     let tail = tail.as_mut().ok_or(Status::ILLEGAL_STATE)?;
-    tail.capture.check()?;
-    if flags > 1 || after.iter().any(|node| !tail.capture.graph.nodes().contains_key(node)) {
+    Capture::of(tail).check()?;
+    if flags > 1 || after.iter().any(|node| !Capture::of(tail).graph.nodes().contains_key(node)) {
         return Err(Status::INVALID_VALUE);
     }
     const SET: u32 = 1;

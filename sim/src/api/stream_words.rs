@@ -4,9 +4,11 @@ use super::abi::BatchMemOp;
 use crate::border::List;
 use crate::door::doors;
 use crate::errors::{Outcome, Status};
+use crate::exec::context::Context;
 use crate::exec::op::{Condition, Op, WordOp};
 use crate::exec::submit::{self, Default, submit};
 use crate::memory::view::View;
+use crate::pool::Pool;
 
 doors! {
     cuStreamWaitValue32 / cuStreamWaitValue32_ptsz: "cuStreamWaitValue32" 8000 / 8000
@@ -68,8 +70,8 @@ fn check(seen: &View<'_>, address: u64, wide: bool, write: bool) -> Outcome {
     let bytes = if wide { 8 } else { 4 };
     let table = seen.look();
     // The driver takes no word of a pool's memory (measured, but not for pools that processes share).
-    let lease = table.allocations.find(address).and_then(|(_, allocation)| allocation.lease.as_ref());
-    let is_pooled = lease.and_then(|lease| lease.pool()).is_some_and(|pool| !pool.can_be_shared());
+    let lent = table.allocations.find(address).and_then(|(_, allocation)| allocation.lent.as_ref());
+    let is_pooled = lent.and_then(Pool::of).is_some_and(|pool| !pool.can_be_shared());
     let valid = address.is_multiple_of(bytes) && !is_pooled && table.is_whole(seen, address, bytes, write);
     if valid { Ok(()) } else { Err(Status::INVALID_VALUE) }
 }
@@ -96,7 +98,7 @@ pub(super) fn words(seen: &View<'_>, ops: &[BatchMemOp]) -> Outcome<Vec<WordOp>>
 
 fn one(default: Default, stream: usize, make: impl FnOnce(&View<'_>) -> Outcome<WordOp>) -> Outcome {
     let stream = submit::resolve(default, stream)?;
-    let word = make(&submit::owner(&stream)?.view())?;
+    let word = make(&Context::of(&stream)?.view())?;
     submit(&stream, Op::Words(vec![word])).map(drop)
 }
 
@@ -140,6 +142,6 @@ fn batch(default: Default, stream: usize, count: u32, ops: List<BatchMemOp>, fla
         return Err(Status::INVALID_VALUE);
     }
     let ops = ops.read(count as usize)?;
-    let words = words(&submit::owner(&stream)?.view(), &ops)?;
+    let words = words(&Context::of(&stream)?.view(), &ops)?;
     submit(&stream, Op::Words(words)).map(drop)
 }

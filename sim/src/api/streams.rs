@@ -3,16 +3,17 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::arguments::{current, only_flags};
-use super::context::PRIORITIES;
+use super::arguments::{PRIORITIES, current, only_flags};
 use crate::border::{In, Out};
 use crate::door::doors;
 use crate::errors::{Outcome, Status};
+use crate::exec::context::Context;
 use crate::exec::context::{STREAM_LEGACY, STREAM_PER_THREAD};
 use crate::exec::op::{Callback, HostCall, Op};
 use crate::exec::stream::{Kind, Stream};
 use crate::exec::submit::{self, Default, submit};
 use crate::memory::space::HostRange;
+use crate::state;
 
 doors! {
     cuStreamCreate: "cuStreamCreate" 2000 (out: Out<usize>, flags: u32) = create;
@@ -82,7 +83,7 @@ fn destroy(handle: usize) -> Outcome {
     }
     let stream = driver.streams.get(handle)?;
     crate::graph::capture::forbid(&stream)?;
-    let context = submit::owner(&stream)?;
+    let context = Context::of(&stream)?;
     context.pass_objects();
     driver.streams.remove(handle)?;
     context.forget(&stream);
@@ -131,7 +132,7 @@ fn add_callback(
 fn host_function(default: Default, stream: usize, function: Option<extern "C" fn(usize)>, data: usize) -> Outcome {
     let stream = submit::resolve(default, stream)?;
     let function = function.ok_or(Status::INVALID_VALUE)?;
-    submit::owner(&stream)?.pass_objects();
+    Context::of(&stream)?.pass_objects();
     submit(&stream, Op::Host(HostCall { function, data })).map(drop)
 }
 
@@ -169,7 +170,7 @@ fn get_id(default: Default, stream: usize, id: Out<u64>) -> Outcome {
 
 fn get_context(default: Default, stream: usize, context: Out<usize>) -> Outcome {
     let stream = submit::resolve(default, stream)?;
-    context.set(submit::owner(&stream)?.handle)
+    context.set(Context::of(&stream)?.handle)
 }
 
 fn get_context_or_green(default: Default, stream: usize, context: Out<usize>, green: Out<usize>) -> Outcome {
@@ -185,7 +186,7 @@ fn get_green(stream: usize, green: Out<usize>) -> Outcome {
 
 fn get_device(default: Default, stream: usize, device: Out<i32>) -> Outcome {
     let stream = submit::resolve(default, stream)?;
-    device.set(submit::owner(&stream)?.device.ordinal() as i32)
+    device.set(Context::of(&stream)?.device.ordinal() as i32)
 }
 
 /// Managed memory is reachable by everyone all the time here; attaching it is an order at most.
@@ -195,7 +196,7 @@ fn attach_memory(default: Default, stream: usize, address: u64, bytes: usize, fl
     const HOST: u32 = 2;
     const SINGLE: u32 = 4;
     let stream = submit::resolve(default, stream)?;
-    let driver = submit::owner(&stream)?.driver;
+    let driver = state::driver()?;
     // All of an allocation is attached, which 0 bytes mean as well.
     let whole = |range: &HostRange| range.managed && (bytes == 0 || bytes as u64 == range.bytes);
     let fits = match flags {

@@ -1,4 +1,4 @@
-//! What the simulated device does not have: calls about it answer `CUDA_ERROR_NOT_SUPPORTED`, or that there is no such thing.
+//! Features that the simulated device does not have: calls about them answer `CUDA_ERROR_NOT_SUPPORTED`, or that there is no such thing.
 //!
 //! The rows name no parameters because none is looked at; in the C calling convention here those belong to the
 //! caller.

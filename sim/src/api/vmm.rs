@@ -86,7 +86,7 @@ fn unreserve(start: u64, bytes: usize) -> Outcome {
     state::driver()?.space.change().unreserve(start, bytes as u64)
 }
 
-/// What of a handle's properties is not simulated is refused, not ignored.
+/// Refuses properties of a handle that are not simulated, instead of ignoring them.
 fn check(prop: &AllocationProp) -> Outcome {
     if prop.kind != PINNED || !(LOCATION_DEVICE..=LOCATION_HOST_NUMA).contains(&prop.location.kind) {
         return Err(Status::INVALID_VALUE);
@@ -178,7 +178,7 @@ fn unmap(start: u64, bytes: usize) -> Outcome {
         }
     }
     let gone = driver.space.change().unmap_for_program(start, bytes as u64)?;
-    // What nobody else holds goes back to the GPU, now that the table is free again.
+    // Memory without another holder goes back to the GPU, now that the table is free again.
     gone.iter().try_for_each(|mapping| {
         use_handle(mapping.handle, |uses| {
             uses.mapped -= 1;
@@ -295,7 +295,7 @@ fn retain(out: Out<u64>, address: u64) -> Outcome {
     out.set(handle)
 }
 
-/// What a range for other devices on the bus is a multiple of.
+/// A range for other devices on the bus is a multiple of this.
 const BUS_PAGE: u64 = 4096;
 /// `CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD`, and the flag that asks for it by PCIe.
 const DMA_BUF: u32 = 1;
@@ -323,7 +323,7 @@ fn range_handle(out: usize, start: u64, bytes: usize, kind: u32, flags: u64) -> 
     write_at::<i32>(out, driver.bus.give(pieces)?.into_raw_fd())
 }
 
-/// What other devices write is there at once.
+/// There is nothing to do: data that other devices write is there at once.
 fn flush_writes(target: u32, scope: u32) -> Outcome {
     /// `CUflushGPUDirectRDMAWritesTarget` and `…Scope`: the current context; to its GPU, and to all.
     const CURRENT: u32 = 0;

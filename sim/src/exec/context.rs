@@ -1,17 +1,17 @@
-//! Contexts, and which one is current in a thread.
+//! Contexts.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
+use super::common::Common;
 use super::event::Stamp;
 use super::locks::Locks;
-use super::op::Op;
 use super::stream::{Kind, Stream, Ticket};
+use crate::device::Device;
 use crate::errors::{Outcome, Status};
 use crate::memory::view::{Peers, View, Who};
-use crate::state::{self, Device, Driver};
 
 /// The legacy default stream's handle.
 pub(crate) const STREAM_LEGACY: usize = 1;
@@ -25,7 +25,7 @@ pub(crate) const API_VERSION_OLD: u32 = 3010;
 
 /// One context.
 pub(crate) struct Context {
-    pub(crate) driver: &'static Driver,
+    pub(crate) common: &'static Common,
     pub(crate) device: &'static Device,
     pub(crate) handle: usize,
     /// Unique in the process; a primary context that is made again has the old handle and a new id.
@@ -46,7 +46,7 @@ pub(crate) struct Context {
     ending: AtomicBool,
 }
 
-/// What a program may set in a context and read back.
+/// A program may set these in a context and read them back.
 #[derive(Clone, Copy)]
 pub(crate) struct Settings {
     /// `CUlimit` values by number.
@@ -69,7 +69,6 @@ impl Default for Settings {
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
 thread_local! {
-    static CURRENT: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
     static DEFAULT_STREAMS: RefCell<ThreadStreams> = RefCell::default();
 }
 
@@ -80,7 +79,7 @@ struct ThreadStreams(HashMap<u64, Arc<Stream>>);
 impl Drop for ThreadStreams {
     fn drop(&mut self) {
         for stream in self.0.values() {
-            if let Some(context) = stream.context.upgrade() {
+            if let Ok(context) = Context::of(stream) {
                 context.forget(stream);
             }
         }
@@ -89,7 +88,7 @@ impl Drop for ThreadStreams {
 
 impl Context {
     pub(crate) fn new(
-        driver: &'static Driver,
+        common: &'static Common,
         device: &'static Device,
         handle: usize,
         flags: u32,
@@ -97,7 +96,7 @@ impl Context {
         primary: bool,
     ) -> Arc<Context> {
         let context = Arc::new(Context {
-            driver,
+            common,
             device,
             handle,
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
@@ -113,36 +112,36 @@ impl Context {
             ahead: Mutex::default(),
             ending: AtomicBool::new(false),
         });
-        let legacy = Stream::new(&context, Kind::Legacy, 0);
+        let legacy = context.make_stream(Kind::Legacy, 0);
         context.streams().push(legacy);
         context
     }
 
     /// Fails if the context is being destroyed, or if a kernel has failed before, in whichever context.
     pub(crate) fn check(&self) -> Outcome {
-        if self.is_ending() { Err(Status::CONTEXT_IS_DESTROYED) } else { self.driver.check() }
+        if self.is_ending() { Err(Status::CONTEXT_IS_DESTROYED) } else { self.common.check() }
     }
 
-    /// Tells that work in this context failed. What a context that ends gives up is no failure.
+    /// Tells that work in this context failed. Work that an ending context gives up is no failure.
     pub(crate) fn fail(&self, status: Status) {
         if !self.is_ending() {
-            self.driver.fail(status);
+            self.common.fail(status);
         }
     }
 
-    /// Whether the context is being destroyed: what waits on the device gives up.
+    /// True once the context is being destroyed: work that waits on the device gives up.
     pub(crate) fn is_ending(&self) -> bool {
         self.ending.load(Ordering::Acquire)
     }
 
     /// The address space as its kernels and fills see it.
     pub(crate) fn view(&self) -> View<'_> {
-        View::new(&self.driver.space, self.device.gpu, Who::Kernels(&self.peers))
+        View::new(&self.common.space, self.device.gpu, Who::Kernels(&self.peers))
     }
 
     /// The address space as its copies see it, between two GPUs or wherever.
     pub(crate) fn copies_view(&self, between: Option<[usize; 2]>) -> View<'_> {
-        View::new(&self.driver.space, self.device.gpu, between.map_or(Who::Copies, Who::Between))
+        View::new(&self.common.space, self.device.gpu, between.map_or(Who::Copies, Who::Between))
     }
 
     /// The order of submissions, held while something is put into streams.
@@ -163,27 +162,38 @@ impl Context {
         })
     }
 
+    fn make_stream(self: &Arc<Context>, kind: Kind, priority: i32) -> Arc<Stream> {
+        let owner: Weak<Context> = Arc::downgrade(self);
+        Stream::new(owner, self.id, kind, priority)
+    }
+
+    /// The context of a stream.
+    pub(crate) fn of(stream: &Stream) -> Outcome<Arc<Context>> {
+        let owner = stream.owner.upgrade().ok_or(Status::CONTEXT_IS_DESTROYED)?;
+        owner.downcast().map_err(|_| Status::CONTEXT_IS_DESTROYED)
+    }
+
     /// Makes a stream of this context.
     pub(crate) fn add_stream(self: &Arc<Context>, kind: Kind, priority: i32) -> Arc<Stream> {
-        let stream = Stream::new(self, kind, priority);
+        let stream = self.make_stream(kind, priority);
         self.sweep();
         self.streams().push(stream.clone());
         stream
     }
 
-    /// Ends a stream: what is queued is still done.
+    /// Ends a stream: queued work is still done.
     pub(crate) fn forget(&self, stream: &Arc<Stream>) {
         stream.close();
         // One that still works stays known, so that synchronising the context waits for it.
         self.sweep();
     }
 
-    /// Forgets streams that are no more and have no work left. What was freed in them is everybody's, and that before they are
-    /// forgotten: whoever synchronises the context meanwhile finds the one or the other.
+    /// Forgets streams that are closed and have no work left. Memory that they freed becomes free for all streams first: a thread that
+    /// synchronises the context meanwhile finds the one or the other.
     fn sweep(&self) {
         let gone: Vec<Ticket> = self.streams().iter().filter(|stream| stream.is_finished()).map(Stream::last).collect();
         if !gone.is_empty() {
-            self.driver.observe(&gone);
+            self.common.observe(&gone);
             self.streams().retain(|stream| !gone.iter().any(|point| point.stream() == stream.id));
         }
     }
@@ -196,7 +206,7 @@ impl Context {
     /// For a call that makes or ends something: it may wait, and does so if it is told to.
     pub(crate) fn pass_objects(&self) {
         self.locks.pass_objects();
-        if self.driver.waiting {
+        if self.common.waiting {
             self.everything().iter().for_each(Ticket::wait);
         }
     }
@@ -212,7 +222,7 @@ impl Context {
             stamp.set();
             return marker.last();
         }
-        marker.push(everything, Op::Stamp(stamp))
+        marker.push(everything, Box::new(stamp))
     }
 
     /// Has all work that is submitted from now on wait for a point, in streams that are yet to be made too.
@@ -249,7 +259,7 @@ impl Context {
     pub(crate) fn synchronize(&self) -> Outcome {
         let points: Vec<Ticket> = self.streams().iter().map(Stream::last).collect();
         points.iter().for_each(Ticket::wait);
-        self.driver.observe(&points);
+        self.common.observe(&points);
         self.check()
     }
 
@@ -258,8 +268,8 @@ impl Context {
         self.settings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends the context: its work is given up or done, its streams, memory and objects go.
-    pub(crate) fn end(self: &Arc<Context>) {
+    /// Ends the context's work, which is given up or done, and its streams. All else is [`crate::state::Driver::end`]'s.
+    pub(crate) fn end(&self) {
         self.ending.store(true, Ordering::Release);
         for ticket in self.everything() {
             ticket.wait();
@@ -267,53 +277,5 @@ impl Context {
         for stream in self.streams().drain(..) {
             stream.close();
         }
-        self.driver.forget_context(self);
     }
-}
-
-/// The current context, in working order.
-pub(crate) fn current() -> Outcome<Arc<Context>> {
-    let context = current_any()?;
-    context.check()?;
-    Ok(context)
-}
-
-/// The current context, whatever its state.
-pub(crate) fn current_any() -> Outcome<Arc<Context>> {
-    let handle = current_handle().ok_or(Status::INVALID_CONTEXT)?;
-    let driver = state::driver()?;
-    driver.contexts.get(handle).map_err(|_| Status::CONTEXT_IS_DESTROYED)
-}
-
-/// Fails if the current context is of the 64-bit API: that one's contexts do not take 32-bit calls.
-pub(crate) fn forbid_new() -> Outcome {
-    match current_any() {
-        Ok(context) if context.api_version >= API_VERSION => Err(Status::INVALID_CONTEXT),
-        _ => Ok(()),
-    }
-}
-
-/// The handle of the current context, destroyed or not.
-pub(crate) fn current_handle() -> Option<usize> {
-    CURRENT.with_borrow(|stack| stack.last().copied())
-}
-
-/// Puts a context on top of the thread's stack.
-pub(crate) fn push_current(handle: usize) {
-    CURRENT.with_borrow_mut(|stack| stack.push(handle));
-}
-
-/// Takes the top off the thread's stack.
-pub(crate) fn pop_current() -> Option<usize> {
-    CURRENT.with_borrow_mut(Vec::pop)
-}
-
-/// Replaces the top of the thread's stack; 0 only takes it off.
-pub(crate) fn set_current(handle: usize) {
-    CURRENT.with_borrow_mut(|stack| {
-        stack.pop();
-        if handle != 0 {
-            stack.push(handle);
-        }
-    });
 }

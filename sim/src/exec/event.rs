@@ -4,9 +4,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::shared_event::SharedEvent;
-use super::stream::Ticket;
+use super::stream::{Ticket, Work};
+use super::tail::Tail;
 use crate::errors::{Outcome, Status};
-use crate::graph::capture::Tail;
 
 const DISABLE_TIMING: u32 = 2;
 const INTERPROCESS: u32 = 4;
@@ -21,7 +21,7 @@ pub(crate) struct Event {
     last: Mutex<Last>,
 }
 
-/// What the event was last recorded in.
+/// The place of the event's last record.
 #[derive(Default, Clone)]
 enum Last {
     #[default]
@@ -30,7 +30,7 @@ enum Last {
     Captured(Tail),
 }
 
-/// When a record was reached.
+/// The time at which a record was reached.
 #[derive(Default, Debug)]
 pub(crate) struct Stamp(OnceLock<Instant>);
 
@@ -38,6 +38,12 @@ impl Stamp {
     /// Notes that it is reached now.
     pub(crate) fn set(&self) {
         let _ = self.0.set(Instant::now());
+    }
+}
+
+impl Work for Arc<Stamp> {
+    fn run(self: Box<Self>) {
+        self.set();
     }
 }
 
@@ -70,7 +76,7 @@ impl Event {
         }
     }
 
-    /// What to wait for; nothing if it was never recorded.
+    /// The point to wait for; none if it was never recorded.
     pub(crate) fn ticket(&self) -> Outcome<Option<Ticket>> {
         match &*self.lock() {
             Last::Never => Ok(None),

@@ -1,11 +1,11 @@
-//! What a stream is behind: the points of other streams that it waits for, straight or by way of others.
+//! The points of other streams that a stream is behind: it waits for them, straight or by way of others.
 //!
 //! Memory that a stream frees can be given to another one without waiting once that is behind the free.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Of how many streams a stream remembers where it is behind them. Of more it forgets the oldest, which costs a chance to use
+/// A stream remembers of so many streams where it is behind them. Of more it forgets the oldest, which costs a chance to use
 /// memory again and nothing else.
 const MOST: usize = 64;
 
@@ -14,7 +14,7 @@ const MOST: usize = 64;
 pub(crate) struct Known(Arc<BTreeMap<u64, u64>>);
 
 impl Known {
-    /// Whether that point is known to be reached first.
+    /// True if that point is known to be reached first.
     pub(crate) fn has(&self, stream: u64, number: u64) -> bool {
         self.0.get(&stream).is_some_and(|known| *known >= number)
     }

@@ -1,4 +1,4 @@
-//! What calls wait for inside the driver, beside the work that they are about.
+//! Calls wait for these locks inside the driver, beside the work that they are about.
 //!
 //! Measured on an H200 with driver 580. A call that waits for all of a context's work (freeing memory, loading and unloading
 //! code) keeps others out of the context meanwhile: those that make or end objects, and those that submit work or record
@@ -26,7 +26,7 @@ pub(crate) struct Locks {
     submission: Mutex<()>,
 }
 
-/// What a call holds that waits for all of a context's work.
+/// A call that waits for all of a context's work holds these locks.
 #[must_use]
 pub(crate) struct Exclusive<'a> {
     _objects: MutexGuard<'a, ()>,
@@ -34,7 +34,7 @@ pub(crate) struct Exclusive<'a> {
 }
 
 impl Locks {
-    /// For a call that waits for all of the context's work: nobody else makes, ends or submits anything meanwhile.
+    /// For a call that waits for all of the context's work: no other call makes, ends or submits anything meanwhile.
     pub(crate) fn exclude(&self) -> Exclusive<'_> {
         Exclusive { _objects: take(&self.objects), _submission: take(&self.submission) }
     }
@@ -49,7 +49,7 @@ impl Locks {
         drop(take(&self.submission));
     }
 
-    /// Whether somebody keeps others from submitting, just now.
+    /// True while a call keeps others from submitting.
     #[cfg(test)]
     pub(crate) fn is_submission_held(&self) -> bool {
         self.submission.try_lock().is_err()
@@ -61,7 +61,7 @@ impl Locks {
     }
 }
 
-/// A lock that guards no data: whoever panicked with it left nothing behind.
+/// Takes a lock that guards no data: a thread that panicked with it left nothing behind.
 pub(crate) fn take(lock: &Mutex<()>) -> MutexGuard<'_, ()> {
     lock.lock().unwrap_or_else(PoisonError::into_inner)
 }

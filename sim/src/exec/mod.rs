@@ -3,22 +3,30 @@
 //!
 //! | file | what it does |
 //! |---|---|
-//! | `context` | contexts, and the current one of a thread |
+//! | `common` | the common part of all contexts |
+//! | `context` | contexts |
+//! | `stack` | the current context of a thread |
 //! | `stream` | a queue, and its thread |
 //! | `submit` | puts a call's work into a stream or a captured graph |
 //! | `op` | one operation, with everything that it needs |
 //! | `event` | points in streams that can be waited for and timed |
-//! | `shared_event` | what processes share of an event |
+//! | `shared_event` | the part of an event that processes share |
+//! | `tail` | points in captures |
+//! | `pause` | waiting for memory that others change |
 //! | `known` | the points of other streams that a stream is behind |
-//! | `locks` | what calls wait for inside the driver |
+//! | `locks` | the locks that calls wait for inside the driver |
 //!
 //! `engine.rs` decides how long an operation takes.
 
+pub(crate) mod common;
 pub(crate) mod context;
 pub(crate) mod event;
 pub(crate) mod known;
 pub(crate) mod locks;
 pub(crate) mod op;
+pub(crate) mod pause;
 pub(crate) mod shared_event;
+pub(crate) mod stack;
 pub(crate) mod stream;
 pub(crate) mod submit;
+pub(crate) mod tail;

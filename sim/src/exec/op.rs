@@ -1,18 +1,20 @@
-//! What streams and graph nodes do: one operation, with everything it needs copied into it.
+//! The operations of streams and graph nodes, each with everything it needs copied into it.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use super::context::Context;
 use super::event::{Event, Stamp};
+use super::pause::Pause;
 use super::shared_event::SharedEvent;
+use super::stream::Work;
 use crate::engine::Way;
 use crate::errors::{Outcome, Status};
-use crate::graph::Plan;
-use crate::kernels::Machine;
+use crate::kernels::machine::Machine;
 use crate::memory::traffic::Place;
 use crate::memory::view::View;
+use crate::module::Function;
 use crate::module::launch::Launch;
 use crate::pool::lease::Lease;
 use crate::pool::slot::Slot;
@@ -51,6 +53,12 @@ pub(crate) enum Op {
     Graph(Arc<Plan>),
     /// Several operations that were submitted as one.
     Batch(Arc<Vec<Op>>),
+}
+
+/// Operations in an order to run them in.
+#[derive(Default)]
+pub(crate) struct Plan {
+    pub(crate) ops: Vec<Op>,
 }
 
 /// A copy of a box of bytes: `depth` slices of `height` rows of `width` bytes.
@@ -104,13 +112,13 @@ pub(crate) struct Callback {
 pub(crate) struct WordOp {
     pub(crate) address: u64,
     pub(crate) value: u64,
-    /// Whether the word has 64 bits and not 32.
+    /// True if the word has 64 bits and not 32.
     pub(crate) wide: bool,
     /// `None`: a write.
     pub(crate) wait: Option<Condition>,
 }
 
-/// What a word is waited for to be.
+/// A wait for a word ends when this holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Condition {
     /// Not behind, counting cyclically.
@@ -122,7 +130,7 @@ pub(crate) enum Condition {
 
 impl Op {
     /// Does it. A failure makes the context unusable.
-    pub(crate) fn run(&self, context: &Arc<Context>) -> Outcome {
+    pub(crate) fn run(&self, context: &Context) -> Outcome {
         match self {
             Op::Empty | Op::Allocate(_) | Op::Release(_) => Ok(()),
             Op::Copy(copy) => {
@@ -136,21 +144,21 @@ impl Op {
             Op::Fill(fill) => fill.run(&context.view()),
             Op::Free(start) => {
                 // It may have gone with its context.
-                let _ = context.driver.space.free(*start);
+                let _ = context.common.space.free(*start);
                 Ok(())
             }
             Op::Begin(lease) => {
-                lease.begin(&context.driver.space);
+                lease.begin(&context.common.space);
                 Ok(())
             }
             Op::End(lease) => {
-                lease.end(&context.driver.space);
+                lease.end(&context.common.space);
                 Ok(())
             }
             Op::Kernel(launch) => {
                 let engines = &context.device.engines;
                 let turn = engines.kernel(launch.operations());
-                launch.run(&machine(context, launch))?;
+                launch.run(&Running { context, function: &launch.function })?;
                 engines.finish(turn);
                 Ok(())
             }
@@ -194,12 +202,12 @@ impl Op {
         }
     }
 
-    /// What must happen even if the context has failed before.
+    /// Does what must happen even if the context has failed before.
     pub(crate) fn skip(&self, context: &Context, status: Status) {
         match self {
             // A pool is no context's, and lives on.
-            Op::Begin(lease) => lease.begin(&context.driver.space),
-            Op::End(lease) => lease.end(&context.driver.space),
+            Op::Begin(lease) => lease.begin(&context.common.space),
+            Op::End(lease) => lease.end(&context.common.space),
             Op::Graph(plan) => plan.ops.iter().for_each(|op| op.skip(context, status)),
             Op::Stamp(stamp) => stamp.set(),
             Op::Reach(stamp, shared, record) => {
@@ -214,8 +222,59 @@ impl Op {
     }
 }
 
-fn machine<'a>(context: &'a Arc<Context>, launch: &Launch) -> Machine<'a> {
-    Machine { space: context.view(), context, module: launch.function.module }
+/// A kernel that runs in a context.
+struct Running<'a> {
+    context: &'a Context,
+    function: &'a Function,
+}
+
+impl Machine for Running<'_> {
+    fn memory(&self) -> View<'_> {
+        self.context.view()
+    }
+
+    fn variable(&self, name: &str) -> Outcome<u64> {
+        self.function.variable(name)
+    }
+
+    fn is_ending(&self) -> bool {
+        self.context.is_ending()
+    }
+}
+
+impl Plan {
+    fn run(&self, context: &Context) -> Outcome {
+        self.ops.iter().try_for_each(|op| op.run(context))
+    }
+}
+
+/// An operation for a stream of a context.
+pub(super) struct Job {
+    pub(super) context: Arc<Context>,
+    pub(super) op: Op,
+}
+
+impl Job {
+    /// The operation, unless the context has failed; then only what tells others that it is over.
+    fn try_to_run(&self) -> Outcome {
+        match self.context.check() {
+            Ok(()) => self.op.run(&self.context),
+            Err(status) => {
+                self.op.skip(&self.context, status);
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Work for Job {
+    fn run(self: Box<Self>) {
+        // A body that panics is a defect of ours; to the program it is a failed kernel.
+        let outcome = catch_unwind(AssertUnwindSafe(|| self.try_to_run()));
+        if let Err(status) = outcome.unwrap_or(Err(Status::LAUNCH_FAILED)) {
+            self.context.fail(status);
+        }
+    }
 }
 
 impl Copy {
@@ -314,22 +373,6 @@ impl WordOp {
                 Condition::AnyBit => got & value != 0,
                 Condition::NotAllBits => !(got | value) != 0,
             })
-        }
-    }
-}
-
-/// Waiting for memory to change: quick at first, then without burning the host's cores.
-#[derive(Default)]
-pub(crate) struct Pause(u32);
-
-impl Pause {
-    /// Waits a little, longer with every step.
-    pub(crate) fn step(&mut self) {
-        self.0 += 1;
-        match self.0 {
-            0..100 => std::thread::yield_now(),
-            100..1000 => std::thread::sleep(Duration::from_micros(20)),
-            _ => std::thread::sleep(Duration::from_micros(200)),
         }
     }
 }

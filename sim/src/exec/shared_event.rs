@@ -1,11 +1,11 @@
-//! What processes share of an event: how often it was recorded, and which records were reached.
+//! The part of an event that processes share: how often it was recorded, and which records were reached.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{MemfdFlags, SealFlags};
 
-use super::op::Pause;
+use super::pause::Pause;
 use crate::errors::{Outcome, Status};
 use crate::mapping::SharedWords;
 use crate::shared_file::IpcHandle;
@@ -14,7 +14,7 @@ const MAGIC: u64 = 0x5456_454D_4953_4355;
 /// In the file, too, then the number, then the count of records, then which were reached.
 const WORDS: usize = REACHED + KEPT as usize;
 const REACHED: usize = 3;
-/// A later record does not release who waits for an earlier one, unless it is so much later.
+/// A later record does not release a stream that waits for an earlier one, unless it is so much later.
 const KEPT: u64 = 1024;
 
 /// A file of words: its magic and number, how many records there were, and of the last ones, each in a place of its own, whether
@@ -85,7 +85,7 @@ impl SharedEvent {
         self.place(record).fetch_max(record, Ordering::AcqRel);
     }
 
-    /// Whether a record is reached. None is before the first.
+    /// True if a record is reached. None is before the first.
     pub(crate) fn is_reached(&self, record: u64) -> bool {
         record == 0 || self.place(record).load(Ordering::Acquire) >= record
     }

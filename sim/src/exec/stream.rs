@@ -3,19 +3,17 @@
 //! The thread is made with the first work. Every submitted item has a number in its stream; a
 //! [`Ticket`] is a stream and a number, and is what events, other streams and waiting calls hold on to.
 
+use std::any::Any;
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
-use super::context::Context;
 use super::known::Known;
-use super::locks::take;
-use super::op::Op;
-use crate::errors::Outcome;
-use crate::graph::capture::Tail;
+use super::locks::{Locks, take};
+use super::tail::Tail;
 
-/// What kind of stream it is.
+/// The kinds of streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// The legacy default stream: waits for all blocking streams, and they for it.
@@ -24,7 +22,7 @@ pub(crate) enum Kind {
     PerThread,
     /// Made by the program.
     Made {
-        /// Whether it takes no notice of the legacy stream.
+        /// True if it takes no notice of the legacy stream.
         non_blocking: bool,
     },
 }
@@ -33,7 +31,8 @@ pub(crate) enum Kind {
 pub(crate) struct Stream {
     /// Unique in the process.
     pub(crate) id: u64,
-    pub(crate) context: Weak<Context>,
+    /// Its context ([`super::context::Context::of`]); the queue does not need it.
+    pub(super) owner: Weak<dyn Any + Send + Sync>,
     /// The context's own number, which outlives it.
     pub(crate) context_id: u64,
     pub(crate) kind: Kind,
@@ -54,13 +53,19 @@ struct Queue {
     completed: u64,
     thread: bool,
     closed: bool,
-    /// What all that is submitted now is behind.
+    /// All that is submitted now is behind these points.
     known: Known,
+}
+
+/// Work for a stream's thread.
+pub(crate) trait Work: Send {
+    /// Does it. The work itself reports a failure, and catches a panic.
+    fn run(self: Box<Self>);
 }
 
 struct Item {
     after: Vec<Ticket>,
-    op: Op,
+    work: Box<dyn Work>,
 }
 
 /// A point in a stream: everything submitted up to there.
@@ -68,7 +73,7 @@ struct Item {
 pub(crate) struct Ticket {
     stream: Arc<Stream>,
     number: u64,
-    /// What else is done by then.
+    /// The other points that are reached by then.
     known: Known,
 }
 
@@ -76,22 +81,22 @@ thread_local! {
     static ON_STREAM_THREAD: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether this is a stream's thread: then the program's code on it is a host function or a callback.
+/// True if this is a stream's thread: then the program's code on it is a host function or a callback.
 pub(crate) fn is_stream_thread() -> bool {
     ON_STREAM_THREAD.get()
 }
 
-/// What fits into a stream's queue, that which runs included.
+/// So much work fits into a stream's queue, the one that runs included.
 const MOST_QUEUED: u64 = 1022;
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
 
 impl Stream {
-    pub(crate) fn new(context: &Arc<Context>, kind: Kind, priority: i32) -> Arc<Stream> {
+    pub(super) fn new(owner: Weak<dyn Any + Send + Sync>, context_id: u64, kind: Kind, priority: i32) -> Arc<Stream> {
         Arc::new(Stream {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
-            context: Arc::downgrade(context),
-            context_id: context.id,
+            owner,
+            context_id,
             kind,
             priority: AtomicI32::new(priority),
             capture: Mutex::new(None),
@@ -102,19 +107,19 @@ impl Stream {
         })
     }
 
-    /// Whether it orders itself with the legacy stream.
+    /// True if it orders itself with the legacy stream.
     pub(crate) fn is_blocking(&self) -> bool {
         !matches!(self.kind, Kind::Legacy | Kind::Made { non_blocking: true })
     }
 
     /// Waits until the queue has room for more; with that, others are kept from making or ending objects of the context.
-    pub(crate) fn enter(&self, context: &Context) {
+    pub(crate) fn enter(&self, locks: &Locks) {
         let _entrance = take(&self.entrance);
         let is_full = |queue: &mut Queue| queue.submitted - queue.completed >= MOST_QUEUED;
         let mut queue = self.lock();
         if is_full(&mut queue) {
             drop(queue);
-            let _objects = context.locks.hold_objects();
+            let _objects = locks.hold_objects();
             queue = self.lock();
             while is_full(&mut queue) {
                 queue = self.completed.wait(queue).unwrap_or_else(PoisonError::into_inner);
@@ -127,13 +132,13 @@ impl Stream {
         drop(take(&self.entrance));
     }
 
-    /// Queues an operation behind everything submitted here and behind the tickets.
-    pub(crate) fn push(self: &Arc<Stream>, after: Vec<Ticket>, op: Op) -> Ticket {
+    /// Queues work behind everything submitted here and behind the tickets.
+    pub(crate) fn push(self: &Arc<Stream>, after: Vec<Ticket>, work: Box<dyn Work>) -> Ticket {
         let mut queue = self.lock();
         for ticket in after.iter().filter(|ticket| ticket.stream.id != self.id) {
             queue.known.learn(ticket.stream.id, ticket.number, &ticket.known);
         }
-        queue.items.push_back(Item { after, op });
+        queue.items.push_back(Item { after, work });
         queue.submitted += 1;
         let (number, known) = (queue.submitted, queue.known.clone());
         if !queue.thread {
@@ -156,7 +161,7 @@ impl Stream {
         Ticket { stream: self.clone(), number: 0, known: Known::default() }
     }
 
-    /// Whether something submitted is not completed.
+    /// True if something submitted is not completed.
     pub(crate) fn is_busy(&self) -> bool {
         let queue = self.lock();
         queue.completed < queue.submitted
@@ -168,7 +173,7 @@ impl Stream {
         self.submitted_or_closed.notify_one();
     }
 
-    /// Whether it was closed and all its work is done.
+    /// True if it was closed and all its work is done.
     pub(crate) fn is_finished(&self) -> bool {
         let queue = self.lock();
         queue.closed && queue.completed == queue.submitted
@@ -190,14 +195,7 @@ impl Stream {
             for ticket in item.after {
                 ticket.wait();
             }
-            if let Some(context) = self.context.upgrade() {
-                // A body that panics is a defect of ours; to the program it is a failed kernel.
-                let run = std::panic::AssertUnwindSafe(|| run(&context, &item.op));
-                if std::panic::catch_unwind(run).is_err() {
-                    context.fail(crate::errors::Status::LAUNCH_FAILED);
-                }
-            }
-            drop(item.op);
+            item.work.run();
             self.lock().completed += 1;
             self.completed.notify_all();
         }
@@ -208,33 +206,19 @@ impl Stream {
     }
 }
 
-/// One operation, unless the context has failed; then only what tells others that it is over.
-fn run(context: &Arc<Context>, op: &Op) {
-    let outcome: Outcome = match context.check() {
-        Ok(()) => op.run(context),
-        Err(status) => {
-            op.skip(context, status);
-            Ok(())
-        }
-    };
-    if let Err(status) = outcome {
-        context.fail(status);
-    }
-}
-
 impl Ticket {
     /// The id of the stream that it is a point of.
     pub(crate) fn stream(&self) -> u64 {
         self.stream.id
     }
 
-    /// Whether the other point is reached by then, because of what was submitted in which order.
+    /// True if the other point is reached by then, because of what was submitted in which order.
     pub(crate) fn is_behind(&self, other: &Ticket) -> bool {
         let same = self.stream.id == other.stream.id;
         if same { self.number >= other.number } else { self.known.has(other.stream.id, other.number) }
     }
 
-    /// Whether that point is reached.
+    /// True if that point is reached.
     pub(crate) fn is_done(&self) -> bool {
         self.stream.lock().completed >= self.number
     }

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use super::context::{self, Context, STREAM_LEGACY, STREAM_PER_THREAD};
+use super::context::{Context, STREAM_LEGACY, STREAM_PER_THREAD};
 use super::event::{Event, Stamp};
-use super::op::Op;
+use super::op::{Job, Op};
+use super::stack;
 use super::stream::{Kind, Stream, Ticket};
 use crate::errors::{Outcome, Status};
 use crate::graph::capture;
@@ -21,13 +22,13 @@ pub(crate) enum Default {
 /// made brings its own context, so that none has to be current.
 pub(crate) fn resolve(default: Default, handle: usize) -> Outcome<Arc<Stream>> {
     match (handle, default) {
-        (STREAM_LEGACY, _) | (0, Default::Legacy) => context::current()?.legacy(),
-        (STREAM_PER_THREAD, _) | (0, Default::PerThread) => Ok(context::current()?.per_thread()),
+        (STREAM_LEGACY, _) | (0, Default::Legacy) => stack::current()?.legacy(),
+        (STREAM_PER_THREAD, _) | (0, Default::PerThread) => Ok(stack::current()?.per_thread()),
         _ => {
             let stream = state::driver()?.streams.get(handle);
             // Without a context that is what a wrong handle is told first.
-            let stream = stream.or_else(|wrong| context::current().and(Err(wrong)))?;
-            owner(&stream)?.check()?;
+            let stream = stream.or_else(|wrong| stack::current().and(Err(wrong)))?;
+            Context::of(&stream)?.check()?;
             Ok(stream)
         }
     }
@@ -38,15 +39,10 @@ pub(crate) fn resolve(default: Default, handle: usize) -> Outcome<Arc<Stream>> {
 pub(crate) fn need_context(handle: usize) -> Outcome<&'static Driver> {
     let driver = state::driver()?;
     match driver.streams.get(handle) {
-        Ok(stream) => owner(&stream)?.check()?,
-        Err(_) => context::current().map(drop)?,
+        Ok(stream) => Context::of(&stream)?.check()?,
+        Err(_) => stack::current().map(drop)?,
     }
     Ok(driver)
-}
-
-/// The stream's context.
-pub(crate) fn owner(stream: &Stream) -> Outcome<Arc<Context>> {
-    stream.context.upgrade().ok_or(Status::CONTEXT_IS_DESTROYED)
 }
 
 /// Submits work, or adds it to the graph that the stream is captured into: then there is no ticket.
@@ -63,7 +59,7 @@ pub(crate) fn submit_and_wait(stream: &Arc<Stream>, op: Op) -> Outcome {
     capture::forbid(stream)?;
     capture::check_legacy(stream)?;
     enqueue(stream, Vec::new(), op)?.wait();
-    owner(stream)?.check()
+    Context::of(stream)?.check()
 }
 
 /// Waits for all of a stream.
@@ -77,17 +73,17 @@ pub(crate) fn synchronize(stream: &Arc<Stream>) -> Outcome {
         _ => stream.last(),
     };
     ticket.wait();
-    let context = owner(stream)?;
-    context.driver.observe(&[ticket]);
+    let context = Context::of(stream)?;
+    context.common.observe(&[ticket]);
     context.check()
 }
 
-/// Whether all of a stream is done.
+/// Fails with `NOT_READY` unless all of a stream is done.
 pub(crate) fn query(stream: &Arc<Stream>) -> Outcome {
     capture::forbid(stream)?;
     capture::check_legacy(stream)?;
     capture::forbid_unsafe_call()?;
-    let context = owner(stream)?;
+    let context = Context::of(stream)?;
     let busy = match stream.kind {
         Kind::Legacy => {
             context.streams().iter().any(|other| (other.is_blocking() || other.kind == Kind::Legacy) && other.is_busy())
@@ -146,7 +142,7 @@ pub(crate) fn wait_event(stream: &Arc<Stream>, event: &Arc<Event>, external: boo
 
 /// Puts work into a stream, in order with the legacy stream. Waits while the driver has the calling thread wait.
 pub(crate) fn enqueue(stream: &Arc<Stream>, after: Vec<Ticket>, op: Op) -> Outcome<Ticket> {
-    let context = owner(stream)?;
+    let context = Context::of(stream)?;
     context.check()?;
     match stream.kind {
         Kind::Legacy => context.locks.pass_objects(),
@@ -155,17 +151,18 @@ pub(crate) fn enqueue(stream: &Arc<Stream>, after: Vec<Ticket>, op: Op) -> Outco
     enqueue_aside(stream, after, op)
 }
 
-/// The same for what others do not hold up that wait for all of the context's work.
+/// The same for work that calls do not hold up which wait for all of the context's work.
 pub(crate) fn enqueue_aside(stream: &Arc<Stream>, mut after: Vec<Ticket>, op: Op) -> Outcome<Ticket> {
-    let context = owner(stream)?;
-    stream.enter(&context);
+    let context = Context::of(stream)?;
+    stream.enter(&context.locks);
     let _ordered = context.ordered();
     after.extend(behind(&context, stream)?);
-    Ok(stream.push(after, op))
+    let job = Job { context: context.clone(), op };
+    Ok(stream.push(after, Box::new(job)))
 }
 
-/// What work that is submitted to a stream now has to wait for in other streams; what is done already too, as far as the
-/// default streams are concerned: the stream is behind it all the same.
+/// The points in other streams that work has to wait for which is submitted to a stream now. Of default streams they may be reached
+/// already: the stream is behind them all the same.
 fn behind(context: &Context, stream: &Stream) -> Outcome<Vec<Ticket>> {
     let mut after = context.points_ahead();
     if stream.kind == Kind::Legacy {
@@ -176,9 +173,9 @@ fn behind(context: &Context, stream: &Stream) -> Outcome<Vec<Ticket>> {
     Ok(after)
 }
 
-/// The points that whatever is submitted to a stream from now on comes after: its own last one, and those that it has to wait for.
+/// The points that all later work of a stream comes after: the stream's last one, and those that it has to wait for.
 pub(crate) fn known_to(stream: &Arc<Stream>) -> Outcome<Vec<Ticket>> {
-    let context = owner(stream)?;
+    let context = Context::of(stream)?;
     let _ordered = context.ordered();
     let mut points = behind(&context, stream)?;
     points.push(stream.last());

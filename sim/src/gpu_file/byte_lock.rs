@@ -1,11 +1,11 @@
 //! POSIX record locks on single bytes of a file. The kernel drops them when their process ends or closes the file, a
-//! forked child does not inherit them, and who holds one can be asked across PID namespaces.
+//! forked child does not inherit them, and a lock's holder can be found across PID namespaces.
 #![allow(unsafe_code, reason = "fcntl with a structure")]
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-/// What is to be done with a lock.
+/// A lock is taken or given back.
 pub(super) enum Lock {
     Take,
     Release,
@@ -20,7 +20,7 @@ fn record_lock(kind: libc::c_int, byte: i64) -> libc::flock {
     lock
 }
 
-/// Locks a byte of the file for this process, waiting until nobody else has it, or gives it back.
+/// Locks a byte of the file for this process, waiting until no other process has it, or gives it back.
 pub(super) fn lock(file: &OwnedFd, byte: i64, how: Lock) -> io::Result<()> {
     let kind = match how {
         Lock::Take => libc::F_WRLCK,
@@ -47,53 +47,10 @@ pub(super) fn try_lock(file: &OwnedFd, byte: i64) -> io::Result<bool> {
     }
 }
 
-/// The other process that has a byte locked, 0 if it is of another PID namespace; none if nobody has.
+/// The other process that has a byte locked, 0 if it is of another PID namespace; none if it is free.
 pub(super) fn holder(file: &OwnedFd, byte: i64) -> Option<u32> {
     let mut lock = record_lock(libc::F_WRLCK, byte);
     // SAFETY: as above; the system writes to the structure.
     let known = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETLK, &mut lock) } == 0;
     (known && lock.l_type != libc::F_UNLCK as libc::c_short).then_some(u32::try_from(lock.l_pid).unwrap_or(0))
-}
-
-#[cfg(test)]
-mod tests {
-    use std::time::{Duration, Instant};
-
-    use super::super::{Gpu, TABLE_BYTE};
-    use super::*;
-
-    #[test]
-    fn one_that_is_stopped_in_the_middle_of_a_change_holds_up_nobody() {
-        let path = std::env::temp_dir().join(format!("simcuda-stopped-{}", std::process::id()));
-        let gpu = Gpu::open(Some(&path), 64 << 20, None).unwrap();
-        let file = rustix::fs::open(&path, rustix::fs::OFlags::RDWR, rustix::fs::Mode::empty()).unwrap();
-        // SAFETY: the child makes system calls only, and ends by one.
-        let child = unsafe { libc::fork() };
-        if child == 0 {
-            let locked = lock(&file, TABLE_BYTE, Lock::Take);
-            // SAFETY: of this process alone.
-            unsafe { libc::raise(libc::SIGSTOP) };
-            let unlocked = lock(&file, TABLE_BYTE, Lock::Release);
-            // SAFETY: as above.
-            unsafe { libc::pause() };
-            // SAFETY: ends without what the parent would do at its end.
-            unsafe { libc::_exit(i32::from(locked.and(unlocked).is_err())) };
-        }
-        let mut status = 0;
-        // SAFETY: our own child, and a number that lives over the call.
-        unsafe { libc::waitpid(child, &mut status, libc::WUNTRACED) };
-        assert!(libc::WIFSTOPPED(status));
-        let start = Instant::now();
-        assert_eq!(gpu.free(), 64 << 20);
-        assert!(start.elapsed() < Duration::from_secs(60));
-        // SAFETY: as above. It is stopped again, though it has gone on meanwhile.
-        unsafe { libc::waitpid(child, &mut status, libc::WUNTRACED) };
-        assert!(libc::WIFSTOPPED(status));
-        // SAFETY: as above.
-        unsafe {
-            libc::kill(child, libc::SIGKILL);
-            libc::waitpid(child, &mut status, 0);
-        }
-        let _ = std::fs::remove_file(&path);
-    }
 }

@@ -1,26 +1,29 @@
-//! The GPU that several processes share: how much memory it has and who uses how much of it.
+//! The GPU that several processes share: how much memory it has, and how much of it each process uses.
 //!
 //! It is a file (`SIMCUDA_GPU_FILE`), mapped by every process and changed only under its lock, a
 //! POSIX record lock, which the kernel drops when the holder dies. Another one, on a byte of its own, shows that a
-//! process lives: so it does not matter who can see whom in which namespace. A process without that setting has
+//! process lives: so it does not matter which processes see each other in which namespace. A process without that setting has
 //! the same table in a memfd of its own.
 //!
 //! Memory that only one process holds is charged to its slot. Once exported, a handle has a record and is
-//! charged once, whoever and however many hold it, until nobody does: also after the process that made it
+//! charged once, however many processes hold it, until none does: also after the process that made it
 //! died, as long as one that imported it lives. A descriptor that travels between processes is no holder: while
-//! neither its maker lives nor anybody has it imported, its bytes count as free.
-//! The usage of a process that died, however it died, is taken back by whoever needs memory or asks.
+//! neither its maker lives nor any process has it imported, its bytes count as free.
+//! The usage of a process that died, however it died, is taken back by the next process that needs memory or asks.
 
 mod byte_lock;
-mod pausing;
-mod slices;
+pub(crate) mod pausing;
+pub(crate) mod slices;
+mod stopped;
 mod table;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -29,9 +32,7 @@ use rustix::fs::{MemfdFlags, Mode, OFlags};
 use crate::errors::{Outcome, Status};
 use crate::mapping::SharedWords;
 use byte_lock::{Lock, holder, lock, try_lock};
-pub(crate) use pausing::AtWork;
-use pausing::{PAUSE, SHORT_ACCESS, Stopped};
-pub(crate) use slices::KernelTime;
+use stopped::{PAUSE, SHORT_ACCESS, Stopped};
 use table::{MAGIC, RECORDS, SLOTS, Table, VERSION, WORDS};
 
 /// The byte of the file that stands for the table.
@@ -45,7 +46,7 @@ fn byte_of(slot: usize) -> i64 {
 /// Processes' numbers are smaller.
 pub(crate) const NUMBERS: u32 = 1 << 29;
 
-/// What is wrong with a file that is not ours.
+/// The error of a file that is not ours.
 const OTHER_VERSION: &str =
     "SIMCUDA_GPU_FILE is no file of this version of the simulated driver; remove it if no program uses it";
 
@@ -56,7 +57,7 @@ pub(crate) struct Gpu {
     slot: usize,
     /// How often this process holds each record: the same memory may be imported twice.
     held: Mutex<HashMap<u64, usize>>,
-    /// Whether the GPU is this process's own: then no other process needs to be kept out.
+    /// True if the GPU is this process's own: then no other process needs to be kept out.
     private: bool,
     /// The number by which the program knows it.
     ordinal: usize,
@@ -141,7 +142,7 @@ impl Gpu {
         bytes
     }
 
-    /// Bytes that nobody uses.
+    /// Bytes that no process uses.
     pub(crate) fn free(&self) -> u64 {
         let _locked = self.lock();
         self.reap();
@@ -173,7 +174,7 @@ impl Gpu {
         Ok(Record { at, id })
     }
 
-    /// Holds a record that someone shared, or makes it anew if meanwhile nobody held it.
+    /// Holds a record that a process shared, or makes it anew if meanwhile none held it.
     pub(crate) fn hold(&self, record: Record, bytes: u64) -> Outcome<Record> {
         let mut held = self.lock();
         let mut record = record;
@@ -204,6 +205,18 @@ impl Gpu {
             held.remove(&record.id);
             self.table.drop_holder(record.at, self.slot);
         }
+    }
+
+    /// This process's number on the GPU: another process that gets its place later has another number.
+    pub(crate) fn number(&self) -> u32 {
+        self.table.number(self.slot).load(SeqCst) as u32
+    }
+
+    /// The slot of the process with that number.
+    pub(super) fn slot_of(&self, wanted: u32) -> Outcome<usize> {
+        let slot = wanted as usize % SLOTS;
+        let is_there = wanted != 0 && self.table.number(slot).load(SeqCst) == u64::from(wanted);
+        if is_there { Ok(slot) } else { Err(Status::INVALID_VALUE) }
     }
 
     fn begin(&self, memory: u64) -> io::Result<()> {
@@ -247,7 +260,7 @@ impl Gpu {
     pub(crate) fn process_id(&self, number: u32) -> Outcome<u32> {
         let slot = self.slot_of(number)?;
         let pid = self.pid_in(slot);
-        // Somebody else may have got the place meanwhile.
+        // Another process may have got the place meanwhile.
         self.slot_of(number).map(|_| pid)
     }
 
@@ -344,90 +357,5 @@ impl Drop for Locked<'_> {
             // Failing to unlock means that the lock was never had; see `lock`.
             let _ = lock(&self.gpu.file, TABLE_BYTE, Lock::Release);
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn gpu() -> Gpu {
-        Gpu::open(None, 100 << 20, None).unwrap()
-    }
-
-    impl Gpu {
-        /// The same private GPU as a second process would see it.
-        pub(super) fn once_more(&self, slice: Option<Duration>) -> Gpu {
-            let file = self.file.try_clone().unwrap();
-            let table = Table(SharedWords::map(&file, WORDS).unwrap());
-            let mut gpu =
-                Gpu { file, table, slot: usize::MAX, held: Mutex::default(), private: true, ordinal: 0, new_memory: 0 };
-            gpu.slot = gpu.enter(slice).unwrap();
-            gpu
-        }
-    }
-
-    #[test]
-    fn memory_is_charged_and_given_back() {
-        let gpu = gpu();
-        gpu.charge(60 << 20).unwrap();
-        assert_eq!(gpu.free(), 40 << 20);
-        assert_eq!(gpu.charge(41 << 20), Err(Status::OUT_OF_MEMORY));
-        gpu.discharge(60 << 20);
-        assert_eq!(gpu.free(), 100 << 20);
-    }
-
-    #[test]
-    fn shared_memory_counts_once_until_its_last_holder_lets_go() {
-        let gpu = gpu();
-        gpu.charge(10 << 20).unwrap();
-        let record = gpu.share(10 << 20).unwrap();
-        let again = gpu.hold(record, 10 << 20).unwrap();
-        assert_eq!(again, record);
-        assert_eq!(gpu.free(), 90 << 20);
-        gpu.let_go(record);
-        assert_eq!(gpu.free(), 90 << 20);
-        gpu.let_go(again);
-        assert_eq!(gpu.free(), 100 << 20);
-    }
-
-    #[test]
-    fn memory_that_nobody_held_for_a_while_is_charged_again_to_who_takes_it() {
-        let gpu = gpu();
-        gpu.charge(10 << 20).unwrap();
-        let record = gpu.share(10 << 20).unwrap();
-        gpu.let_go(record);
-        assert_eq!(gpu.free(), 100 << 20);
-        let revived = gpu.hold(record, 10 << 20).unwrap();
-        assert_eq!(revived.id, record.id);
-        assert_eq!(gpu.free(), 90 << 20);
-    }
-
-    #[test]
-    fn memory_taken_up_again_counts_once_however_many_take_it() {
-        let gpu = gpu();
-        gpu.charge(10 << 20).unwrap();
-        let record = gpu.share(10 << 20).unwrap();
-        gpu.let_go(record);
-        // Its old place is taken meanwhile.
-        gpu.charge(10 << 20).unwrap();
-        let other = gpu.share(10 << 20).unwrap();
-        assert_eq!(other.at, record.at);
-        let first = gpu.hold(record, 10 << 20).unwrap();
-        assert_eq!(gpu.hold(record, 10 << 20).unwrap(), first);
-        assert_eq!(gpu.free(), 80 << 20);
-        gpu.let_go(first);
-        gpu.let_go(first);
-        assert_eq!(gpu.free(), 90 << 20);
-    }
-
-    #[test]
-    fn each_process_has_a_number_of_its_own_and_is_listed_with_what_it_holds() {
-        let folder = tempfile::tempdir().unwrap();
-        let gpu = Gpu::open(Some(&folder.path().join("gpu")), 100 << 20, None).unwrap();
-        gpu.charge(30 << 20).unwrap();
-        gpu.share(10 << 20).unwrap();
-        assert_ne!(gpu.number(), 0);
-        assert_eq!(gpu.processes(), [(std::process::id(), 30 << 20)]);
     }
 }

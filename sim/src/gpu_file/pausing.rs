@@ -1,6 +1,6 @@
 //! Pausing: a process's work is taken off the GPU, wherever it is, and goes on later as if nothing had been.
 //!
-//! Work touches memory in short accesses, each inside an [`AtWork`]. A paused process begins none; whoever pauses it
+//! Work touches memory in short accesses, each inside an [`AtWork`]. A paused process begins none; the process that pauses it
 //! waits for those that are under way. Modelled time stands still meanwhile.
 //!
 //! A GPU does its work also while the process is stopped that has queued it; here the process does that itself. So an access in which
@@ -9,20 +9,14 @@
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
-use rustix::time::{ClockId, clock_gettime};
-
 use super::byte_lock::holder;
-use super::table::{SLOTS, Table};
+use super::stopped::{PAUSE, SHORT_ACCESS, Stopped};
+use super::table::now;
 use super::{Gpu, byte_of};
 use crate::errors::{Outcome, Status};
 
 /// An access that takes longer than this is not waited for.
 const LONGEST_ACCESS: Duration = Duration::from_secs(1);
-/// One that takes longer than this may be of a process that is stopped.
-pub(super) const SHORT_ACCESS: Duration = Duration::from_millis(2);
-/// How often it is looked again.
-pub(super) const PAUSE: Duration = Duration::from_micros(50);
 
 /// The right to touch memory on behalf of the GPU's work.
 pub(crate) struct AtWork<'a>(&'a Gpu);
@@ -33,36 +27,13 @@ impl Drop for AtWork<'_> {
     }
 }
 
-/// The system's monotonic clock, the same in all processes.
-pub(super) fn now() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
-}
-
-impl Table {
-    pub(super) fn begin_unpaused(&self, slot: usize) {
-        for word in [self.paused_since(slot), self.paused_before(slot), self.at_work(slot)] {
-            word.store(0, SeqCst);
-        }
-    }
-
-    pub(super) fn is_paused(&self, slot: usize) -> bool {
-        self.paused_since(slot).load(SeqCst) != 0
-    }
-}
-
 impl Gpu {
-    /// This process's number on the GPU: another process that gets its place later has another number.
-    pub(crate) fn number(&self) -> u32 {
-        self.table.number(self.slot).load(SeqCst) as u32
-    }
-
-    /// Waits while this process is paused; then it is not, until the access has ended.
+    /// Waits while this process is paused. It cannot be paused then until the access has ended.
     pub(crate) fn at_work(&self) -> AtWork<'_> {
         loop {
             self.table.at_work(self.slot).fetch_add(1, SeqCst);
             let access = AtWork(self);
-            // Whoever pauses writes first and looks for accesses then; here it is the other way round.
+            // A process that pauses this one writes first and looks for accesses then; here it is the other way round.
             if !self.is_paused() {
                 return access;
             }
@@ -95,7 +66,7 @@ impl Gpu {
         self.settle();
         let fresh = self.table.paused_since(slot).compare_exchange(0, now().max(1), SeqCst, SeqCst).is_ok();
         if let Err(gone) = self.slot_of(number) {
-            // Somebody else has got its place just now.
+            // Another process has got its place just now.
             self.table.paused_since(slot).store(0, SeqCst);
             return Err(gone);
         }
@@ -113,7 +84,7 @@ impl Gpu {
         Err(Status::NOT_READY)
     }
 
-    /// Whether the accesses of a process that begins none end in this time.
+    /// True if the accesses of a process that begins none end in this time.
     fn ends_its_accesses(&self, slot: usize, limit: Duration) -> bool {
         let start = Instant::now();
         while self.table.at_work(slot).load(SeqCst) != 0 {
@@ -136,33 +107,6 @@ impl Gpu {
             self.table.paused_since(slot).store(0, SeqCst);
         }
         Ok(())
-    }
-
-    pub(super) fn slot_of(&self, wanted: u32) -> Outcome<usize> {
-        let slot = wanted as usize % SLOTS;
-        let is_there = wanted != 0 && self.table.number(slot).load(SeqCst) == u64::from(wanted);
-        if is_there { Ok(slot) } else { Err(Status::INVALID_VALUE) }
-    }
-}
-
-/// A process that was stopped, and goes on until this value is dropped.
-pub(super) struct Stopped(Pid);
-
-impl Stopped {
-    /// None if it is not stopped, or that cannot be seen.
-    pub(super) fn of(pid: u32) -> Option<Self> {
-        // `PID (NAME) STATE …`, and a name may hold anything.
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        let (_, rest) = stat.rsplit_once(") ")?;
-        let pid = Pid::from_raw(i32::try_from(pid).ok()?).filter(|_| rest.starts_with('T'))?;
-        kill_process(pid, Signal::CONT).ok()?;
-        Some(Self(pid))
-    }
-}
-
-impl Drop for Stopped {
-    fn drop(&mut self) {
-        let _ = kill_process(self.0, Signal::STOP);
     }
 }
 

@@ -1,25 +1,24 @@
 //! Time slices: the GPU runs the kernels of one process at a time.
 //!
-//! A process keeps the GPU while nobody else has a kernel to run, then for a time slice more; it loses it earlier
+//! A process keeps the GPU while no other one has a kernel to run, then for a time slice more; it loses it earlier
 //! when it has nothing to run, or is paused. Then the next one has it, in the order of their places. A change takes
-//! [`CHANGE`], in which nobody computes.
+//! [`CHANGE`], in which no process computes.
 //!
-//! Nobody's thread hands the GPU over: who had it until now is computed by whoever asks, under the table's lock. So
-//! it does not matter when threads wake up, and a process that is stopped or has died keeps the GPU from nobody for
-//! longer than the kernels take that it has begun. Times are nanoseconds of the system's monotonic clock.
+//! No thread hands the GPU over: each process computes, under the table's lock, which ones had it until now. So
+//! it does not matter when threads wake up, and a process that is stopped or has died keeps the GPU from others for
+//! no longer than the kernels take that it has begun. Times are nanoseconds of the system's monotonic clock.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use super::Gpu;
-use super::pausing::now;
-use super::table::Table;
+use super::table::{Table, now};
 use crate::errors::{Outcome, Status};
 
-/// How long nobody computes when the GPU changes from one process to another (measured on an H200: a lone kernel beside
+/// The time in which no process computes when the GPU changes from one process to another (measured on an H200: a lone kernel beside
 /// a neighbour with the shortest slice).
 const CHANGE: u64 = 200_000;
-/// How long a process keeps the GPU after its last kernel, within its slice. The device knows what is queued behind a
+/// A process keeps the GPU so long after its last kernel, within its slice. The device knows what is queued behind a
 /// kernel and begins it at once; here a thread has to wake up for that.
 const LINGER: u64 = 200_000;
 
@@ -30,7 +29,7 @@ pub(crate) struct KernelTime(u64);
 /// One process's part.
 #[derive(Clone, Copy, Debug, Default)]
 struct Share {
-    /// How long its kernels take that it has begun, and what of that is over.
+    /// The time that the kernels take that it has begun, and the part of that which is over.
     begun: u64,
     had: u64,
     slice: u64,
@@ -51,7 +50,7 @@ impl Share {
 #[derive(Debug, Default)]
 struct Books {
     at: u64,
-    /// Who has the GPU, or had it last.
+    /// The process that has the GPU, or had it last.
     owner: usize,
     /// Its slice begins here, and it computes from here on.
     since: u64,
@@ -91,7 +90,7 @@ impl Books {
         }
     }
 
-    /// Who has it next: none if nobody else has anything to run.
+    /// The process that has it next: none if no other one has anything to run.
     fn next(&self) -> Option<usize> {
         let count = self.shares.len();
         (1..count).map(|step| (self.owner + step) % count).find(|slot| self.shares[*slot].can_run())
@@ -99,11 +98,6 @@ impl Books {
 }
 
 impl Table {
-    pub(super) fn begin_sliced(&self, slot: usize, slice: Duration) {
-        self.kernel_time(slot).iter().for_each(|word| word.store(0, Relaxed));
-        self.slice(slot).store(slice.as_nanos() as u64, Relaxed);
-    }
-
     fn books(&self) -> Books {
         let [at, owner, since, ended] = self.slices().map(|word| word.load(Relaxed));
         let share = |slot| {
@@ -132,7 +126,7 @@ impl Gpu {
         KernelTime(self.table.kernel_time(self.slot)[0].fetch_add(time, Relaxed) + time)
     }
 
-    /// How much this process has to have the GPU yet until that point.
+    /// The time that this process has to have the GPU yet until that point.
     pub(crate) fn kernel_time_left(&self, point: &KernelTime) -> Duration {
         let _locked = self.lock();
         self.advance();
@@ -146,7 +140,7 @@ impl Gpu {
         self.advance();
     }
 
-    /// How long a process's kernels have the GPU in a row while others wait.
+    /// Sets how long a process's kernels have the GPU in a row while others wait.
     pub(crate) fn set_slice(&self, number: u32, slice: Duration) -> Outcome {
         if slice.is_zero() {
             return Err(Status::INVALID_VALUE);

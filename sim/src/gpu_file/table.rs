@@ -3,14 +3,14 @@
 //! ```text
 //! word 0        magic                    process slot (8 words)       record (66 words)
 //!      1        version                  0  its number, 0 = free      0     id, 0 = free
-//!      2        memory in bytes          1  bytes nobody else holds   1     bytes
+//!      2        memory in bytes          1  bytes it alone holds      1     bytes
 //!      3..5     UUID                     2  paused since, 0 = not     2..66 holders, a bit per slot
 //!      5        next record id           3  paused in all before
 //!      6        bytes in all records     4  accesses to memory under way
 //!      7        records ever used        5  kernels' time begun
 //!      8..12    time slices: see         6  ... and had
 //!               `slices.rs`              7  time slice
-//!      12       bytes nobody shares
+//!      12       bytes in no record
 //!      13       processes that ever came
 //!      14       slots ever used
 //!      16..     4096 process slots
@@ -18,12 +18,16 @@
 //!
 //! Times are nanoseconds of the system's monotonic clock. A word that was never written is a hole in the file.
 //!
-//! Byte 0 of the file is locked by whoever changes the table, and byte `1 + slot` by the process in that slot for as
+//! A process locks byte 0 of the file while it changes the table, and byte `1 + slot` of its slot for as
 //! long as it lives.
 //! ```
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::mapping::SharedWords;
 
@@ -36,6 +40,12 @@ pub(super) const RECORDS: usize = 16384;
 const RECORD_WORDS: usize = 2 + SLOTS / 64;
 const FIRST_RECORD: usize = FIRST_SLOT + SLOTS * SLOT_WORDS;
 pub(super) const WORDS: usize = FIRST_RECORD + RECORDS * RECORD_WORDS;
+
+/// The system's monotonic clock, the same in all processes.
+pub(super) fn now() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
 
 /// The words; everything in them may be changed by other processes too.
 pub(super) struct Table(pub(super) SharedWords);
@@ -69,7 +79,7 @@ impl Table {
         self.word(7)
     }
 
-    /// What all processes hold that nobody else does.
+    /// Bytes that one process alone holds, in all processes.
     fn private_in_all(&self) -> &AtomicU64 {
         self.word(12)
     }
@@ -88,23 +98,23 @@ impl Table {
         self.slot(slot, 0)
     }
 
-    /// What that process alone holds.
+    /// Bytes that the process in a slot alone holds.
     pub(super) fn private_bytes(&self, slot: usize) -> u64 {
         self.slot(slot, 1).load(Relaxed)
     }
 
-    /// Changes what that process alone holds.
+    /// Changes the bytes that the process in a slot alone holds.
     pub(super) fn set_private_bytes(&self, slot: usize, bytes: u64) {
         let before = self.slot(slot, 1).swap(bytes, Relaxed);
         self.private_in_all().fetch_add(bytes.wrapping_sub(before), Relaxed);
     }
 
-    /// Since when that process is off the GPU; 0: it is not.
+    /// The time since which that process is off the GPU; 0: it is not.
     pub(super) fn paused_since(&self, slot: usize) -> &AtomicU64 {
         self.slot(slot, 2)
     }
 
-    /// How long it was off the GPU before.
+    /// The time that it was off the GPU before.
     pub(super) fn paused_before(&self, slot: usize) -> &AtomicU64 {
         self.slot(slot, 3)
     }
@@ -192,7 +202,7 @@ impl Table {
         self.holders(at, slot).fetch_or(bit(slot), Relaxed);
     }
 
-    /// Ends a process's hold; a record that nobody holds is gone.
+    /// Ends a process's hold; a record without a holder is gone.
     pub(super) fn drop_holder(&self, at: usize, slot: usize) {
         if self.id(at) == 0 {
             return;
@@ -219,6 +229,24 @@ impl Table {
 
     fn holders(&self, at: usize, slot: usize) -> &AtomicU64 {
         self.record(at, 2 + slot / 64)
+    }
+
+    /// Begins a slot's life on the GPU.
+    pub(super) fn begin_unpaused(&self, slot: usize) {
+        for word in [self.paused_since(slot), self.paused_before(slot), self.at_work(slot)] {
+            word.store(0, SeqCst);
+        }
+    }
+
+    /// True while the process in a slot is off the GPU.
+    pub(super) fn is_paused(&self, slot: usize) -> bool {
+        self.paused_since(slot).load(SeqCst) != 0
+    }
+
+    /// Gives a slot its time slice; its kernels have had no time yet.
+    pub(super) fn begin_sliced(&self, slot: usize, slice: Duration) {
+        self.kernel_time(slot).iter().for_each(|word| word.store(0, Relaxed));
+        self.slice(slot).store(slice.as_nanos() as u64, Relaxed);
     }
 }
 

@@ -15,9 +15,10 @@ use crate::errors::{Outcome, Status};
 use crate::exec::context::Context;
 use crate::exec::op::Op;
 use crate::exec::stream::{Kind, Stream};
-use crate::exec::submit::owner;
+use crate::exec::tail::Tail;
+use crate::state;
 
-/// `CUstreamCaptureMode`: who may make unsafe calls meanwhile.
+/// `CUstreamCaptureMode`: the threads that may make unsafe calls meanwhile.
 pub(crate) const MODE_GLOBAL: u32 = 0;
 pub(crate) const MODE_THREAD_LOCAL: u32 = 1;
 pub(crate) const MODE_RELAXED: u32 = 2;
@@ -34,13 +35,6 @@ pub(crate) struct Capture {
     invalid: AtomicBool,
     /// Every stream that takes part, the origin too.
     members: Mutex<Vec<Weak<Stream>>>,
-}
-
-/// A point in a capture: what the next node comes after.
-#[derive(Clone)]
-pub(crate) struct Tail {
-    pub(crate) capture: Arc<Capture>,
-    pub(crate) after: Vec<usize>,
 }
 
 static NEXT_ID: AtomicU64 = AtomicU64::new(1);
@@ -100,7 +94,7 @@ fn start(stream: &Arc<Stream>, mode: u32, graph: Arc<Graph>, after: Vec<usize>, 
 /// Ends the capture that began in this stream; its graph.
 pub(crate) fn end(stream: &Arc<Stream>) -> Outcome<Arc<Graph>> {
     let tail = lock(stream).clone().ok_or(Status::ILLEGAL_STATE)?;
-    let capture = tail.capture;
+    let capture = Capture::of(&tail);
     if capture.origin != stream.id {
         capture.invalidate();
         return Err(Status::STREAM_CAPTURE_UNMATCHED);
@@ -127,9 +121,13 @@ pub(crate) fn end(stream: &Arc<Stream>) -> Outcome<Arc<Graph>> {
 
 /// Adds an operation to the graph that the stream is captured into; whether it is captured.
 pub(crate) fn append(stream: &Arc<Stream>, op: &Op) -> Outcome<bool> {
-    let Some(Tail { capture, mut after }) = lock(stream).clone() else { return Ok(false) };
+    let Some(tail) = lock(stream).clone() else { return Ok(false) };
+    let capture = Capture::of(&tail);
+    let mut after = tail.after.clone();
     capture.check()?;
-    let driver = owner(stream)?.driver;
+    // A stream whose context is gone takes nothing any more.
+    Context::of(stream)?;
+    let graphs = &state::driver()?.graphs;
     let ops: &[Op] = match op {
         Op::Batch(ops) => ops,
         Op::Callback(_) => {
@@ -141,7 +139,7 @@ pub(crate) fn append(stream: &Arc<Stream>, op: &Op) -> Outcome<bool> {
     for op in ops {
         let work = Work::Op(op.clone());
         let node = match &capture.again {
-            None => capture.graph.add(driver, work, after)?,
+            None => capture.graph.add(graphs, work, after)?,
             // Not under the stream's lock: the program may be asked.
             Some(again) => again.next(&capture.graph, work, &after).inspect_err(|_| capture.invalidate())?,
         };
@@ -157,7 +155,7 @@ pub(crate) fn append(stream: &Arc<Stream>, op: &Op) -> Outcome<bool> {
 pub(crate) fn tail(stream: &Stream) -> Outcome<Option<Tail>> {
     let tail = lock(stream);
     if let Some(tail) = &*tail {
-        tail.capture.check()?;
+        Capture::of(tail).check()?;
     }
     Ok(tail.clone())
 }
@@ -169,22 +167,23 @@ pub(crate) fn lock(stream: &Stream) -> MutexGuard<'_, Option<Tail>> {
 
 /// Brings a stream into a capture, or two of its branches together.
 pub(crate) fn join(stream: &Arc<Stream>, other: &Tail) -> Outcome {
-    other.capture.check()?;
+    let capture = Capture::of(other);
+    capture.check()?;
     if stream.kind == Kind::Legacy {
-        other.capture.invalidate();
+        capture.invalidate();
         return Err(Status::STREAM_CAPTURE_IMPLICIT);
     }
     let mut tail = lock(stream);
     match tail.as_mut() {
         None => {
             // A capture that ended leaves events behind that cannot be waited for any more.
-            if !active().iter().any(|active| active.as_ptr() == Arc::as_ptr(&other.capture)) {
+            if !active().iter().any(|active| std::ptr::eq(active.as_ptr(), capture)) {
                 return Err(Status::CAPTURED_EVENT);
             }
-            other.capture.members().push(Arc::downgrade(stream));
+            capture.members().push(Arc::downgrade(stream));
             *tail = Some(other.clone());
         }
-        Some(tail) if tail.capture.id == other.capture.id => {
+        Some(tail) if Capture::of(tail).id == capture.id => {
             for node in &other.after {
                 if !tail.after.contains(node) {
                     tail.after.push(*node);
@@ -192,8 +191,8 @@ pub(crate) fn join(stream: &Arc<Stream>, other: &Tail) -> Outcome {
             }
         }
         Some(tail) => {
-            tail.capture.invalidate();
-            other.capture.invalidate();
+            Capture::of(tail).invalidate();
+            capture.invalidate();
             return Err(Status::STREAM_CAPTURE_MERGE);
         }
     }
@@ -203,7 +202,7 @@ pub(crate) fn join(stream: &Arc<Stream>, other: &Tail) -> Outcome {
 /// Makes the stream's capture invalid, if there is one.
 pub(crate) fn invalidate(stream: &Stream) {
     if let Some(tail) = &*lock(stream) {
-        tail.capture.invalidate();
+        Capture::of(tail).invalidate();
     }
 }
 
@@ -211,8 +210,8 @@ pub(crate) fn invalidate(stream: &Stream) {
 pub(crate) fn forbid(stream: &Stream) -> Outcome {
     let tail = lock(stream);
     let Some(tail) = &*tail else { return Ok(()) };
-    tail.capture.check()?;
-    tail.capture.invalidate();
+    Capture::of(tail).check()?;
+    Capture::of(tail).invalidate();
     Err(Status::STREAM_CAPTURE_UNSUPPORTED)
 }
 
@@ -233,10 +232,12 @@ fn behind_legacy(stream: &Stream) -> Outcome<Vec<Arc<Capture>>> {
     if stream.kind != Kind::Legacy || active().is_empty() {
         return Ok(Vec::new());
     }
-    let context = owner(stream)?;
+    let context = Context::of(stream)?;
     let streams = context.streams();
     let blocking = streams.iter().filter(|other| other.is_blocking());
-    Ok(blocking.filter_map(|other| lock(other).as_ref().map(|tail| tail.capture.clone())).collect())
+    Ok(blocking
+        .filter_map(|other| lock(other).as_ref().and_then(|tail| tail.capture.clone().downcast().ok()))
+        .collect())
 }
 
 /// For calls that may wait for the device in ways a capture cannot hold (allocating, freeing, waiting for
@@ -277,7 +278,12 @@ pub(crate) fn forbid_in_context(context: &Context) -> Outcome {
 }
 
 impl Capture {
-    /// Whether a call made it invalid.
+    /// The capture that a point is in.
+    pub(crate) fn of(tail: &Tail) -> &Capture {
+        tail.capture.downcast_ref().expect("points are made of captures")
+    }
+
+    /// True if a call made it invalid.
     pub(crate) fn is_invalid(&self) -> bool {
         self.invalid.load(Ordering::Acquire)
     }

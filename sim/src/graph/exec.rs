@@ -1,16 +1,17 @@
-//! Instantiated graphs: what a launch runs, and how it is updated.
+//! Instantiated graphs: a launch runs one, and an update changes it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::user_object::UserObject;
-use super::{Graph, Plan, Work};
+use super::{Alive, Graph, Work};
 use crate::errors::{Outcome, Status};
-use crate::exec::op::Op;
+use crate::exec::op::{Op, Plan};
 
 /// An instantiated graph.
 pub(crate) struct GraphExec {
     pub(crate) flags: u64,
     steps: Mutex<Vec<Step>>,
+    pub(crate) alive: Arc<Alive>,
     /// Kept as long as the instance.
     _objects: Vec<Arc<UserObject>>,
 }
@@ -27,7 +28,7 @@ struct Step {
 }
 
 impl Step {
-    /// Whether the other allocates or frees the same memory, if any.
+    /// True if the other allocates or frees the same memory, if any.
     fn has_same_memory(&self, other: &Step) -> bool {
         match (&self.op, &other.op) {
             (Op::Allocate(own), Op::Allocate(other)) | (Op::Release(own), Op::Release(other)) => {
@@ -53,22 +54,22 @@ impl GraphExec {
     /// Takes a graph as it is now.
     pub(crate) fn new(graph: &Graph, flags: u64) -> Outcome<GraphExec> {
         let objects = graph.objects().clone();
-        Ok(GraphExec { flags, steps: Mutex::new(steps(graph)?), _objects: objects })
+        Ok(GraphExec { flags, steps: Mutex::new(steps(graph)?), alive: Arc::new(Alive), _objects: objects })
     }
 
-    /// What a launch runs.
+    /// The operations that a launch runs.
     pub(crate) fn plan(&self) -> Plan {
         let steps = self.steps();
         let enabled = steps.iter().filter(|step| step.enabled);
         Plan { ops: enabled.map(|step| step.op.clone()).collect() }
     }
 
-    /// Whether a launch allocates or frees memory.
+    /// True if a launch allocates or frees memory.
     pub(crate) fn has_memory(&self) -> bool {
         self.steps().iter().any(|step| matches!(step.op, Op::Allocate(_) | Op::Release(_)))
     }
 
-    /// It is destroyed: its memory is the graph's no longer, but for what somebody has.
+    /// It is destroyed: the graph keeps no memory any longer but allocations that the program has.
     pub(crate) fn let_go(&self) {
         for step in self.steps().iter() {
             if let Op::Allocate(slot) = &step.op {
@@ -101,7 +102,7 @@ impl GraphExec {
         })
     }
 
-    /// Whether a node runs at launches.
+    /// True if a node runs at launches.
     pub(crate) fn is_enabled(&self, node: usize) -> Outcome<bool> {
         self.change(node, |step| Ok(step.enabled))
     }

@@ -2,26 +2,25 @@
 
 use std::sync::Arc;
 
-use super::Plan;
 use crate::errors::{Outcome, Status};
-use crate::exec::op::Op;
+use crate::exec::op::{Op, Plan};
 use crate::exec::stream::Ticket;
 use crate::gpu_file::Gpu;
 use crate::memory::space::Space;
-use crate::pool::lease::Lease;
+use crate::pool::lease::{Lease, Source};
 use crate::pool::slot::Slot;
 
-/// What a launch does with memory, between making it ready and having submitted it.
+/// A launch's memory, between making it ready and having submitted the launch.
 #[derive(Default)]
 pub(crate) struct Prepared {
     pub(crate) plan: Plan,
     /// The points in other streams that it has to wait for: memory was freed there.
     pub(crate) after: Vec<Ticket>,
-    /// What it frees first, of the launch before.
+    /// Memory of the launch before, which it frees first.
     left: Vec<Arc<Lease>>,
-    /// What it allocates.
+    /// Memory that it allocates.
     made: Vec<Arc<Lease>>,
-    /// What it frees.
+    /// Memory that it frees.
     freed: Vec<Arc<Lease>>,
 }
 
@@ -42,7 +41,7 @@ impl Prepared {
             return Err(Status::INVALID_VALUE);
         }
         for lease in left {
-            let lease = space.change().allocations.take_lease(lease.start)?;
+            let lease = Lease::take(space, lease.start)?;
             lease.give_back(space, None);
             self.plan.ops.push(Op::End(lease.clone()));
             self.left.push(lease);
@@ -60,8 +59,8 @@ impl Prepared {
                     Op::Begin(lease)
                 }
                 Op::Release(slot) => {
-                    // Nobody else may free it from now on.
-                    let lease = space.change().allocations.take_lease(slot.start())?;
+                    // No other call may free it from now on.
+                    let lease = Lease::take(space, slot.start())?;
                     self.freed.push(lease.clone());
                     Op::End(lease)
                 }
@@ -72,19 +71,19 @@ impl Prepared {
         Ok(())
     }
 
-    /// The launch was submitted: what it frees is free from that point on.
+    /// The launch was submitted: from that point on, the memory that it frees is free.
     pub(crate) fn submitted(&self, space: &Space, at: &Ticket) {
         self.freed.iter().for_each(|lease| lease.give_back(space, Some(at.clone())));
     }
 
-    /// There is no launch after all. What the one before has left is free all the same.
+    /// There is no launch after all. Memory that the launch before has left is free all the same.
     pub(crate) fn undo(&self, space: &Space) {
         self.left.iter().for_each(|lease| lease.end(space));
         let others = self.freed.iter().filter(|freed| !self.made.iter().any(|made| Arc::ptr_eq(made, freed)));
-        others.for_each(|lease| space.change().allocations.renew(lease));
+        others.for_each(|lease| space.change().allocations.renew(lease.clone()));
         for lease in &self.made {
-            // What it frees itself is taken already.
-            let _ = space.change().allocations.take_lease(lease.start);
+            // Memory that the launch itself frees is taken already.
+            let _ = Lease::take(space, lease.start);
             lease.free_now(space);
         }
     }

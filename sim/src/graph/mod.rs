@@ -1,17 +1,15 @@
 //! Graphs: operations with an order between them.
 //!
 //! A graph launched runs its nodes one after the other in an order that its edges allow; branches that
-//! could run at the same time do not. What a node needs is copied into it when it is made.
+//! could run at the same time do not. All that a node needs is copied into it when it is made.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use self::exec::GraphExec;
 use self::user_object::UserObject;
 use crate::errors::{Outcome, Status};
-use crate::exec::context::Context;
-use crate::exec::op::Op;
-use crate::state::Driver;
+use crate::exec::op::{Op, Plan};
+use crate::registry::Registry;
 
 pub(crate) mod capture;
 pub(crate) mod exec;
@@ -19,7 +17,20 @@ pub(crate) mod memory;
 pub(crate) mod recapture;
 pub(crate) mod user_object;
 
-/// What a node does.
+/// All graphs of the process.
+pub(crate) struct Graphs {
+    pub(crate) known: Registry<Graph>,
+    pub(crate) nodes: Registry<NodeRef>,
+}
+
+impl Graphs {
+    /// No graph yet; `kinds` keep the handles of graphs and nodes apart.
+    pub(crate) fn new(kinds: [u8; 2]) -> Graphs {
+        Graphs { known: Registry::new(kinds[0]), nodes: Registry::new(kinds[1]) }
+    }
+}
+
+/// The work of a node.
 #[derive(Clone)]
 pub(crate) enum Work {
     Op(Op),
@@ -39,31 +50,22 @@ pub(crate) struct Node {
     origin: Option<usize>,
 }
 
+/// An instance of a graph has it as long as it lives.
+pub(crate) struct Alive;
+
 /// A graph. Its nodes are known by their handles, which grow with time.
 #[derive(Default)]
 pub(crate) struct Graph {
     pub(crate) handle: usize,
-    /// Its last instance: of a graph with memory there may be one at a time.
-    pub(crate) instance: Mutex<Weak<GraphExec>>,
+    /// The life of its last instance: of a graph with memory there may be one at a time.
+    pub(crate) instance: Mutex<Weak<Alive>>,
     nodes: Mutex<BTreeMap<usize, Node>>,
     objects: Mutex<Vec<Arc<UserObject>>>,
 }
 
-/// What a node's handle stands for.
+/// A node's handle stands for this.
 pub(crate) struct NodeRef {
     pub(crate) graph: Weak<Graph>,
-}
-
-/// Operations in an order to run them in.
-#[derive(Default)]
-pub(crate) struct Plan {
-    pub(crate) ops: Vec<Op>,
-}
-
-impl Plan {
-    pub(crate) fn run(&self, context: &Arc<Context>) -> Outcome {
-        self.ops.iter().try_for_each(|op| op.run(context))
-    }
 }
 
 impl Work {
@@ -84,7 +86,7 @@ impl Work {
         }
     }
 
-    /// Whether it allocates or frees memory: graphs with such nodes cannot be taken apart, copied or put into others.
+    /// True if it allocates or frees memory: graphs with such nodes cannot be taken apart, copied or put into others.
     pub(crate) fn is_of_memory(&self) -> bool {
         matches!(self, Work::Op(Op::Allocate(_) | Op::Release(_)))
     }
@@ -100,17 +102,17 @@ impl Work {
 
 impl Graph {
     /// An empty graph with a handle.
-    pub(crate) fn make(driver: &Driver) -> Arc<Graph> {
-        let handle = driver.graphs.draw();
+    pub(crate) fn make(graphs: &Graphs) -> Arc<Graph> {
+        let handle = graphs.known.draw();
         let graph = Arc::new(Graph { handle, ..Graph::default() });
-        driver.graphs.put(handle, graph.clone());
+        graphs.known.put(handle, graph.clone());
         graph
     }
 
     /// Adds a node after others of this graph.
     pub(crate) fn add(
         self: &Arc<Graph>,
-        driver: &Driver,
+        graphs: &Graphs,
         work: Work,
         after: impl IntoIterator<Item = usize>,
     ) -> Outcome<usize> {
@@ -119,18 +121,18 @@ impl Graph {
         if after.iter().any(|node| !nodes.contains_key(node)) {
             return Err(Status::INVALID_VALUE);
         }
-        let handle = driver.nodes.add(Arc::new(NodeRef { graph: Arc::downgrade(self) }));
+        let handle = graphs.nodes.add(Arc::new(NodeRef { graph: Arc::downgrade(self) }));
         nodes.insert(handle, Node { work, after, attributes: BTreeMap::new(), origin: None });
         Ok(handle)
     }
 
-    /// Whether one of its nodes allocates or frees memory.
+    /// True if one of its nodes allocates or frees memory.
     pub(crate) fn has_memory(&self) -> bool {
         self.nodes().values().any(|node| node.work.is_of_memory())
     }
 
     /// Removes a node and its edges.
-    pub(crate) fn remove(&self, driver: &Driver, node: usize) -> Outcome {
+    pub(crate) fn remove(&self, graphs: &Graphs, node: usize) -> Outcome {
         if self.has_memory() {
             return Err(Status::NOT_SUPPORTED);
         }
@@ -139,7 +141,7 @@ impl Graph {
         for other in nodes.values_mut() {
             other.after.remove(&node);
         }
-        driver.nodes.remove(node).map(drop)
+        graphs.nodes.remove(node).map(drop)
     }
 
     /// The nodes, to look at or change.
@@ -179,19 +181,19 @@ impl Graph {
         nodes.iter().flat_map(of).collect()
     }
 
-    /// A copy with a handle of its own; what it has inside is copied too.
-    pub(crate) fn copy(&self, driver: &Driver) -> Arc<Graph> {
-        let copy = Graph::make(driver);
+    /// A copy with a handle of its own; graphs inside it are copied too.
+    pub(crate) fn copy(&self, graphs: &Graphs) -> Arc<Graph> {
+        let copy = Graph::make(graphs);
         let nodes = self.nodes();
         let mut names = BTreeMap::new();
         let mut copies = BTreeMap::new();
         for (node, what) in nodes.iter() {
-            let name = driver.nodes.add(Arc::new(NodeRef { graph: Arc::downgrade(&copy) }));
+            let name = graphs.nodes.add(Arc::new(NodeRef { graph: Arc::downgrade(&copy) }));
             names.insert(*node, name);
             let mut what = what.clone();
             what.origin = Some(*node);
             if let Work::Child(child) = &mut what.work {
-                *child = child.copy(driver);
+                *child = child.copy(graphs);
             }
             copies.insert(name, what);
         }
@@ -232,7 +234,7 @@ impl Graph {
         Ok(sorted)
     }
 
-    /// Whether all of `nodes` come before, or are among, `tail`.
+    /// True if all of `nodes` come before, or are among, `tail`.
     pub(crate) fn all_lead_to(&self, nodes: &[usize], tail: &[usize]) -> bool {
         let all = self.nodes();
         let mut reached = BTreeSet::new();
@@ -252,13 +254,13 @@ impl Graph {
     }
 
     /// Ends the graph's handle and its nodes'; the graph itself goes with its last use.
-    pub(crate) fn forget(&self, driver: &Driver) -> Outcome {
-        driver.graphs.remove(self.handle)?;
+    pub(crate) fn forget(&self, graphs: &Graphs) -> Outcome {
+        graphs.known.remove(self.handle)?;
         for (name, node) in self.nodes().iter() {
             if let Work::Child(child) = &node.work {
-                child.forget(driver)?;
+                child.forget(graphs)?;
             }
-            driver.nodes.remove(*name)?;
+            graphs.nodes.remove(*name)?;
         }
         Ok(())
     }

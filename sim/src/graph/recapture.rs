@@ -1,4 +1,4 @@
-//! Capturing what a graph holds already: its nodes stay, in their order and with their edges, and get new parameters.
+//! Capturing the nodes that a graph holds already: its nodes stay, in their order and with their edges, and get new parameters.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::{Mutex, PoisonError};
@@ -7,7 +7,7 @@ use super::{Graph, Work};
 use crate::errors::{Outcome, Status};
 use crate::exec::op::Op;
 
-/// Told each node whose parameters differ, with what it did and is to do; it may refuse.
+/// Told each node whose parameters differ, with its work before and now; it may refuse.
 pub(crate) type Changed = Box<dyn Fn(usize, &Work, &Work) -> Outcome + Send + Sync>;
 
 /// How far a recapture has come.
@@ -42,13 +42,13 @@ impl Recapture {
         Ok(node)
     }
 
-    /// Whether all nodes were captured again.
+    /// True if all nodes were captured again.
     pub(crate) fn is_over(&self) -> bool {
         self.left.lock().unwrap_or_else(PoisonError::into_inner).is_empty()
     }
 }
 
-/// Whether two works of one kind have the same parameters, as far as a program can tell.
+/// True if two works of one kind have the same parameters, as far as a program can tell.
 fn is_same(one: &Work, other: &Work) -> bool {
     match (one, other) {
         (Work::Op(Op::Kernel(one)), Work::Op(Op::Kernel(other))) => one.is_like(other),

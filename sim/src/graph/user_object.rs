@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::errors::{Outcome, Status};
 
-/// A destructor that is called when nobody refers to the object any more.
+/// A destructor that is called when no reference to the object is left.
 pub(crate) struct UserObject {
     destroy: extern "C" fn(usize),
     data: usize,

@@ -1,7 +1,7 @@
 //! Matrix multiplication.
 
 use super::fused::fused;
-use super::{Args, Machine};
+use super::machine::{Args, Machine};
 use crate::errors::Outcome;
 
 /// Flag bits: which operand is stored transposed.
@@ -12,17 +12,17 @@ const B_TRANSPOSED: u32 = 2;
 const ROWS: usize = 64;
 
 /// `c (m x n) = a (m x k) * b (k x n)`, each element summed over k in order, with fused steps.
-pub(super) fn matmul(args: &Args<'_>, machine: &Machine<'_>) -> Outcome {
+pub(super) fn matmul(args: &Args<'_>, machine: &dyn Machine) -> Outcome {
     let (c, a, b) = (args.pointer(0), args.pointer(8), args.pointer(16));
     let (m, n, k) = (args.u32(24) as usize, args.u32(28) as usize, args.u32(32) as usize);
     let flags = args.u32(36);
     let mut left = machine.room(m * k)?;
-    machine.space.read(a, &mut left)?;
+    machine.memory().read(a, &mut left)?;
     if flags & A_TRANSPOSED != 0 {
         left = transposed(&left, k, m);
     }
     let mut right = machine.room(k * n)?;
-    machine.space.read(b, &mut right)?;
+    machine.memory().read(b, &mut right)?;
     if flags & B_TRANSPOSED != 0 {
         right = transposed(&right, n, k);
     }
@@ -36,7 +36,7 @@ pub(super) fn matmul(args: &Args<'_>, machine: &Machine<'_>) -> Outcome {
                 multiply_row(out, &left[(first + row) * k..(first + row + 1) * k], &right, n);
             }
         });
-        machine.space.write(c.wrapping_add((first * n * 4) as u64), rows)?;
+        machine.memory().write(c.wrapping_add((first * n * 4) as u64), rows)?;
     }
     Ok(())
 }

@@ -1,82 +1,27 @@
 //! The kernels that run here, found by the name of their PTX entry.
 //!
 //! Each is written for a grid-stride loop, so the shape of the launch changes nothing about the result and
-//! the body computes all elements at once. Memory is reached through [`Machine`], piece by piece.
+//! the body computes all elements at once. It reaches memory through its [`Machine`], piece by piece.
 
-use crate::errors::{Outcome, Status};
-use crate::exec::context::Context;
-use crate::exec::op::Pause;
-use crate::memory::view::View;
+use self::machine::{Args, Machine};
+use crate::errors::Outcome;
 
 mod dense;
 mod elementwise;
 mod fused;
+pub(crate) mod machine;
 mod pages;
 mod pointers;
 mod words;
-
-/// What a body runs on.
-pub(crate) struct Machine<'a> {
-    pub(crate) space: View<'a>,
-    /// Where it runs: a body that waits gives up when the context ends.
-    pub(crate) context: &'a Context,
-    /// The module that it is of.
-    pub(crate) module: usize,
-}
 
 /// One kernel.
 pub(crate) struct Body {
     name: &'static str,
     /// Sizes of the parameters it expects; with another layout it is another kernel.
     pub(crate) params: &'static [usize],
-    pub(crate) run: fn(&Args<'_>, &Machine<'_>) -> Outcome,
+    pub(crate) run: fn(&Args<'_>, &dyn Machine) -> Outcome,
     /// How many operations that is, for the modelled speed.
     pub(crate) operations: fn(&Args<'_>) -> f64,
-}
-
-/// The parameters' bytes, laid out as the entry says.
-pub(crate) struct Args<'a>(pub(crate) &'a [u8]);
-
-impl Args<'_> {
-    fn bytes<const N: usize>(&self, offset: usize) -> [u8; N] {
-        // The layout was checked before the launch, so the range is there.
-        self.0[offset..offset + N].try_into().expect("the range is N long")
-    }
-
-    pub(crate) fn pointer(&self, offset: usize) -> u64 {
-        u64::from_ne_bytes(self.bytes(offset))
-    }
-
-    pub(crate) fn u32(&self, offset: usize) -> u32 {
-        u32::from_ne_bytes(self.bytes(offset))
-    }
-
-    pub(crate) fn f32(&self, offset: usize) -> f32 {
-        f32::from_ne_bytes(self.bytes(offset))
-    }
-}
-
-impl Machine<'_> {
-    /// Room for numbers out of the device's memory; more than that has cannot be there.
-    pub(crate) fn room(&self, count: usize) -> Outcome<Vec<f32>> {
-        let most = self.context.device.gpu.memory() as usize / size_of::<f32>();
-        if count > most { Err(Status::ILLEGAL_ADDRESS) } else { Ok(vec![0.0; count]) }
-    }
-
-    /// The address of a variable of its module.
-    pub(crate) fn variable(&self, name: &str) -> Outcome<u64> {
-        let module = self.context.driver.modules.get(self.module)?;
-        module.globals.get(name).map(|(at, _)| *at).ok_or(Status::NOT_FOUND)
-    }
-
-    /// A step of waiting; fails when the context ends.
-    pub(crate) fn wait_a_little(&self, pause: &mut Pause) -> Outcome {
-        if self.context.is_ending() {
-            return Err(Status::CONTEXT_IS_DESTROYED);
-        }
-        pause.step();
-        Ok(())
-    }
 }
 
 /// The kernel of that name.

@@ -1,12 +1,12 @@
-//! Digests of whole pages of memory, and what they point to.
+//! Digests of whole pages of memory, and the addresses that they point to.
 //!
-//! The kernel's own documentation says what is computed; this is for one CPU. Numbers of 32 bits lie in words of 64,
+//! The kernel's own documentation describes the computation; this is for one CPU. Numbers of 32 bits lie in words of 64,
 //! so that the CPU multiplies several at once.
 
 use std::collections::HashSet;
 
 use super::fused::fused;
-use super::{Args, Machine};
+use super::machine::{Args, Machine};
 use crate::errors::{Outcome, Status};
 
 const PAGE: usize = 2 << 20;
@@ -24,7 +24,7 @@ const LOW: u64 = 0xFFFF_FFFF;
 /// A slot of the table without a pair.
 const FREE: u64 = u64::MAX;
 
-/// What is added for each place, the two multipliers, and what is added for each round.
+/// The number that is added for each place, the two multipliers, and the numbers that are added for each round.
 const WEYL: u64 = 0x9E37_79B1;
 const TIMES: (u64, u64) = (0xD251_1F53, 0xCD9E_8D57);
 const BUMPS: (u64, u64) = (0x9E37_79B9, 0xBB67_AE85);
@@ -36,7 +36,7 @@ pub(super) fn operations(args: &Args<'_>) -> f64 {
 }
 
 /// Adds digests to `digests[..count]`, and what points to where to `pairs`.
-pub(super) fn pages(args: &Args<'_>, machine: &Machine<'_>) -> Outcome {
+pub(super) fn pages(args: &Args<'_>, machine: &dyn Machine) -> Outcome {
     let (addresses, count) = (args.pointer(0), args.u32(8) as usize);
     let schedule = Schedule::new(args.pointer(16), args.pointer(24));
     let (start, bytes, digests) = (args.pointer(32), args.pointer(40), args.pointer(48));
@@ -47,17 +47,17 @@ pub(super) fn pages(args: &Args<'_>, machine: &Machine<'_>) -> Outcome {
     let mut words = vec![0u64; PIECE];
     for page in 0..count {
         let mut address = [0u64];
-        machine.space.read(addresses.wrapping_add(page as u64 * 8), &mut address)?;
+        machine.memory().read(addresses.wrapping_add(page as u64 * 8), &mut address)?;
         if !address[0].is_multiple_of(UNIT as u64) {
             return Err(Status::MISALIGNED_ADDRESS);
         }
         let at = digests.wrapping_add(page as u64 * 24);
         let mut digest = [0u64; 3];
-        machine.space.read(at, &mut digest)?;
+        machine.memory().read(at, &mut digest)?;
         let mut pointed_to = Vec::new();
         for (piece, zeros) in zeros.iter_mut().enumerate() {
             let offset = piece * size_of_val(&*words);
-            machine.space.read(address[0].wrapping_add(offset as u64), &mut words)?;
+            machine.memory().read(address[0].wrapping_add(offset as u64), &mut words)?;
             let first = (offset / UNIT) as u64;
             let any = words.iter().fold(0, |any, word| any | word);
             let sums = if any == 0 {
@@ -70,7 +70,7 @@ pub(super) fn pages(args: &Args<'_>, machine: &Machine<'_>) -> Outcome {
             digest[2] |= u64::from(any != 0) | u64::from(has_host_words(&words, (start, bytes), host)) << 1;
             pointed_to.append(&mut granules(&words, start, bytes));
         }
-        machine.space.write(at, &digest)?;
+        machine.memory().write(at, &digest)?;
         pointed_to.sort_unstable();
         pointed_to.dedup();
         for granule in pointed_to {
@@ -154,7 +154,7 @@ fn lanes(number: impl FnMut(usize) -> u64) -> [u64; LANES] {
     std::array::from_fn(number)
 }
 
-/// Whether a word has an upper half of so many from the first on, and is no address in the range.
+/// True if a word has an upper half of so many from the first on, and is no address in the range.
 fn has_host_words(words: &[u64], (start, bytes): (u64, u64), (first, span): (u32, u32)) -> bool {
     let upper = |word: u64| (word >> 32) as u32;
     let is_host = |word: &u64| upper(*word).wrapping_sub(first) < span && word.wrapping_sub(start) >= bytes;
@@ -208,14 +208,14 @@ impl Pairs {
         }
     }
 
-    fn add(&mut self, pair: u64, machine: &Machine<'_>) -> Outcome {
+    fn add(&mut self, pair: u64, machine: &dyn Machine) -> Outcome {
         // With more than there is room for, which they are does not matter any more.
         if self.fresh.len() > self.room as usize {
             return Ok(());
         }
         if self.known.is_none() {
             let mut slots = vec![0; self.slots as usize];
-            machine.space.read(self.table, &mut slots)?;
+            machine.memory().read(self.table, &mut slots)?;
             let known = slots.iter().copied().filter(|slot| *slot != FREE).collect();
             self.known = Some((slots, known));
         }
@@ -226,21 +226,21 @@ impl Pairs {
     }
 
     /// Writes down what was added.
-    fn finish(self, machine: &Machine<'_>) -> Outcome {
+    fn finish(self, machine: &dyn Machine) -> Outcome {
         let Some((mut slots, _)) = self.known else { return Ok(()) };
         let mut head = [0u32; 2];
-        machine.space.read(self.found, &mut head)?;
+        machine.memory().read(self.found, &mut head)?;
         let first = head[0].min(self.room) as usize;
         let listed = self.fresh.len().min(self.room as usize - first);
-        machine.space.write(self.list.wrapping_add(first as u64 * 8), &self.fresh[..listed])?;
+        machine.memory().write(self.list.wrapping_add(first as u64 * 8), &self.fresh[..listed])?;
         head[0] = head[0].wrapping_add(self.fresh.len() as u32);
         let mut free = slots.iter_mut().filter(|slot| **slot == FREE);
         let kept = self.fresh.iter().zip(&mut free).map(|(pair, slot)| *slot = *pair).count();
         if listed < self.fresh.len() || kept < self.fresh.len() {
             head[1] = 1;
         }
-        machine.space.write(self.table, &slots)?;
-        machine.space.write(self.found, &head)
+        machine.memory().write(self.table, &slots)?;
+        machine.memory().write(self.found, &head)
     }
 }
 

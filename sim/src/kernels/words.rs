@@ -3,28 +3,28 @@
 use std::sync::atomic::Ordering;
 
 use super::fused::fused;
-use super::{Args, Machine};
+use super::machine::{Args, Machine};
 use crate::errors::Outcome;
-use crate::exec::op::Pause;
+use crate::exec::pause::Pause;
 
 /// Elements between two looks at the memory's addresses; few enough for the CPU's first cache.
 const PIECE: usize = 4 << 10;
 
 /// Waits until `*flag >= value`, then `out[0] = *flag`.
-pub(super) fn spin_on_flag(args: &Args<'_>, machine: &Machine<'_>) -> Outcome {
+pub(super) fn spin_on_flag(args: &Args<'_>, machine: &dyn Machine) -> Outcome {
     let (flag, value) = (args.pointer(8), args.u32(16));
     let mut pause = Pause::default();
     loop {
-        let seen = machine.space.word32(flag, false, |word| word.load(Ordering::Acquire))?;
+        let seen = machine.memory().word32(flag, false, |word| word.load(Ordering::Acquire))?;
         if seen >= value {
-            return machine.space.write(args.pointer(0), &[seen]);
+            return machine.memory().write(args.pointer(0), &[seen]);
         }
         machine.wait_a_little(&mut pause)?;
     }
 }
 
 /// `out[i] = mix(i + seed)`
-pub(super) fn fill_hash(args: &Args<'_>, machine: &Machine<'_>) -> Outcome {
+pub(super) fn fill_hash(args: &Args<'_>, machine: &dyn Machine) -> Outcome {
     let (out, seed, count) = (args.pointer(0), args.u32(8), args.u32(12) as usize);
     let mut buffer = vec![0u32; PIECE.min(count)];
     let mut done = 0;
@@ -36,7 +36,7 @@ pub(super) fn fill_hash(args: &Args<'_>, machine: &Machine<'_>) -> Outcome {
                 *word = mix((at as u32).wrapping_add(first));
             }
         });
-        machine.space.write(out.wrapping_add((done * 4) as u64), &buffer[..piece])?;
+        machine.memory().write(out.wrapping_add((done * 4) as u64), &buffer[..piece])?;
         done += piece;
     }
     Ok(())
@@ -52,18 +52,18 @@ fn mix(mut x: u32) -> u32 {
 }
 
 /// Adds the sum of `in[0..n]` to `out[0]`, atomically.
-pub(super) fn sum_u32(args: &Args<'_>, machine: &Machine<'_>) -> Outcome {
+pub(super) fn sum_u32(args: &Args<'_>, machine: &dyn Machine) -> Outcome {
     let (input, count) = (args.pointer(8), args.u32(16) as usize);
     let mut buffer = vec![0u32; PIECE.min(count)];
     let mut sum = 0u64;
     let mut done = 0;
     while done < count {
         let piece = buffer.len().min(count - done);
-        machine.space.read(input.wrapping_add((done * 4) as u64), &mut buffer[..piece])?;
+        machine.memory().read(input.wrapping_add((done * 4) as u64), &mut buffer[..piece])?;
         sum = fused(|| buffer[..piece].iter().fold(sum, |sum, x| sum.wrapping_add(u64::from(*x))));
         done += piece;
     }
-    machine.space.word64(args.pointer(0), true, |word| {
+    machine.memory().word64(args.pointer(0), true, |word| {
         word.fetch_add(sum, Ordering::Relaxed);
     })
 }

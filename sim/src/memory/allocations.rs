@@ -1,71 +1,66 @@
-//! `cuMemAlloc`: addresses and physical memory together.
-//!
-//! Small allocations share a block of one granule; larger ones have handles of their own. The memory
-//! that a block gives out again is not cleared, as on the device.
+//! The program's allocations, by address: bookkeeping only.
 
+use std::any::Any;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::phys::{GRANULARITY, Phys};
-use super::space::{Mapping, Space, Table};
 use crate::errors::{Outcome, Status};
-use crate::gpu_file::Gpu;
-use crate::mapping::Reserved;
-use crate::pool::lease::Lease;
 use crate::shared_file::IpcHandle;
 
-/// What every allocation's address is a multiple of.
-const ALIGNMENT: u64 = 512;
-
-/// From this size on an allocation has a handle of its own.
-const OWN_HANDLE: u64 = GRANULARITY / 2;
+/// Memory that was allocated in a stream's order, as its maker knows it.
+pub(crate) trait Lent: Any + Send + Sync {
+    /// Its address.
+    fn start(&self) -> u64;
+}
 
 /// One allocation.
+#[derive(Default)]
 pub(crate) struct Allocation {
     /// As asked for.
     pub(crate) bytes: u64,
     /// The context it was made in and dies with; 0: none, it is a pool's.
     pub(crate) context: u64,
     pub(crate) buffer_id: u64,
-    /// Whether the host waits for copies and fills of it that no stream was named for.
+    /// True if the host waits for copies and fills of it that no stream was named for.
     pub(crate) synchronous: bool,
-    /// Whether `cuMemFreeAsync` has taken it: it goes when the stream comes to that.
-    leaving: bool,
+    /// True if `cuMemFreeAsync` has taken it: it goes when the stream comes to that.
+    pub(super) leaving: bool,
     /// The shared block it is in, if it has no handle of its own.
-    block: Option<u64>,
-    /// If another process's, opened by its handle: which, and how often.
+    pub(super) block: Option<u64>,
+    /// If it is another process's, opened by its handle: that handle, and how often.
     pub(crate) opened: Option<(IpcHandle, u32)>,
     /// If it was allocated in a stream's order.
-    pub(crate) lease: Option<Arc<Lease>>,
+    pub(crate) lent: Option<Arc<dyn Lent>>,
     /// If it is a graph's: the ordinal of its GPU. It is known as long as the graph, and has a lease from a launch to a free.
     pub(crate) slot: Option<usize>,
 }
 
-/// A granule that small allocations share: what is free in it, by offset.
-struct Block {
+/// A granule that small allocations share: its free parts, by offset.
+pub(super) struct Block {
     /// The GPU whose memory it is.
-    ordinal: usize,
-    low: bool,
-    free: BTreeMap<u64, u64>,
+    pub(super) ordinal: usize,
+    /// True if its addresses are below 4 GiB.
+    pub(super) low: bool,
+    pub(super) free: BTreeMap<u64, u64>,
 }
 
 impl Allocation {
-    /// Whether `cuMemFreeAsync` has taken it.
+    /// True if `cuMemFreeAsync` has taken it.
     pub(crate) fn is_leaving(&self) -> bool {
         self.leaving
     }
 
-    /// Whether somebody has it: a graph's allocation nobody has before a launch.
+    /// True if the program has it: it has a graph's allocation only after a launch.
     pub(crate) fn is_somebodys(&self) -> bool {
-        self.slot.is_none() || self.lease.is_some()
+        self.slot.is_none() || self.lent.is_some()
     }
 }
 
 /// All allocations, by address.
 #[derive(Default)]
 pub(crate) struct Allocations {
-    live: BTreeMap<u64, Allocation>,
-    blocks: BTreeMap<u64, Block>,
+    pub(super) live: BTreeMap<u64, Allocation>,
+    pub(super) blocks: BTreeMap<u64, Block>,
 }
 
 impl Allocations {
@@ -96,19 +91,19 @@ impl Allocations {
 
     /// The program frees memory that was allocated in a stream's order: it is unknown from now on, whatever the device has still
     /// to do.
-    pub(crate) fn take_lease(&mut self, address: u64) -> Outcome<Arc<Lease>> {
+    pub(crate) fn take_lent(&mut self, address: u64) -> Outcome<Arc<dyn Lent>> {
         let allocation = self.live.get_mut(&address).ok_or(Status::INVALID_VALUE)?;
-        let lease = allocation.lease.take().ok_or(Status::INVALID_VALUE)?;
+        let lent = allocation.lent.take().ok_or(Status::INVALID_VALUE)?;
         if allocation.slot.is_none() {
             self.live.remove(&address);
         }
-        Ok(lease)
+        Ok(lent)
     }
 
     /// A launch allocates memory of a graph's once more.
-    pub(crate) fn renew(&mut self, lease: &Arc<Lease>) {
-        if let Some(allocation) = self.live.get_mut(&lease.start) {
-            allocation.lease = Some(lease.clone());
+    pub(crate) fn renew(&mut self, lent: Arc<dyn Lent>) {
+        if let Some(allocation) = self.live.get_mut(&lent.start()) {
+            allocation.lent = Some(lent);
         }
     }
 
@@ -132,243 +127,5 @@ impl Allocations {
     pub(crate) fn of_context(&self, context: u64) -> Vec<u64> {
         let of = self.live.iter().filter(|(_, allocation)| allocation.context == context);
         of.map(|(start, _)| *start).collect()
-    }
-}
-
-impl Space {
-    /// Allocates; `low` asks for an address below 4 GiB, for the calls whose addresses have 32 bits.
-    pub(crate) fn allocate(&self, gpu: &'static Gpu, bytes: u64, context: u64, low: bool) -> Outcome<u64> {
-        if bytes == 0 {
-            return Err(Status::INVALID_VALUE);
-        }
-        let needed = bytes.checked_next_multiple_of(ALIGNMENT).ok_or(Status::OUT_OF_MEMORY)?;
-        if needed >= OWN_HANDLE {
-            let whole = bytes.checked_next_multiple_of(GRANULARITY);
-            let whole = whole.filter(|whole| *whole <= gpu.memory());
-            let phys = Phys::create(gpu, whole.ok_or(Status::OUT_OF_MEMORY)?, false)?;
-            let start = self.change().place(phys, low)?;
-            self.change().enter(start, bytes, context, None);
-            return Ok(start);
-        }
-        let ordinal = gpu.ordinal();
-        if let Some(start) = self.change().take_from_block(needed, bytes, context, ordinal, low) {
-            return Ok(start);
-        }
-        let phys = Phys::create(gpu, GRANULARITY, false)?;
-        let mut table = self.change();
-        let block = table.place(phys, low)?;
-        let free = BTreeMap::from([(0, GRANULARITY)]);
-        table.allocations.blocks.insert(block, Block { ordinal, low, free });
-        table.take_from_block(needed, bytes, context, ordinal, low).ok_or(Status::OUT_OF_MEMORY)
-    }
-
-    /// Maps another process's memory, of which an allocation is in a context from now on.
-    pub(crate) fn open(&self, phys: Phys, handle: IpcHandle, context: u64) -> Outcome<u64> {
-        let [offset, bytes, ..] = handle.words;
-        let mut table = self.change();
-        let start = table.place(phys, false)? + offset;
-        table.enter(start, bytes, context, None);
-        if let Some(one) = table.allocations.live.get_mut(&start) {
-            one.opened = Some((handle, 1));
-        }
-        Ok(start)
-    }
-
-    /// Closes what was opened here, as often as it was.
-    pub(crate) fn close(&self, start: u64) -> Outcome {
-        let mut table = self.change();
-        let opened = table.allocations.live.get_mut(&start).and_then(|one| one.opened.as_mut());
-        let (_, times) = opened.ok_or(Status::INVALID_VALUE)?;
-        *times -= 1;
-        if *times > 0 {
-            return Ok(());
-        }
-        table.allocations.live.remove(&start);
-        let gone = table.unmap_whole(start)?;
-        drop(table);
-        drop(gone);
-        Ok(())
-    }
-
-    /// Frees the allocation that starts here.
-    pub(crate) fn free(&self, start: u64) -> Outcome {
-        let mut table = self.change();
-        let allocation = table.allocations.live.remove(&start).ok_or(Status::INVALID_VALUE)?;
-        let gone = match allocation.block {
-            _ if allocation.opened.is_some() => table.unmap_whole(start)?,
-            None => {
-                let whole = allocation.bytes.next_multiple_of(GRANULARITY);
-                let gone = table.unmap(start, whole)?;
-                table.drop_reservation(start);
-                gone
-            }
-            Some(block) => table.give_to_block(block, start - block, allocation.bytes)?,
-        };
-        // The memory goes back to the GPU when nobody looks at the table any more.
-        drop(table);
-        drop(gone);
-        Ok(())
-    }
-}
-
-impl Table {
-    fn place(&mut self, phys: Phys, low: bool) -> Outcome<u64> {
-        let bytes = phys.bytes();
-        let start = if low { self.adopt(reserve_low(bytes)?) } else { self.reserve(bytes, GRANULARITY, 0, false)? };
-        self.map_own(start, phys)?;
-        Ok(start)
-    }
-
-    /// Unmaps what is mapped around an address, and ends its reservation.
-    fn unmap_whole(&mut self, address: u64) -> Outcome<Vec<Mapping>> {
-        let (base, mapping) = self.mapping(address).ok_or(Status::INVALID_VALUE)?;
-        let bytes = mapping.phys.bytes();
-        let gone = self.unmap(base, bytes)?;
-        self.drop_reservation(base);
-        Ok(gone)
-    }
-
-    fn enter(&mut self, start: u64, bytes: u64, context: u64, block: Option<u64>) {
-        let buffer_id = self.next_buffer_id();
-        let allocation = Allocation {
-            bytes,
-            context,
-            buffer_id,
-            synchronous: false,
-            leaving: false,
-            block,
-            opened: None,
-            lease: None,
-            slot: None,
-        };
-        self.allocations.live.insert(start, allocation);
-    }
-
-    /// Enters memory of a graph's, on that GPU.
-    pub(crate) fn enter_slot(&mut self, start: u64, bytes: u64, ordinal: usize) {
-        let buffer_id = self.next_buffer_id();
-        let slot = Some(ordinal);
-        let allocation = Allocation {
-            bytes,
-            context: 0,
-            buffer_id,
-            synchronous: false,
-            leaving: false,
-            block: None,
-            opened: None,
-            lease: None,
-            slot,
-        };
-        self.allocations.live.insert(start, allocation);
-    }
-
-    /// Enters memory of a pool's.
-    pub(crate) fn enter_lease(&mut self, lease: Arc<Lease>, bytes: u64) {
-        let (start, buffer_id) = (lease.start, self.next_buffer_id());
-        let allocation = Allocation {
-            bytes,
-            context: 0,
-            buffer_id,
-            synchronous: false,
-            leaving: false,
-            block: None,
-            opened: None,
-            lease: Some(lease),
-            slot: None,
-        };
-        self.allocations.live.insert(start, allocation);
-    }
-
-    fn take_from_block(&mut self, needed: u64, bytes: u64, context: u64, ordinal: usize, low: bool) -> Option<u64> {
-        let (base, offset) = self.allocations.blocks.iter_mut().find_map(|(base, block)| {
-            if block.low != low || block.ordinal != ordinal {
-                return None;
-            }
-            let (offset, room) = block.free.iter().find(|(_, room)| **room >= needed).map(|(at, room)| (*at, *room))?;
-            block.free.remove(&offset);
-            if room > needed {
-                block.free.insert(offset + needed, room - needed);
-            }
-            Some((*base, offset))
-        })?;
-        self.enter(base + offset, bytes, context, Some(base));
-        Some(base + offset)
-    }
-
-    fn give_to_block(&mut self, base: u64, offset: u64, bytes: u64) -> Outcome<Vec<Mapping>> {
-        let block = self.allocations.blocks.get_mut(&base).ok_or(Status::UNKNOWN)?;
-        let mut start = offset;
-        let mut end = offset + bytes.next_multiple_of(ALIGNMENT);
-        if let Some((before, room)) = block.free.range(..start).next_back()
-            && before + room == start
-        {
-            start = *before;
-        }
-        if let Some(room) = block.free.remove(&end) {
-            end += room;
-        }
-        block.free.insert(start, end - start);
-        if end - start < GRANULARITY {
-            return Ok(Vec::new());
-        }
-        self.allocations.blocks.remove(&base);
-        let gone = self.unmap(base, GRANULARITY)?;
-        self.drop_reservation(base);
-        Ok(gone)
-    }
-}
-
-/// Addresses below 4 GiB, above what the host's programs use there.
-fn reserve_low(bytes: u64) -> Outcome<Reserved> {
-    let mut place = 0x8000_0000u64;
-    while place + bytes <= 1 << 32 {
-        if let Ok(reserved) = Reserved::exactly(place, bytes) {
-            return Ok(reserved);
-        }
-        place += GRANULARITY;
-    }
-    Err(Status::OUT_OF_MEMORY)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn setup() -> (&'static Gpu, Space) {
-        (Box::leak(Box::new(Gpu::open(None, 16 << 20, None).unwrap())), Space::default())
-    }
-
-    #[test]
-    fn small_allocations_share_a_granule_and_give_it_back_together() {
-        let (gpu, space) = setup();
-        let first = space.allocate(gpu, 1000, 1, false).unwrap();
-        let second = space.allocate(gpu, 100, 1, false).unwrap();
-        assert_eq!(second - first, 1024);
-        assert_eq!(gpu.free(), 14 << 20);
-        space.free(first).unwrap();
-        assert_eq!(space.free(first), Err(Status::INVALID_VALUE));
-        assert_eq!(space.allocate(gpu, 1024, 1, false).unwrap(), first);
-        space.free(first).unwrap();
-        space.free(second).unwrap();
-        assert_eq!(gpu.free(), 16 << 20);
-    }
-
-    #[test]
-    fn large_allocations_take_whole_granules_and_too_large_ones_nothing() {
-        let (gpu, space) = setup();
-        let start = space.allocate(gpu, (3 << 20) + 1, 1, false).unwrap();
-        assert_eq!(gpu.free(), 12 << 20);
-        assert_eq!(space.allocate(gpu, 13 << 20, 1, false), Err(Status::OUT_OF_MEMORY));
-        assert_eq!(space.allocate(gpu, u64::MAX, 1, false), Err(Status::OUT_OF_MEMORY));
-        assert_eq!(space.allocate(gpu, 0, 1, false), Err(Status::INVALID_VALUE));
-        space.free(start).unwrap();
-        assert_eq!(gpu.free(), 16 << 20);
-    }
-
-    #[test]
-    fn an_old_call_gets_an_address_of_32_bits() {
-        let (gpu, space) = setup();
-        let start = space.allocate(gpu, 1 << 20, 1, true).unwrap();
-        assert!(start + (1 << 20) <= 1 << 32);
     }
 }

@@ -1,6 +1,6 @@
 //! Memory that other devices on the bus reach (DMA-BUF): behind a descriptor, whatever is mapped where meanwhile.
 //!
-//! There is no other device here. What one would read and write is read and written by exports of this driver's own.
+//! There is no other device here. Exports of this driver's own read and write in its place.
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -17,13 +17,13 @@ pub(crate) type Piece = (Arc<Phys>, usize, usize);
 
 /// One buffer.
 struct Buffer {
-    /// The other end of what the program has: it tells when the last descriptor is closed.
+    /// The other end of the program's descriptor: it tells when the last descriptor is closed.
     own: OwnedFd,
     inode: u64,
     pieces: Vec<Piece>,
 }
 
-/// All buffers of the process that somebody has a descriptor of.
+/// All buffers of the process of which a descriptor is open.
 #[derive(Default)]
 pub(crate) struct Bus(Mutex<Vec<Buffer>>);
 
@@ -36,7 +36,7 @@ impl Bus {
         Ok(theirs.into())
     }
 
-    /// What another device would read.
+    /// Reads as another device would.
     pub(crate) fn read(&self, descriptor: BorrowedFd<'_>, offset: usize, bytes: usize) -> Outcome<Vec<u8>> {
         let mut all = vec![0; bytes];
         self.each(descriptor, offset, bytes, |at, memory, bytes| {
@@ -46,7 +46,7 @@ impl Bus {
         Ok(all)
     }
 
-    /// What another device would write.
+    /// Writes as another device would.
     pub(crate) fn write(&self, descriptor: BorrowedFd<'_>, offset: usize, from: &[u8]) -> Outcome {
         self.each(descriptor, offset, from.len(), |at, memory, bytes| {
             // SAFETY: as above.

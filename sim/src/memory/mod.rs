@@ -5,12 +5,14 @@
 //! |---|---|
 //! | `phys` | a physical handle |
 //! | `space` | addresses: reserved, mapped, accessible |
-//! | `allocations` | `cuMemAlloc`: addresses and physical memory together |
+//! | `allocations` | the program's allocations, by address |
+//! | `allocate` | `cuMemAlloc`: addresses and physical memory together |
 //! | `view` | the address space as one of the GPUs sees it |
 //! | `traffic` | the one place that touches the device's memory |
 //! | `team` | multicast objects |
 //! | `bus` | memory that other devices reach |
 
+mod allocate;
 pub(crate) mod allocations;
 pub(crate) mod bus;
 pub(crate) mod phys;

@@ -135,7 +135,7 @@ impl Phys {
     }
 
     /// A file of this memory for processes that open it, and the record's number that they know it by. The memory has been of no
-    /// file until then; nobody may work on it meanwhile.
+    /// file until then; no work may touch it meanwhile.
     pub(crate) fn for_processes(&self) -> Outcome<(BorrowedFd<'_>, u64)> {
         if self.opened_by.get().is_none() {
             let (file, copy) = memfd(self.bytes).map_err(|_| Status::OUT_OF_MEMORY)?;
@@ -185,7 +185,7 @@ impl Phys {
         self.bytes
     }
 
-    /// Whether this process can export it: an imported one it cannot.
+    /// True if this process can export it: an imported one it cannot.
     pub(crate) fn can_export(&self) -> bool {
         self.file.is_some()
     }

@@ -11,12 +11,11 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use super::allocations::Allocations;
 use super::bus::Piece;
 use super::phys::{GRANULARITY, Phys};
-use super::view::View;
 use crate::errors::{Outcome, Status};
 use crate::mapping::{HostPages, Reserved};
 use crate::settings::MOST_GPUS;
 
-/// What a mapping allows.
+/// The accesses that a mapping allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     None,
@@ -38,19 +37,20 @@ impl Access {
 /// A handle mapped whole at an address.
 pub(crate) struct Mapping {
     pub(crate) phys: Arc<Phys>,
-    /// What each GPU may do with memory that the program mapped itself, or that is a pool's. For that of `cuMemAlloc` see [`View`].
+    /// The access of each GPU to memory that the program mapped itself, or that is a pool's. For that of `cuMemAlloc` see
+    /// [`super::view::View`].
     pub(crate) access: [Access; MOST_GPUS],
     /// The program's number for the handle; 0 for memory that the driver mapped itself.
     pub(crate) handle: u64,
-    /// Whether it is a pool's: then there is something only where an allocation is ([`Table::leases`]).
+    /// True if it is a pool's: then there is something only where an allocation is ([`Table::leases`]).
     pub(crate) pooled: bool,
     pub(crate) buffer_id: u64,
-    /// Whether the program is told that the host waits for copies and fills of what it has mapped itself: it does not.
+    /// True if the program is told that the host waits for copies and fills of what it has mapped itself: it does not.
     pub(crate) synchronous: bool,
 }
 
 impl Mapping {
-    /// What a GPU may do with it without the leave of another one's context.
+    /// The access of a GPU without the leave of another one's context.
     pub(crate) fn access_of(&self, ordinal: usize) -> Access {
         match self.handle {
             0 if !self.pooled && self.phys.gpu().ordinal() == ordinal => Access::ReadWrite,
@@ -60,7 +60,7 @@ impl Mapping {
     }
 }
 
-/// Portable and device-mapped: what every pinned range is with unified addressing.
+/// Portable and device-mapped, as every pinned range is with unified addressing.
 pub(crate) const ALWAYS_MAPPED: u32 = 3;
 
 /// Host memory that the device reaches at the host's own address.
@@ -73,23 +73,23 @@ pub(crate) struct HostRange {
     pub(crate) buffer_id: u64,
     /// Ours, or the program's own that it registered.
     pub(crate) pages: Option<HostPages>,
-    /// Whether it is `cuMemAllocManaged` memory.
+    /// True if it is `cuMemAllocManaged` memory.
     pub(crate) managed: bool,
-    /// Whether the host waits for copies and fills of it that no stream was named for.
+    /// True if the host waits for copies and fills of it that no stream was named for.
     pub(crate) synchronous: bool,
 }
 
 /// Everything that has an address. Reached through [`Space`]'s lock.
 #[derive(Default)]
 pub(crate) struct Table {
-    /// By start address. The flag: whether the program reserved it itself.
+    /// By start address. The flag is true if the program reserved it itself.
     reservations: BTreeMap<u64, (Reserved, bool)>,
     mappings: BTreeMap<u64, Mapping>,
     pub(crate) hosts: BTreeMap<u64, HostRange>,
     pub(crate) allocations: Allocations,
-    /// What of the pools' memory is allocated as far as the device has come, from where and how many bytes.
+    /// The pools' memory that is allocated as far as the device has come, from where and how many bytes.
     pub(crate) leases: BTreeMap<u64, u64>,
-    /// Whether kernels reach all pages of the program.
+    /// True if kernels reach all pages of the program.
     pub(crate) reaches_pages: bool,
     last_buffer_id: u64,
 }
@@ -219,7 +219,7 @@ impl Table {
     }
 
     /// Sets what a GPU may do with the handles of a range, which must begin and end with whole ones. Behind a hole nothing is set,
-    /// and nobody is told (measured).
+    /// and no error tells that (measured).
     pub(crate) fn set_access(&mut self, start: u64, bytes: u64, ordinal: usize, access: Access) -> Outcome {
         let end = start.checked_add(bytes).ok_or(Status::INVALID_VALUE)?;
         let is_end = |(at, mapping): (&u64, &Mapping)| at + mapping.phys.bytes() == end;
@@ -263,7 +263,7 @@ impl Table {
         (address - start < range.bytes).then_some((*start, range))
     }
 
-    /// Whether the host waits for copies and fills of what is at an address that no stream was named for.
+    /// True if the host waits for copies and fills of what is at an address that no stream was named for.
     pub(crate) fn is_synchronous(&self, address: u64) -> bool {
         let allocated = self.allocations.find(address).map(|(_, one)| one.synchronous);
         allocated.or_else(|| self.host(address).map(|(_, range)| range.synchronous)).unwrap_or(false)
@@ -294,7 +294,7 @@ impl Table {
         (address - start < reserved.length()).then_some((*start, reserved.length(), *own))
     }
 
-    /// Whether a range is inside reservations of the program's that are side by side.
+    /// True if a range is inside reservations of the program's that are side by side.
     pub(crate) fn is_program_reserved(&self, start: u64, bytes: u64) -> bool {
         let Some(end) = start.checked_add(bytes) else { return false };
         let mut at = start;
@@ -309,35 +309,6 @@ impl Table {
     /// `cuMemAlloc`).
     pub(crate) fn program_mapping(&self, address: u64) -> Option<(u64, &Mapping)> {
         self.mapping(address).filter(|(_, mapping)| mapping.handle != 0)
-    }
-
-    /// Whether a copy or fill by the driver may touch all of a device range, seen like this: inside one allocation, or
-    /// over handles mapped side by side with enough access, or inside one host range.
-    pub(crate) fn is_whole(&self, seen: &View<'_>, start: u64, bytes: u64, write: bool) -> bool {
-        let Some(end) = start.checked_add(bytes) else { return false };
-        let is_allowed = |at, mapping| allows(seen.access_for(write, self, at, mapping), write);
-        if let Some((base, allocation)) = self.allocations.find(start) {
-            let is_reached = match self.mapping(start) {
-                Some((_, mapping)) => is_allowed(start, mapping),
-                // A graph's, which has no memory before its first launch.
-                None => allocation.slot.is_some_and(|ordinal| seen.is_on(ordinal)),
-            };
-            return is_reached && end <= base + allocation.bytes;
-        }
-        if let Some((base, range)) = self.host(start) {
-            return end <= base + range.bytes;
-        }
-        let mut at = start;
-        loop {
-            let Some((base, mapping)) = self.program_mapping(at) else { return false };
-            if !is_allowed(at, mapping) {
-                return false;
-            }
-            at = base + mapping.phys.bytes();
-            if at >= end {
-                return true;
-            }
-        }
     }
 
     /// The parts of handles that are behind a range.
@@ -358,7 +329,7 @@ impl Table {
     }
 }
 
-/// Whether an access is enough.
+/// True if an access is enough.
 pub(crate) fn allows(access: Access, write: bool) -> bool {
     match access {
         Access::None => false,

@@ -1,6 +1,6 @@
 //! A multicast object: a team of devices, and the memory that each of them has bound.
 //!
-//! Binding and mapping wait until the team is complete. What is written to an object's addresses by other instructions than
+//! Binding and mapping wait until the team is complete. The effect of writing to an object's addresses by other instructions than
 //! `multimem` is undefined, and there are no such kernels here: so an object has pages of its own, and nothing is broadcast.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

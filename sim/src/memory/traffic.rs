@@ -91,7 +91,7 @@ impl View<'_> {
         Ok(())
     }
 
-    /// Zeros what was written since it was made. The rest is zero, and takes no memory of this machine as long as nobody touches it.
+    /// Zeros what was written since it was made. The rest is zero, and takes no memory of this machine as long as it is not touched.
     fn zero(&self, at: u64, total: usize) -> Outcome {
         static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
         let mut done = 0;
@@ -217,8 +217,8 @@ impl Table {
         Ok(if untouched == 0 { (room, false) } else { (untouched.min(room), true) })
     }
 
-    /// Where an address is in this process, and for how many bytes. Valid while the table is held. (What somebody may reach
-    /// of the driver's own memory ends with an allocation; as on the device, going beyond that is not always found out.)
+    /// Where an address is in this process, and for how many bytes. Valid while the table is held. (The reach
+    /// into the driver's own memory ends with an allocation; as on the device, going beyond that is not always found out.)
     fn span(&self, seen: &View<'_>, at: u64, write: bool) -> Outcome<(*mut u8, usize)> {
         if let Some((base, mapping)) = self.mapping(at) {
             if !allows(seen.access_for(write, self, at, mapping), write) {
@@ -242,7 +242,7 @@ impl Table {
 
 const PAGE: usize = 4096;
 
-/// Whether the program has a page there. It must not unmap it while kernels use it.
+/// True if the program has a page there. It must not unmap it while kernels use it.
 fn is_mapped(at: u64) -> bool {
     let mut is_resident = 0;
     let page = std::ptr::without_provenance_mut(at as usize & !(PAGE - 1));

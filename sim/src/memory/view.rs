@@ -1,15 +1,16 @@
-//! The address space as something on one of the GPUs sees it: what is in its reach.
+//! The address space as kernels and copies on one of the GPUs reach it.
 //!
-//! Memory that the program mapped itself is in the reach of the GPUs that it gave access to, also for copies. What `cuMemAlloc` gave is in the
-//! reach of the kernels on its own GPU, of those in contexts that were given access to its context, and of all copies: the
+//! Memory that the program mapped itself is in the reach of the GPUs that it gave access to, also for copies.
+//! Memory of `cuMemAlloc` is in the reach of the kernels on its own GPU, of those in contexts that were given access to its context, and of all copies: the
 //! driver takes those through the host where there is no other way. A pool's memory is in the reach of the GPUs that its pool is.
 
 use std::collections::BTreeSet;
 use std::ops::Deref;
 use std::sync::{PoisonError, RwLock, RwLockReadGuard};
 
-use super::space::{Access, Mapping, Space, Table};
-use crate::gpu_file::{AtWork, Gpu};
+use super::space::{Access, Mapping, Space, Table, allows};
+use crate::gpu_file::Gpu;
+use crate::gpu_file::pausing::AtWork;
 
 /// The contexts on other GPUs whose allocations a context can reach, by their ids.
 #[derive(Default)]
@@ -31,7 +32,7 @@ impl Peers {
     }
 }
 
-/// Who wants to touch memory.
+/// The work that touches memory.
 #[derive(Clone, Copy)]
 pub(crate) enum Who<'a> {
     /// The kernels and fills of a context with these peers.
@@ -42,7 +43,7 @@ pub(crate) enum Who<'a> {
     Between([usize; 2]),
 }
 
-/// The space as seen by somebody on a GPU.
+/// The space as work on a GPU sees it.
 #[derive(Clone, Copy)]
 pub(crate) struct View<'a> {
     space: &'a Space,
@@ -68,6 +69,11 @@ impl<'a> View<'a> {
         View { space, gpu, who }
     }
 
+    /// The GPU that it is seen from.
+    pub(crate) fn gpu(&self) -> &'static Gpu {
+        self.gpu
+    }
+
     /// The table, to look at.
     pub(crate) fn look(&self) -> RwLockReadGuard<'a, Table> {
         self.space.look()
@@ -75,22 +81,22 @@ impl<'a> View<'a> {
 
     /// The table, to touch memory by it.
     pub(super) fn at_work(&self) -> Working<'a> {
-        // In this order: who is paused holds no lock, so that its memory can be mapped and unmapped.
+        // In this order: a paused process holds no lock, so that its memory can be mapped and unmapped.
         let access = self.gpu.at_work();
         Working { table: self.space.look(), _access: access }
     }
 
-    /// Whether a kernel or a fill sees it.
+    /// True if a kernel or a fill sees it.
     pub(super) fn is_of_kernels(&self) -> bool {
         matches!(self.who, Who::Kernels(_))
     }
 
-    /// Whether it is seen from that GPU.
-    pub(super) fn is_on(&self, ordinal: usize) -> bool {
+    /// True if it is seen from that GPU.
+    fn is_on(&self, ordinal: usize) -> bool {
         self.gpu.ordinal() == ordinal
     }
 
-    /// What may be done at an address that is in a mapping.
+    /// The access to an address that is in a mapping.
     pub(crate) fn access(&self, table: &Table, at: u64, mapping: &Mapping) -> Access {
         self.access_from(self.gpu.ordinal(), table, at, mapping)
     }
@@ -112,6 +118,37 @@ impl<'a> View<'a> {
                 Some((_, allocation)) if peers.has(allocation.context) => Access::ReadWrite,
                 _ => Access::None,
             },
+        }
+    }
+}
+
+impl Table {
+    /// True if a copy or fill by the driver may touch all of a device range, seen like this: inside one allocation, or
+    /// over handles mapped side by side with enough access, or inside one host range.
+    pub(crate) fn is_whole(&self, seen: &View<'_>, start: u64, bytes: u64, write: bool) -> bool {
+        let Some(end) = start.checked_add(bytes) else { return false };
+        let is_allowed = |at, mapping| allows(seen.access_for(write, self, at, mapping), write);
+        if let Some((base, allocation)) = self.allocations.find(start) {
+            let is_reached = match self.mapping(start) {
+                Some((_, mapping)) => is_allowed(start, mapping),
+                // A graph's, which has no memory before its first launch.
+                None => allocation.slot.is_some_and(|ordinal| seen.is_on(ordinal)),
+            };
+            return is_reached && end <= base + allocation.bytes;
+        }
+        if let Some((base, range)) = self.host(start) {
+            return end <= base + range.bytes;
+        }
+        let mut at = start;
+        loop {
+            let Some((base, mapping)) = self.program_mapping(at) else { return false };
+            if !is_allowed(at, mapping) {
+                return false;
+            }
+            at = base + mapping.phys.bytes();
+            if at >= end {
+                return true;
+            }
         }
     }
 }

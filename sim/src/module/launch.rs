@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Function;
 use crate::border::{List, bytes_at, read_at};
 use crate::errors::{Outcome, Status};
-use crate::kernels::{Args, Machine};
+use crate::kernels::machine::{Args, Machine};
 
 /// Marks in the `extra` list of a launch.
 const EXTRA_END: usize = 0;
@@ -36,7 +36,7 @@ pub(crate) struct Shape {
 /// A launch, ready to run any number of times.
 pub(crate) struct Launch {
     pub(crate) function: Arc<Function>,
-    /// What the program launched: the function's handle or a kernel's.
+    /// The handle that the program launched: the function's or a kernel's.
     pub(crate) handle: usize,
     pub(crate) shape: Shape,
     params: Box<[u8]>,
@@ -90,7 +90,7 @@ impl Launch {
         self.pointers.as_ptr().expose_provenance()
     }
 
-    /// Whether the other launches the same function in the same way.
+    /// True if the other launches the same function in the same way.
     pub(crate) fn is_like(&self, other: &Launch) -> bool {
         (self.handle, self.shape, &self.params) == (other.handle, other.shape, &other.params)
     }
@@ -101,14 +101,14 @@ impl Launch {
     }
 
     /// Runs it.
-    pub(crate) fn run(&self, machine: &Machine<'_>) -> Outcome {
+    pub(crate) fn run(&self, machine: &dyn Machine) -> Outcome {
         let body = self.function.body.ok_or(Status::NOT_SUPPORTED)?;
         (body.run)(&Args(&self.params), machine)
     }
 }
 
 impl Shape {
-    /// Whether the device has room for that many blocks and threads.
+    /// Fails if the device has no room for that many blocks and threads.
     pub(crate) fn check_sizes(&self, function: &Function) -> Outcome {
         let within = |shape: &[u32; 3], limits: &[u32; 3]| {
             shape.iter().zip(limits).all(|(size, limit)| (1..=*limit).contains(size))
@@ -123,7 +123,7 @@ impl Shape {
         Ok(())
     }
 
-    /// Whether the device can run it.
+    /// Fails if the device cannot run it.
     fn check(&self, function: &Function) -> Outcome {
         self.check_sizes(function)?;
         let allowed = function.settings().attributes.get(&MAX_DYNAMIC_SHARED).copied();

@@ -5,7 +5,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::read_text;
+use super::image::read_text;
 use crate::errors::{Outcome, Status};
 
 /// A link under way, or done.
@@ -49,7 +49,7 @@ impl Link {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::module::read_image;
+    use crate::module::image::read_image;
 
     #[test]
     fn linked_texts_load_as_one() {

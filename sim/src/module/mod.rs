@@ -6,28 +6,38 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::CString;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use self::ptx::{Entry, Ptx};
-use crate::border::{bytes_at, text_at};
 use crate::errors::{Outcome, Status};
 use crate::exec::context::Context;
 use crate::kernels::{self, Body};
-use crate::memory::space::ALWAYS_MAPPED;
-use crate::state::Driver;
+use crate::memory::space::{ALWAYS_MAPPED, Space};
+use crate::registry::Registry;
 
+pub(crate) mod image;
 pub(crate) mod launch;
 pub(crate) mod link;
 pub(crate) mod ptx;
+
+/// All code of the process.
+pub(crate) struct Code {
+    pub(crate) modules: Registry<Module>,
+    pub(crate) functions: Registry<Function>,
+    pub(crate) libraries: Registry<Library>,
+    pub(crate) kernels: Registry<Kernel>,
+}
 
 /// A text loaded into a context.
 pub(crate) struct Module {
     pub(crate) context_id: u64,
     /// Functions by name.
     functions: BTreeMap<String, usize>,
-    /// Variables: address and bytes.
-    pub(crate) globals: BTreeMap<String, (u64, usize)>,
+    pub(crate) globals: Arc<Globals>,
 }
+
+/// A module's variables: address and bytes.
+type Globals = BTreeMap<String, (u64, usize)>;
 
 /// A kernel in a context.
 pub(crate) struct Function {
@@ -38,12 +48,14 @@ pub(crate) struct Function {
     pub(crate) name: CString,
     pub(crate) entry: Entry,
     pub(crate) ptx_version: u32,
-    /// What to run; `None`: the text's instructions are not known here.
+    /// The kernel to run; `None`: the text's instructions are not known here.
     pub(crate) body: Option<&'static Body>,
+    /// The variables of its module, as long as that is loaded.
+    globals: Weak<Globals>,
     settings: Mutex<FunctionSettings>,
 }
 
-/// What a program may set on a function.
+/// A program may set these on a function.
 #[derive(Clone, Default)]
 pub(crate) struct FunctionSettings {
     /// Values of settable attributes.
@@ -70,64 +82,44 @@ pub(crate) struct Kernel {
     pub(crate) entry: Entry,
 }
 
-/// Reads an image as `cuModuleLoadData` gets it: a text that ends with a zero byte.
-pub(crate) fn read_image(image: usize) -> Outcome<Ptx> {
-    let text = text_at(image);
-    // What is not a text is recognised by its first bytes, of which any image has four.
-    let first = bytes_at(image, 1)?;
-    if first == [0x7F] || first == [0x50] || first == [0xB1] || first == [0x44] {
-        let magic: [u8; 4] = bytes_at(image, 4)?.try_into().map_err(|_| Status::INVALID_IMAGE)?;
-        if is_binary(magic) {
-            return Err(Status::NO_BINARY_FOR_GPU);
+impl Code {
+    /// No code yet; `kinds` keep the handles of modules, functions, libraries and kernels apart.
+    pub(crate) fn new(kinds: [u8; 4]) -> Code {
+        Code {
+            modules: Registry::new(kinds[0]),
+            functions: Registry::new(kinds[1]),
+            libraries: Registry::new(kinds[2]),
+            kernels: Registry::new(kinds[3]),
         }
     }
-    read_text(text.bytes()?)
-}
 
-/// Reads a file's or a linker's text.
-pub(crate) fn read_text(text: &[u8]) -> Outcome<Ptx> {
-    if text.first_chunk().copied().is_some_and(is_binary) {
-        return Err(Status::NO_BINARY_FOR_GPU);
+    /// Ends all modules of a context.
+    pub(crate) fn forget_context(&self, context: u64) {
+        self.modules.remove_if(|module| module.context_id == context);
+        self.functions.remove_if(|function| function.context_id == context);
     }
-    let text = text.split(|byte| *byte == 0).next().unwrap_or_default();
-    let text = std::str::from_utf8(text).map_err(|_| Status::INVALID_PTX)?;
-    let ptx = Ptx::read(text).map_err(|_| Status::INVALID_PTX)?;
-    if ptx.version > NEWEST_VERSION {
-        return Err(Status::UNSUPPORTED_PTX_VERSION);
-    }
-    if ptx.target > DEVICE_TARGET { Err(Status::NO_BINARY_FOR_GPU) } else { Ok(ptx) }
-}
-
-/// The newest PTX of the CUDA version that is simulated, as major * 10 + minor.
-const NEWEST_VERSION: u32 = 90;
-
-/// The device's own `sm_NN`.
-const DEVICE_TARGET: u32 = 90;
-
-/// ELF (a cubin), or one of the two wrappings of a fat binary.
-fn is_binary(magic: [u8; 4]) -> bool {
-    magic == *b"\x7FELF" || magic == [0x50, 0xED, 0x55, 0xBA] || magic == [0xB1, 0x43, 0x62, 0x46]
 }
 
 impl Module {
     /// Loads a text into a context; the handle.
-    pub(crate) fn load(context: &Context, ptx: &Ptx) -> Outcome<usize> {
-        let driver = context.driver;
-        let handle = driver.modules.draw();
+    pub(crate) fn load(code: &Code, context: &Context, ptx: &Ptx) -> Outcome<usize> {
+        let space = &context.common.space;
+        let handle = code.modules.draw();
         let mut globals = BTreeMap::new();
         for (name, global) in &ptx.globals {
             let bytes = global.size.max(1) as u64;
             let at = match global.managed {
-                true => driver.space.change().add_host(context.id, global.size.max(1), ALWAYS_MAPPED, true)?,
-                false => driver.space.allocate(context.device.gpu, bytes, context.id, false)?,
+                true => space.change().add_host(context.id, global.size.max(1), ALWAYS_MAPPED, true)?,
+                false => space.allocate(context.device.gpu, bytes, context.id, false)?,
             };
             context.view().fill(at, &[0], global.size)?;
             context.view().write(at, &global.initial)?;
             globals.insert(name.clone(), (at, global.size));
         }
+        let globals = Arc::new(globals);
         let mut functions = BTreeMap::new();
         for (name, entry) in &ptx.entries {
-            let function = driver.functions.draw();
+            let function = code.functions.draw();
             let made = Function {
                 module: handle,
                 context_id: context.id,
@@ -136,23 +128,24 @@ impl Module {
                 entry: entry.clone(),
                 ptx_version: ptx.version,
                 body: kernels::find(name),
+                globals: Arc::downgrade(&globals),
                 settings: Mutex::default(),
             };
-            driver.functions.put(function, Arc::new(made));
+            code.functions.put(function, Arc::new(made));
             functions.insert(name.clone(), function);
         }
         let module = Module { context_id: context.id, functions, globals };
-        driver.modules.put(handle, Arc::new(module));
+        code.modules.put(handle, Arc::new(module));
         Ok(handle)
     }
 
     /// Unloads it: its functions and variables go.
-    pub(crate) fn unload(driver: &Driver, handle: usize) -> Outcome {
-        let module = driver.modules.remove(handle)?;
-        driver.functions.remove_if(|function| function.module == handle);
+    pub(crate) fn unload(code: &Code, space: &Space, handle: usize) -> Outcome {
+        let module = code.modules.remove(handle)?;
+        code.functions.remove_if(|function| function.module == handle);
         for (at, _) in module.globals.values() {
-            if driver.space.change().hosts.remove(at).is_none() {
-                driver.space.free(*at)?;
+            if space.change().hosts.remove(at).is_none() {
+                space.free(*at)?;
             }
         }
         Ok(())
@@ -170,25 +163,31 @@ impl Module {
 }
 
 impl Function {
-    /// What the program set on it.
+    /// The program's settings.
     pub(crate) fn settings(&self) -> MutexGuard<'_, FunctionSettings> {
         self.settings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The function behind a handle that may be a kernel's.
-    pub(crate) fn find(context: &Context, handle: usize) -> Outcome<Arc<Function>> {
-        if let Ok(function) = context.driver.functions.get(handle) {
+    pub(crate) fn find(code: &Code, context: &Context, handle: usize) -> Outcome<Arc<Function>> {
+        if let Ok(function) = code.functions.get(handle) {
             return Ok(function);
         }
-        let kernel = context.driver.kernels.get(handle)?;
-        context.driver.functions.get(kernel.function(context)?)
+        let kernel = code.kernels.get(handle)?;
+        code.functions.get(kernel.function(code, context)?)
+    }
+
+    /// The address of a variable of its module.
+    pub(crate) fn variable(&self, name: &str) -> Outcome<u64> {
+        let globals = self.globals.upgrade().ok_or(Status::INVALID_HANDLE)?;
+        globals.get(name).map(|(at, _)| *at).ok_or(Status::NOT_FOUND)
     }
 }
 
 impl Library {
     /// Loads a text; the handle.
-    pub(crate) fn load(driver: &Driver, ptx: Ptx) -> Outcome<usize> {
-        let handle = driver.libraries.draw();
+    pub(crate) fn load(code: &Code, ptx: Ptx) -> Outcome<usize> {
+        let handle = code.libraries.draw();
         let mut kernels = BTreeMap::new();
         for (name, entry) in &ptx.entries {
             let kernel = Kernel {
@@ -196,31 +195,31 @@ impl Library {
                 name: CString::new(name.as_str()).map_err(|_| Status::INVALID_PTX)?,
                 entry: entry.clone(),
             };
-            kernels.insert(name.clone(), driver.kernels.add(Arc::new(kernel)));
+            kernels.insert(name.clone(), code.kernels.add(Arc::new(kernel)));
         }
         let library = Library { ptx: Arc::new(ptx), kernels, modules: Mutex::default() };
-        driver.libraries.put(handle, Arc::new(library));
+        code.libraries.put(handle, Arc::new(library));
         Ok(handle)
     }
 
     /// Unloads it, and its modules in all contexts.
-    pub(crate) fn unload(driver: &Driver, handle: usize) -> Outcome {
-        let library = driver.libraries.remove(handle)?;
-        driver.kernels.remove_if(|kernel| kernel.library == handle);
+    pub(crate) fn unload(code: &Code, space: &Space, handle: usize) -> Outcome {
+        let library = code.libraries.remove(handle)?;
+        code.kernels.remove_if(|kernel| kernel.library == handle);
         for module in library.modules().values() {
             // A module may have gone with its context.
-            let _ = Module::unload(driver, *module);
+            let _ = Module::unload(code, space, *module);
         }
         Ok(())
     }
 
     /// Its module in a context, made on first use.
-    pub(crate) fn module(&self, context: &Context) -> Outcome<usize> {
+    pub(crate) fn module(&self, code: &Code, context: &Context) -> Outcome<usize> {
         let mut modules = self.modules();
         if let Some(module) = modules.get(&context.id) {
             return Ok(*module);
         }
-        let module = Module::load(context, &self.ptx)?;
+        let module = Module::load(code, context, &self.ptx)?;
         modules.insert(context.id, module);
         Ok(module)
     }
@@ -232,9 +231,9 @@ impl Library {
 
 impl Kernel {
     /// Its function in a context.
-    pub(crate) fn function(&self, context: &Context) -> Outcome<usize> {
-        let library = context.driver.libraries.get(self.library)?;
-        let module = context.driver.modules.get(library.module(context)?)?;
+    pub(crate) fn function(&self, code: &Code, context: &Context) -> Outcome<usize> {
+        let library = code.libraries.get(self.library)?;
+        let module = code.modules.get(library.module(code, context)?)?;
         let name = self.name.to_str().map_err(|_| Status::NOT_FOUND)?;
         module.function(name)
     }

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-/// What a text declares.
+/// The declarations of a text.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Ptx {
     /// As major * 10 + minor of `.version`.
@@ -36,7 +36,7 @@ pub(crate) struct Global {
     pub(crate) size: usize,
     /// The first bytes; the rest is zero.
     pub(crate) initial: Vec<u8>,
-    /// Whether the host has it too (`.attribute(.managed)`).
+    /// True if the host has it too (`.attribute(.managed)`).
     pub(crate) managed: bool,
 }
 
@@ -233,7 +233,7 @@ impl<'a> Reader<'a> {
         loop {
             match self.next("a declaration")? {
                 ".align" => align = Some(self.number()?),
-                // What follows is about the memory pointed to.
+                // The following words are about the memory pointed to.
                 ".ptr" => {
                     if self.peek() == Some(".global") || self.peek() == Some(".const") {
                         self.at += 1;

@@ -1,11 +1,11 @@
-//! What is behind a pool that processes share: one file for all its memory, so that a descriptor of it is one of the pool.
+//! The memory behind a pool that processes share: one file for all of it, so that a descriptor of the file is one of the pool.
 //!
 //! ```text
-//! 0 .. length          contents by the pool's addresses; what has no memory yet takes none
+//! 0 .. length          contents by the pool's addresses; addresses without memory take none
 //! length .. + 4096     magic, length, UUID of the GPU (2 words), the pool's number
 //! ```
 //!
-//! The memory is charged to the process that made the pool, as long as that has it. (What another one still has when it dies
+//! The memory is charged to the process that made the pool, as long as that has it. (Memory that another one still has when it dies
 //! counts as free.)
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -24,7 +24,7 @@ pub(crate) struct Backing {
     pub(crate) length: u64,
     /// By which what is exported from the pool is known to be of it.
     pub(crate) number: u64,
-    /// Whether another process made it.
+    /// True if another process made it.
     pub(crate) imported: bool,
 }
 

@@ -3,31 +3,42 @@
 //! The program has it from one call to another. The device has it from the point in a stream where it is allocated to the one
 //! where it is freed: work that touches it before or behind that finds nothing there, as if nothing were mapped.
 
+use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::Pool;
-use super::slot::Slot;
+use crate::errors::{Outcome, Status};
 use crate::exec::stream::Ticket;
 use crate::gpu_file::Gpu;
+use crate::memory::allocations::Lent;
 use crate::memory::space::Space;
 use crate::memory::view::{View, Who};
 
-/// What memory is full of that was freed, as far as [`SPOILED`] goes: nothing should depend on it.
+/// Freed memory is full of this byte, as far as [`SPOILED`] goes: nothing should depend on it.
 const SPOIL: u8 = 0xF5;
-/// How much of it is filled at most: this machine should not have to make pages for gigabytes that nobody looks at.
+/// How much of it is filled at most: this machine should not have to make pages for gigabytes that no program reads.
 const SPOILED: u64 = 64 << 10;
 
-/// Whose memory it is.
-pub(crate) enum Source {
-    Pool(Arc<Pool>),
-    /// Of a graph's allocation.
-    Slot(Arc<Slot>),
+/// A pool, or a graph's allocation: its memory is lent.
+pub(crate) trait Source: Any + Send + Sync {
+    /// The GPU whose memory it is.
+    fn gpu(&self) -> &'static Gpu;
+
+    /// True if it is another process's.
+    fn is_imported(&self) -> bool {
+        false
+    }
+
+    /// The device is done with a piece of it.
+    fn tidy(&self, _space: &Space) {}
+
+    /// Takes back what the program has freed: at a point in a stream, or at once.
+    fn give_back(&self, space: &Space, lease: &Arc<Lease>, at: Option<Ticket>);
 }
 
-/// One of them.
+/// A piece of memory that was lent.
 pub(crate) struct Lease {
-    pub(crate) source: Source,
+    pub(super) source: Arc<dyn Source>,
     pub(crate) start: u64,
     /// As taken from the pool, and as asked for.
     pub(crate) bytes: u64,
@@ -36,27 +47,23 @@ pub(crate) struct Lease {
 }
 
 impl Lease {
-    pub(super) fn new(source: Source, start: u64, bytes: u64, asked: u64) -> Lease {
+    pub(super) fn new(source: Arc<dyn Source>, start: u64, bytes: u64, asked: u64) -> Lease {
         Lease { source, start, bytes, asked, over: AtomicBool::new(false) }
     }
 
-    /// The GPU whose memory it is.
-    fn gpu(&self) -> &'static Gpu {
-        match &self.source {
-            Source::Pool(pool) => pool.gpu(),
-            Source::Slot(slot) => slot.gpu(),
-        }
+    /// The lease that stands behind an allocation.
+    pub(crate) fn of(lent: &Arc<dyn Lent>) -> Option<&Lease> {
+        let lent: &dyn Any = lent.as_ref();
+        lent.downcast_ref()
     }
 
-    /// The pool that it is from.
-    pub(crate) fn pool(&self) -> Option<&Arc<Pool>> {
-        match &self.source {
-            Source::Pool(pool) => Some(pool),
-            Source::Slot(_) => None,
-        }
+    /// Takes from the program what was allocated at an address: it is unknown from now on, whatever the device has still to do.
+    pub(crate) fn take(space: &Space, address: u64) -> Outcome<Arc<Lease>> {
+        let lent: Arc<dyn Any + Send + Sync> = space.change().allocations.take_lent(address)?;
+        lent.downcast().map_err(|_| Status::UNKNOWN)
     }
 
-    /// Whether the device is done with it.
+    /// True if the device is done with it.
     pub(crate) fn is_over(&self) -> bool {
         self.over.load(Ordering::Acquire)
     }
@@ -71,9 +78,9 @@ impl Lease {
 
     /// The device comes to the free.
     pub(crate) fn end(self: &Arc<Lease>, space: &Space) {
-        if !self.pool().is_some_and(|pool| pool.is_imported()) {
-            let seen = View::new(space, self.gpu(), Who::Copies);
-            // What is not there yet cannot be spoiled. What another process shares it may still have.
+        if !self.source.is_imported() {
+            let seen = View::new(space, self.source.gpu(), Who::Copies);
+            // Memory that is not there yet cannot be spoiled. Another process may still have memory that it shares.
             let _ = seen.fill(self.start, &[SPOIL], self.bytes.min(SPOILED) as usize);
         }
         let mut table = space.change();
@@ -81,22 +88,23 @@ impl Lease {
             table.leases.remove(&self.start);
         }
         drop(table);
-        if let Source::Pool(pool) = &self.source {
-            pool.tidy(space);
-        }
+        self.source.tidy(space);
     }
 
     /// The program has freed it: at a point in a stream, or at once.
     pub(crate) fn give_back(self: &Arc<Lease>, space: &Space, at: Option<Ticket>) {
-        match &self.source {
-            Source::Pool(pool) => pool.give_back(space, self, at),
-            Source::Slot(slot) => slot.give_back(self, at),
-        }
+        self.source.give_back(space, self, at);
     }
 
-    /// `cuMemFree`, which waits for nothing: that nobody uses it any more is the program's word.
+    /// `cuMemFree`, which waits for nothing: the program's word is that no work uses it any more.
     pub(crate) fn free_now(self: &Arc<Lease>, space: &Space) {
         self.end(space);
         self.give_back(space, None);
+    }
+}
+
+impl Lent for Lease {
+    fn start(&self) -> u64 {
+        self.start
     }
 }

@@ -1,8 +1,9 @@
 //! Pools: memory that streams allocate and free in their order.
 //!
 //! A pool has addresses of its own, and memory of its GPU behind some of them, in steps ([`STEP`]). An allocation may lie over
-//! several. What a stream frees can be given out again before the stream has come so far, to whoever comes after that; [`Policy`] says how that may be known. Memory that
-//! nobody has goes back to the GPU when the program waits for something, down to what the pool is told to keep.
+//! several. Memory that a stream frees can be given out again before the stream has come so far, to work that comes after that;
+//! [`Policy`] says how that may be known. Free memory goes back to the GPU when the program waits for something, down to what the
+//! pool is told to keep.
 //!
 //! A pool's lock is taken before the address space's, never behind it.
 
@@ -11,27 +12,25 @@ pub(crate) mod lease;
 mod pieces;
 pub(crate) mod pools;
 pub(crate) mod slot;
+pub(crate) mod steps;
 
+use std::any::Any;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use self::backing::Backing;
 use self::lease::{Lease, Source};
 use self::pieces::{Freed, Pieces};
+use self::steps::{ALIGNMENT, Amount, STEP};
 use crate::errors::{Outcome, Status};
 use crate::exec::stream::Ticket;
 use crate::gpu_file::Gpu;
+use crate::memory::allocations::Lent;
 use crate::memory::phys::Phys;
 use crate::memory::space::{Access, Space};
 use crate::settings::MOST_GPUS;
 
-/// What memory comes in that a pool takes from the GPU, and what its addresses are a multiple of.
-pub(crate) const STEP: u64 = 32 << 20;
-
 /// How many times the GPU's memory a pool has addresses for: it may have holes.
 const ADDRESSES: u64 = 4;
-
-/// What every allocation's address and size are a multiple of.
-const ALIGNMENT: u64 = 512;
 
 /// The ways in which memory that another stream frees may be used again.
 #[derive(Clone, Copy, Debug)]
@@ -44,58 +43,35 @@ pub(crate) enum Policy {
     InternalDependencies,
 }
 
-/// How much memory there is of some kind, and how much there ever was.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Amount {
-    pub(crate) current: u64,
-    pub(crate) high: u64,
-}
-
-impl Amount {
-    fn add(&mut self, bytes: u64) {
-        self.current += bytes;
-        self.high = self.high.max(self.current);
-    }
-
-    fn take(&mut self, bytes: u64) {
-        self.current -= bytes;
-    }
-
-    /// Forgets what there was.
-    pub(crate) fn reset(&mut self) {
-        self.high = self.current;
-    }
-}
-
 /// One pool.
 pub(crate) struct Pool {
     pub(crate) handle: usize,
     gpu: &'static Gpu,
     /// If it is shared with other processes.
     backing: Option<Backing>,
-    /// How much memory it may have.
+    /// Bytes that it may have.
     most: u64,
     state: Mutex<State>,
 }
 
-/// What changes of it.
+/// The changing part of a pool.
 pub(crate) struct State {
     /// By [`Policy`].
     pub(crate) policies: [bool; 3],
-    /// Memory that it keeps though nobody has it.
+    /// Bytes that it keeps though they are free.
     pub(crate) threshold: u64,
-    /// What each GPU may do with it.
+    /// The access of each GPU.
     pub(crate) access: [Access; MOST_GPUS],
     pub(crate) reserved: Amount,
     pub(crate) used: Amount,
     /// From where to where; none before the first allocation.
     addresses: Option<(u64, u64)>,
     pieces: Pieces,
-    /// Whether the program destroyed it: what is left goes with the last allocation.
+    /// True if the program destroyed it: the rest goes with the last allocation.
     destroyed: bool,
 }
 
-/// What keeps a pool from growing.
+/// The reasons that keep a pool from growing.
 #[derive(Clone, Copy)]
 enum Shortage {
     /// Its own limit, or its addresses: other pools cannot help.
@@ -125,6 +101,12 @@ impl Pool {
         Arc::new(Pool { handle, gpu, backing, most, state: Mutex::new(state) })
     }
 
+    /// The pool that memory was lent by, if it was one.
+    pub(crate) fn of(lent: &Arc<dyn Lent>) -> Option<&Pool> {
+        let source: &dyn Any = Lease::of(lent)?.source.as_ref();
+        source.downcast_ref()
+    }
+
     /// The file behind a pool of this process's that others can share.
     pub(crate) fn exportable(&self) -> Option<&Backing> {
         self.backing.as_ref().filter(|backing| !backing.imported)
@@ -135,19 +117,15 @@ impl Pool {
         self.backing.as_ref().map(|backing| backing.number)
     }
 
-    /// Whether other processes may have it too.
+    /// True if other processes may have it too.
     pub(crate) fn can_be_shared(&self) -> bool {
         self.backing.is_some()
     }
 
-    /// Whether it is another process's: then nothing is allocated from it here, nor is there anything to set.
-    pub(crate) fn is_imported(&self) -> bool {
-        self.backing.as_ref().is_some_and(|backing| backing.imported)
-    }
-
-    /// Where an allocation is in the pool: the same in all processes.
-    pub(crate) fn offset(&self, lease: &Lease) -> u64 {
-        lease.start - self.state().addresses.map_or(0, |(start, _)| start)
+    /// The offset in the pool of memory that it lent, the same in all processes, and the bytes that were asked for.
+    pub(crate) fn place_of(&self, lent: &Arc<dyn Lent>) -> Option<(u64, u64)> {
+        let lease = Lease::of(lent)?;
+        Some((lease.start - self.state().addresses.map_or(0, |(start, _)| start), lease.asked))
     }
 
     /// Takes an allocation that another process made in this pool.
@@ -171,18 +149,13 @@ impl Pool {
             }
         }
         state.used.add(bytes);
-        let lease = Arc::new(Lease::new(Source::Pool(self.clone()), start, taken, bytes));
-        space.change().enter_lease(lease.clone(), bytes);
+        let lease = Arc::new(Lease::new(self.clone(), start, taken, bytes));
+        space.change().enter_lent(lease.clone(), bytes);
         lease.begin(space);
         Ok(start)
     }
 
-    /// The GPU whose memory it gives out.
-    pub(crate) fn gpu(&self) -> &'static Gpu {
-        self.gpu
-    }
-
-    /// What GPUs beside its own may do with its memory.
+    /// The access of GPUs beside its own.
     pub(crate) fn peers(&self) -> [Access; MOST_GPUS] {
         let mut access = self.state().access;
         access[self.gpu.ordinal()] = Access::None;
@@ -194,7 +167,7 @@ impl Pool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Finds memory for a stream that is behind these points (the last is its own): what everybody may have or the stream itself
+    /// Finds memory for a stream that is behind these points (the last is its own): what all may have or the stream itself
     /// has freed, what the policies allow, more from the GPU (after `make_room`, if need be), and at last what has to be waited for.
     pub(crate) fn allocate(
         self: &Arc<Pool>,
@@ -235,32 +208,13 @@ impl Pool {
         let start = found.ok_or(Status::OUT_OF_MEMORY)?;
         let after = state.pieces.take(start, needed).into_iter().map(|freed| freed.at).collect();
         state.used.add(bytes);
-        let lease = Arc::new(Lease::new(Source::Pool(self.clone()), start, needed, bytes));
-        space.change().enter_lease(lease.clone(), bytes);
+        let lease = Arc::new(Lease::new(self.clone(), start, needed, bytes));
+        space.change().enter_lent(lease.clone(), bytes);
         Ok((lease, after))
     }
 
-    /// Takes back what the program has freed: at a point in a stream, or at once, when it gives back what is too much.
-    fn give_back(&self, space: &Space, lease: &Arc<Lease>, at: Option<Ticket>) {
-        let mut state = self.state();
-        state.used.take(lease.asked);
-        let at_once = at.is_none();
-        let freed = at.map(|at| Freed { lease: lease.clone(), at });
-        if self.is_imported() {
-            drop(state);
-            return self.tidy(space);
-        }
-        state.pieces.give(lease.start, lease.bytes, freed);
-        if at_once {
-            let keep = state.threshold;
-            self.release(state, space, keep, &|_| false);
-        } else {
-            drop(state);
-        }
-        self.tidy(space);
-    }
-
-    /// What was freed before these points is everybody's: the program has waited for them. Also gives back what is too much.
+    /// The program has waited for these points: memory that was freed before them is free for all streams. Also gives back what is too
+    /// much.
     pub(crate) fn observe(&self, space: &Space, points: &[Ticket]) {
         let mut state = self.state();
         let is_seen = |freed: &Freed| points.iter().any(|point| point.is_behind(&freed.at));
@@ -269,7 +223,7 @@ impl Pool {
         self.release(state, space, keep, &|_| false);
     }
 
-    /// Gives memory back that nobody has, as long as that much is left: in whole steps. (More than there are numbers for is
+    /// Gives free memory back, as long as that much is left: in whole steps. (More than there are numbers for is
     /// nothing to the driver.)
     pub(crate) fn trim(&self, space: &Space, keep: u64) {
         let keep = keep.checked_next_multiple_of(STEP).unwrap_or(0);
@@ -282,7 +236,7 @@ impl Pool {
         self.tidy(space);
     }
 
-    /// Whether it was destroyed and has no memory any more.
+    /// True if it was destroyed and has no memory any more.
     pub(crate) fn is_gone(&self) -> bool {
         let state = self.state();
         state.destroyed && state.pieces.is_empty()
@@ -294,14 +248,6 @@ impl Pool {
         state.access[ordinal] = access;
         let mut table = space.change();
         state.pieces.steps().try_for_each(|step| table.set_access(step, STEP, ordinal, access))
-    }
-
-    /// A destroyed pool keeps nothing that nobody has.
-    fn tidy(&self, space: &Space) {
-        let state = self.state();
-        if state.destroyed {
-            self.release(state, space, 0, &|freed| freed.lease.is_over());
-        }
     }
 
     /// Takes more memory from the GPU, beside what can be had already.
@@ -335,7 +281,7 @@ impl Pool {
         Ok(start)
     }
 
-    /// Gives steps back that nobody has, as far as these frees are good enough, and as long as so much is left.
+    /// Gives free steps back, as far as these frees are good enough, and as long as so much is left.
     fn release(&self, mut state: MutexGuard<'_, State>, space: &Space, keep: u64, may: &impl Fn(&Freed) -> bool) {
         if self.can_be_shared() && !state.destroyed {
             // The driver never takes memory out of a pool that other processes may know.
@@ -343,7 +289,7 @@ impl Pool {
         }
         let mut gone = Vec::new();
         if self.is_imported() && state.used.current == 0 {
-            // Nobody here has anything of it.
+            // No allocation of it is left here.
             state.pieces.give_all();
         }
         while state.reserved.current >= STEP
@@ -360,8 +306,47 @@ impl Pool {
             space.change().drop_reservation(start);
         }
         drop(state);
-        // The memory goes back to the GPU when nobody holds a lock any more.
+        // The memory goes back to the GPU when no lock is held any more.
         drop(gone);
+    }
+}
+
+impl Source for Pool {
+    fn gpu(&self) -> &'static Gpu {
+        self.gpu
+    }
+
+    /// Then nothing is allocated from it here, nor is there anything to set.
+    fn is_imported(&self) -> bool {
+        self.backing.as_ref().is_some_and(|backing| backing.imported)
+    }
+
+    /// A destroyed pool keeps no free memory.
+    fn tidy(&self, space: &Space) {
+        let state = self.state();
+        if state.destroyed {
+            self.release(state, space, 0, &|freed| freed.lease.is_over());
+        }
+    }
+
+    /// At once, it gives back what is too much.
+    fn give_back(&self, space: &Space, lease: &Arc<Lease>, at: Option<Ticket>) {
+        let mut state = self.state();
+        state.used.take(lease.asked);
+        let at_once = at.is_none();
+        let freed = at.map(|at| Freed { lease: lease.clone(), at });
+        if self.is_imported() {
+            drop(state);
+            return self.tidy(space);
+        }
+        state.pieces.give(lease.start, lease.bytes, freed);
+        if at_once {
+            let keep = state.threshold;
+            self.release(state, space, keep, &|_| false);
+        } else {
+            drop(state);
+        }
+        self.tidy(space);
     }
 }
 

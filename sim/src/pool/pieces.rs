@@ -1,13 +1,13 @@
-//! A pool's memory: which pieces of it nobody has, and from when on each of them can be had.
+//! A pool's memory: which pieces of it are free, and from when on each of them can be had.
 //!
-//! Bookkeeping only, by addresses. A piece that a stream frees is there for others when the stream has come so far; who asks
+//! Bookkeeping only, by addresses. A piece that a stream frees is there for others when the stream has come so far; the caller
 //! says which frees are good enough (`may`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::STEP;
 use super::lease::Lease;
+use super::steps::STEP;
 use crate::exec::stream::Ticket;
 
 /// A free that the device had still to come to when the program asked for it.
@@ -18,10 +18,10 @@ pub(super) struct Freed {
     pub(super) at: Ticket,
 }
 
-/// A piece that nobody has.
+/// A free piece.
 struct Piece {
     bytes: u64,
-    /// The free that it is from; none: it can be had by everyone.
+    /// The free that it is from; none: it can be had by every stream.
     freed: Option<Freed>,
 }
 
@@ -39,7 +39,7 @@ pub(super) struct Pieces {
 }
 
 impl Pieces {
-    /// Whether there is no memory at all.
+    /// True if there is no memory at all.
     pub(super) fn is_empty(&self) -> bool {
         self.steps.is_empty()
     }
@@ -76,7 +76,7 @@ impl Pieces {
         ways.min_by_key(|(steps, start)| (steps.len(), *start)).map(|(steps, start)| (start, steps))
     }
 
-    /// The steps that have to be there for a range to be had; none if somebody has something of it.
+    /// The steps that have to be there for a range to be had; none if an allocation has something of it.
     fn missing(&self, start: u64, needed: u64, may: &impl Fn(&Freed) -> bool) -> Option<Vec<u64>> {
         let (mut at, mut steps) = (start, Vec::new());
         while at < start + needed {
@@ -92,13 +92,13 @@ impl Pieces {
         Some(steps)
     }
 
-    /// Adds a step that nobody has.
+    /// Adds a free step.
     pub(super) fn add(&mut self, step: u64) {
         self.steps.insert(step);
         self.give(step, STEP, None);
     }
 
-    /// Whether memory is behind a step of the addresses.
+    /// True if memory is behind a step of the addresses.
     pub(super) fn has(&self, step: u64) -> bool {
         self.steps.contains(&step)
     }
@@ -153,7 +153,7 @@ impl Pieces {
         }
     }
 
-    /// Takes out the last step that nobody has anything of.
+    /// Takes out the last step that is free as a whole.
     pub(super) fn remove_idle(&mut self, may: &impl Fn(&Freed) -> bool) -> Option<u64> {
         let step = self.steps.iter().copied().rfind(|step| {
             let mut at = *step;

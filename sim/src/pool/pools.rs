@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Pool;
 use super::backing::Backing;
+use super::lease::Source;
 use super::slot::{GraphMemory, Slot};
 use crate::errors::{Outcome, Status};
 use crate::exec::stream::Ticket;
@@ -11,15 +12,15 @@ use crate::gpu_file::Gpu;
 use crate::memory::space::Space;
 use crate::registry::Registry;
 
-/// Pools by their handles, and what each GPU's allocations are from.
+/// Pools by their handles, and the one that each GPU's allocations are from.
 pub(crate) struct Pools {
     known: Registry<Pool>,
     /// By the GPUs' ordinals.
     defaults: Vec<Arc<Pool>>,
     current: Mutex<Vec<Arc<Pool>>>,
-    /// What graphs have of each GPU's memory.
+    /// The memory of graphs on each GPU.
     graphs: Vec<GraphMemory>,
-    /// Destroyed, but with memory that somebody has.
+    /// Destroyed, but with memory that the program has.
     leaving: Mutex<Vec<Arc<Pool>>>,
 }
 
@@ -59,7 +60,7 @@ impl Pools {
         self.current()[ordinal].clone()
     }
 
-    /// What graphs have of a GPU's memory.
+    /// The memory of graphs on a GPU.
     pub(crate) fn graphs_of(&self, ordinal: usize) -> &GraphMemory {
         &self.graphs[ordinal]
     }
@@ -75,7 +76,7 @@ impl Pools {
         self.current()[ordinal] = pool;
     }
 
-    /// Destroys a pool. What the program has of it stays until it is freed.
+    /// Destroys a pool. Memory that the program has of it stays until it is freed.
     pub(crate) fn destroy(&self, space: &Space, handle: usize) -> Outcome {
         let pool = self.find(handle)?;
         let ordinal = pool.gpu().ordinal();
@@ -102,7 +103,7 @@ impl Pools {
         self.each(|pool| pool.observe(space, points));
     }
 
-    /// Has the pools of a GPU give back all that nobody has.
+    /// Has the pools of a GPU give back all free memory.
     pub(crate) fn make_room(&self, space: &Space, gpu: &'static Gpu) {
         self.each(|pool| {
             if pool.gpu().ordinal() == gpu.ordinal() {

@@ -7,7 +7,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use super::lease::{Lease, Source};
-use super::{ALIGNMENT, Amount, STEP};
+use super::steps::{ALIGNMENT, Amount, STEP};
 use crate::errors::{Outcome, Status};
 use crate::exec::stream::Ticket;
 use crate::gpu_file::Gpu;
@@ -42,17 +42,17 @@ struct Area {
 
 #[derive(Default)]
 struct AreaState {
-    /// How many bytes allocations have, from the start.
+    /// Bytes that allocations have, from the start.
     taken: u64,
-    /// How many bytes memory is behind.
+    /// Bytes that memory is behind.
     backed: u64,
-    /// Whether there is an instance that was launched.
+    /// True if there is an instance that was launched.
     instance: bool,
-    /// How many allocations somebody has.
+    /// The number of allocations that the program has.
     live: usize,
-    /// What was freed and may be used by the device still.
+    /// Freed allocations that the device may still use.
     freed: Vec<Weak<Lease>>,
-    /// What of it counts as used.
+    /// Bytes of it that count as used.
     used: u64,
 }
 
@@ -62,16 +62,16 @@ pub(crate) struct Slot {
     start: u64,
     /// As asked for.
     pub(crate) bytes: u64,
-    /// What GPUs beside its own may do with it.
+    /// The access of GPUs beside its own.
     access: [Access; MOST_GPUS],
     state: Mutex<SlotState>,
 }
 
 #[derive(Default)]
 struct SlotState {
-    /// What the last launch allocated and nobody has freed.
+    /// The last launch's allocation, unless that was freed.
     live: Option<Arc<Lease>>,
-    /// At which point it was freed last.
+    /// The point at which it was freed last.
     freed: Option<Ticket>,
     /// A graph that frees it.
     freed_by: Option<usize>,
@@ -125,10 +125,10 @@ impl GraphMemory {
         slots.iter().for_each(|slot| slot.area.unback(space));
     }
 
-    /// Forgets slots whose graphs and instances are gone, and whose memory nobody has. Their addresses go with the last of a
+    /// Forgets slots whose graphs and instances are gone, and whose memory the program has freed. Their addresses go with the last of a
     /// graph, and so does the memory.
     fn sweep(&self, space: &Space) {
-        // One that nobody else knows is not learned of again: [`GraphMemory::find`] needs the lock too.
+        // A slot without another reference gets none again: [`GraphMemory::find`] needs the lock too.
         let mut slots = self.slots();
         let gone: Vec<Arc<Slot>> = slots.extract_if(.., |slot| Arc::strong_count(slot) == 1).collect();
         for slot in gone {
@@ -207,11 +207,6 @@ impl Area {
 }
 
 impl Slot {
-    /// The GPU whose memory it is.
-    pub(crate) fn gpu(&self) -> &'static Gpu {
-        self.area.gpu
-    }
-
     /// The address.
     pub(crate) fn start(&self) -> u64 {
         self.start
@@ -222,7 +217,7 @@ impl Slot {
         self.access.iter().filter(|access| **access != Access::None).count()
     }
 
-    /// What a launch allocated and nobody has freed.
+    /// The last launch's allocation, unless that was freed.
     pub(crate) fn live(&self) -> Option<Arc<Lease>> {
         self.state().live.clone()
     }
@@ -245,27 +240,33 @@ impl Slot {
         }
     }
 
-    /// A launch allocates it; the point in another stream that it has to wait for first. Nobody has it.
+    /// A launch allocates it; the point in another stream that it has to wait for first. The program does not have it yet.
     pub(crate) fn allocate(self: &Arc<Slot>, space: &Space) -> Outcome<(Arc<Lease>, Option<Ticket>)> {
         let mut access = self.access;
         access[self.gpu().ordinal()] = Access::ReadWrite;
         self.area.back(space, access)?;
         let mut state = self.state();
         let taken = self.bytes.next_multiple_of(ALIGNMENT);
-        let lease = Arc::new(Lease::new(Source::Slot(self.clone()), self.start, taken, self.bytes));
+        let lease = Arc::new(Lease::new(self.clone(), self.start, taken, self.bytes));
         state.live = Some(lease.clone());
-        space.change().allocations.renew(&lease);
+        space.change().allocations.renew(lease.clone());
         Ok((lease, state.freed.take()))
-    }
-
-    pub(super) fn give_back(&self, lease: &Arc<Lease>, at: Option<Ticket>) {
-        let mut state = self.state();
-        (state.live, state.freed) = (None, at);
-        self.area.give_back(lease);
     }
 
     fn state(&self) -> MutexGuard<'_, SlotState> {
         lock(&self.state)
+    }
+}
+
+impl Source for Slot {
+    fn gpu(&self) -> &'static Gpu {
+        self.area.gpu
+    }
+
+    fn give_back(&self, _space: &Space, lease: &Arc<Lease>, at: Option<Ticket>) {
+        let mut state = self.state();
+        (state.live, state.freed) = (None, at);
+        self.area.give_back(lease);
     }
 }
 

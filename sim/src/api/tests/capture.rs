@@ -120,7 +120,7 @@ pub(super) fn global_capture() {
     asking_in_captures();
 }
 
-/// Whether other streams and events are done may not be asked either, but in a relaxed thread.
+/// Only a relaxed thread may ask if other streams and events are done.
 fn asking_in_captures() {
     let [captured, other] = streams();
     let event: usize = given(|out| cuEventCreate(out, 2));
@@ -159,7 +159,7 @@ fn asking_in_captures() {
     assert_eq!(given(|out| cuStreamIsCapturing(captured, out)), 1);
     assert_eq!(ask::<u64>(|out| cuStreamGetId(captured, out)).0, 900);
     assert_eq!(ask::<usize>(|out| cuStreamEndCapture(captured, out)).0, 901);
-    // What neither waits nor asks is no concern of a capture's: memory in all but `cuMemAlloc`'s ways, records,
+    // A call that neither waits nor asks is no concern of a capture's: memory in all but `cuMemAlloc`'s ways, records,
     // modules, and copies that are done when they return.
     assert_eq!(cuStreamBeginCapture_v2(captured, MODE_GLOBAL), 0);
     let (at, handle) = (reserve(1), create(1));

@@ -137,7 +137,7 @@ fn destroying_a_context_gives_its_memory_back() {
     let inner = Session::begin();
     let id = inner.inner().id;
     alloc(3 << 20);
-    let owned = || outer.inner().driver.space.look().allocations.of_context(id).len();
+    let owned = || outer.inner().common.space.look().allocations.of_context(id).len();
     assert_eq!(owned(), 1);
     drop(inner);
     assert_eq!(owned(), 0);
@@ -171,7 +171,7 @@ pub(super) fn primary() {
     assert_eq!(cuDevicePrimaryCtxReset_v2(0), 0);
     assert_eq!(ask(|out| cuMemAlloc_v2(out, 16)).0, 709);
     assert_eq!(given(|out| cuDevicePrimaryCtxRetain(out, 0)), first);
-    // What was allocated went with the context; what was mapped belongs to none.
+    // Allocations went with the context; mappings belong to none.
     assert_eq!(cuMemFree_v2(plain), 1);
     alloc(16);
     assert_eq!(get(mapped, 3), [1, 2, 3]);
@@ -199,7 +199,7 @@ pub(super) fn at_the_descriptor_limit() {
     at.into_iter().for_each(|at| put(at, &[1, 2]));
     assert_eq!(at.map(|at| get(at, 2)), [[1, 2], [1, 2]]);
     assert_eq!(at.map(|at| cuMemFree_v2(at)), [0, 0]);
-    // What can be exported is a descriptor.
+    // A handle that can be exported is a descriptor.
     let made = ask(|out| super::super::vmm::cuMemCreate(out, UNIT, block(&super::vmm::exportable()), 0));
     assert_eq!(made.0, 2);
 }

@@ -17,7 +17,7 @@ use super::processes::in_a_process_of_its_own;
 use super::{Session, alloc, get, put, synchronize_with};
 use crate::border::from_tests::{address, address_mut, ask, given, list, no_list, no_room, place};
 use crate::graph::capture::MODE_RELAXED;
-use crate::pool::STEP;
+use crate::pool::steps::STEP;
 
 const BYTES: usize = 1 << 20;
 const AUTO_FREE: u64 = 1;
@@ -51,7 +51,7 @@ fn figures() -> [u64; 4] {
     })
 }
 
-/// Launches and waits; what was copied out.
+/// Launches and waits; the bytes that were copied out.
 fn launch(exec: usize, stream: usize, copy: u64) -> Vec<u32> {
     put(copy, &[0]);
     assert_eq!((cuGraphLaunch(exec, stream), cuStreamSynchronize(stream)), (0, 0));
@@ -75,7 +75,7 @@ fn a_captured_allocation_is_the_graph_s_and_at_the_same_address_in_every_launch(
     let exec = instantiate(graph, 0);
     for _ in 0..2 {
         assert_eq!(launch(exec, stream, copy), [5]);
-        // Nobody else has it.
+        // No other allocation has it.
         assert_eq!((cuMemFreeAsync(at, stream), cuMemFree_v2(at)), (1, 1));
     }
     // Such a graph is one, as it is, with one instance.
@@ -204,7 +204,7 @@ pub(super) fn memory_of_the_gpu() {
     assert_eq!(figures(), [0; 4]);
     assert_eq!(launch(exec, stream, copy), [5]);
     assert_eq!(figures(), [STEP; 4]);
-    // It is the graph's as long as there is the instance, and longer if somebody has something of it.
+    // The graph keeps it as long as there is the instance, and longer if the program has an allocation of it.
     assert_eq!((cuDeviceGraphMemTrim(0), cuGraphExecDestroy(exec), cuDeviceGraphMemTrim(0)), (0, 0, 0));
     assert_eq!((figures(), get(at, 1)), ([STEP; 4], vec![5]));
     assert_eq!((cuMemFreeAsync(at, stream), cuStreamSynchronize(stream)), (0, 0));

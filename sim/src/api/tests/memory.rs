@@ -164,9 +164,9 @@ fn memory_is_freed_when_its_stream_comes_to_that() {
     assert_eq!(cuMemFreeAsync(at, stream), 1);
     assert_eq!((cuMemsetD32_v2(at, 1, 1), cuStreamSynchronize(0)), (0, 0));
     assert_eq!(given(|base| cuMemGetAddressRange_v2(base, crate::border::from_tests::nowhere(), at + 9)), at);
-    // Whether it is still this context's: its address may soon be another's.
+    // True while it is this context's: its address may soon be another's.
     let context = session.inner();
-    let is_there = || context.driver.space.look().allocations.of_context(context.id).contains(&at);
+    let is_there = || context.common.space.look().allocations.of_context(context.id).contains(&at);
     assert!(is_there());
     // To free it once more is to wait for that.
     let again = std::thread::spawn(move || cuMemFree_v2(at));
@@ -225,7 +225,7 @@ fn an_allocation_that_fails_overwrites_its_answers() {
 fn memory_is_freed_without_a_context() {
     let session = Session::begin();
     let context = session.inner();
-    let owned = || context.driver.space.look().allocations.of_context(context.id).len();
+    let owned = || context.common.space.look().allocations.of_context(context.id).len();
     let at = alloc(16);
     let managed = given(|out| cuMemAllocManaged(out, 16, 1));
     assert_eq!(given(|out| cuCtxPopCurrent_v2(out)), session.context);
@@ -239,7 +239,7 @@ fn memory_is_freed_without_a_context() {
     assert_eq!(cuCtxPushCurrent_v2(session.context), 0);
 }
 
-/// Copies 8 bytes each in one call; what it answers and which copy it says is wrong.
+/// Copies 8 bytes each in one call; its answer, and the copy that it says is wrong.
 fn copy_batch(dsts: [u64; 2], srcs: [u64; 2], stream: usize) -> (u32, usize) {
     let in_order = MemcpyAttributes { order: 1, src: HERE, dst: HERE, flags: 0 };
     let mut failed = 7;

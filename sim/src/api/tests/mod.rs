@@ -10,7 +10,8 @@ use super::launches::cuLaunchKernel;
 use super::memory::cuMemAlloc_v2;
 use super::modules::{cuModuleGetFunction, cuModuleLoadData};
 use crate::border::from_tests::{address, given, list, no_list, text};
-use crate::exec::context;
+use crate::exec::context::Context;
+use crate::exec::stack;
 
 mod capture;
 mod control;
@@ -53,8 +54,8 @@ impl Session {
         Session { context: given(|out| cuCtxCreate_v2(out, 0, 0)) }
     }
 
-    fn inner(&self) -> Arc<context::Context> {
-        context::current_any().unwrap()
+    fn inner(&self) -> Arc<Context> {
+        stack::current_any().unwrap()
     }
 }
 
@@ -67,7 +68,7 @@ impl Drop for Session {
 /// The kernels, loaded into the current context once: loading waits for all that runs there.
 fn module() -> usize {
     static LOADED: Mutex<BTreeMap<u64, usize>> = Mutex::new(BTreeMap::new());
-    let context = context::current_any().unwrap().id;
+    let context = stack::current_any().unwrap().id;
     let load = || given(|out| cuModuleLoadData(out, address(&PTX[0])));
     *LOADED.lock().unwrap().entry(context).or_insert_with(load)
 }

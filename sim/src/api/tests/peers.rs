@@ -24,7 +24,7 @@ fn contexts() -> [usize; 2] {
     both
 }
 
-/// What is done with a context current; then the one of before is again.
+/// Does something with a context current; then the one of before is again.
 fn within<T>(context: usize, what: impl FnOnce() -> T) -> T {
     assert_eq!(cuCtxPushCurrent_v2(context), 0);
     let done = what();
@@ -129,7 +129,7 @@ pub(super) fn peers() {
     assert_eq!(cuMemsetD32_v2(there + 8, 9, 1), 0);
     synchronize();
     assert_eq!((get(here + 64, 1), get(there + 8, 1)), (vec![1.5f32.to_bits()], vec![9]));
-    // What is allocated later too, and not in the other direction.
+    // Later allocations too, and not in the other direction.
     let later = within(both[1], || alloc(64));
     assert_eq!(copy_by_kernel(later, here), 0);
     assert_eq!(within(both[1], || cuMemsetD32_v2(here, 1, 1)), 1);

@@ -1,4 +1,4 @@
-//! What addresses are said to be.
+//! The driver's answers about addresses.
 
 use super::super::host_memory::*;
 use super::super::memory::cuMemGetAddressRange_v2;

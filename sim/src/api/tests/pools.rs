@@ -19,7 +19,7 @@ use super::processes::{in_a_process_of_a_shared_gpu, in_a_process_of_its_own, in
 use super::{Session, alloc, function, get, launch, put, spin, synchronize, synchronize_with};
 use crate::border::from_tests::{address, address_mut, ask, block, given, list, no_list, nowhere, place};
 use crate::graph::capture::MODE_THREAD_LOCAL;
-use crate::pool::STEP;
+use crate::pool::steps::STEP;
 use crate::shared_file::IpcHandle;
 
 const FOLLOW_EVENTS: u32 = 1;
@@ -145,14 +145,14 @@ pub(super) fn memory_of_the_gpu() {
     assert_eq!(ask(|out| cuMemAllocAsync(out, 157 * MIB, stream)), (2, 0));
     assert_eq!(ask(|out| cuMemAllocAsync(out, 1 << 60, stream)), (2, 0));
     assert_eq!(ask(|out| cuMemAllocAsync(out, usize::MAX, stream)), (2, 0));
-    // What a pool keeps without need is for other pools, if there is nothing else.
+    // Other pools get the memory that a pool keeps without need, if there is nothing else.
     assert_eq!(set(default, THRESHOLD, u64::MAX), 0);
     assert_eq!((cuMemFreeAsync(large, stream), cuStreamSynchronize(stream)), (0, 0));
     assert_eq!((free(), figure(default, RESERVED)), (before - 128 * MIB, 128 << 20));
     let other = pool(0);
     let at = take(other, 200 * MIB, stream);
     assert_eq!((free(), figure(default, RESERVED)), (before - 224 * MIB, 0));
-    // What is left of the last step counts, and the memory outlives its context.
+    // The rest of the last step counts, and the memory outlives its context.
     let last = take(other, 25 * MIB, stream);
     assert_eq!(free(), before - 256 * MIB);
     let rest = take(other, 30 * MIB, stream);
@@ -314,7 +314,7 @@ fn what_is_over_is_anybody_s_if_the_pool_may_look() {
         assert_ne!(second, at);
         busy.end();
         assert_eq!(take(made, SMALL, other) == at, again);
-        // Whatever the policies are, waiting makes it everybody's.
+        // Waiting makes it free for all streams, whatever the policies are.
         assert_eq!((cuMemFreeAsync(second, other), cuStreamSynchronize(other)), (0, 0));
         assert_eq!(take(made, SMALL, stream()), second);
         assert_eq!(cuMemPoolDestroy(made), 0);
@@ -370,7 +370,7 @@ fn a_free_that_the_program_vouches_for_waits_for_nothing() {
     assert_eq!(figure(made, USED), 0);
     assert_eq!((take(made, SMALL, other), take(made, SMALL, other)), (never, used));
     assert_eq!(cuStreamSynchronize(other), 0);
-    // What the busy stream comes to only now is nobody's.
+    // Memory that the busy stream comes to only now belongs to no stream.
     busy.end();
     assert_eq!(cuStreamSynchronize(busy.stream), 0);
     put(never, &[4]);

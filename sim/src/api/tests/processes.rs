@@ -1,4 +1,4 @@
-//! What several processes see of one GPU. A test plays here in processes of its own: this same program,
+//! One GPU as several processes see it. A test plays here in processes of its own: this same program,
 //! started again for one role.
 #![allow(unsafe_code)]
 
@@ -94,7 +94,7 @@ fn a_role_is_played() {
         Ok("make") => make(),
         Ok("take") => {
             take();
-            // Nobody reads any more what the test harness would write.
+            // The output of the test harness has no reader any more.
             std::process::exit(0);
         }
         Ok("uninitialised") => uninitialised(),

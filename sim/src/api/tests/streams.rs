@@ -239,7 +239,7 @@ fn an_event_of_a_context_is_behind_all_of_its_work_and_orders_nothing() {
     spin(first, done, flags[0]);
     spin(free, done + 4, flags[1]);
     assert_eq!(cuCtxRecordEvent(session.context, event), 0);
-    // What comes later in other streams waits for nothing, and the event not for it.
+    // Later work in other streams waits for nothing, and the event not for it.
     for stream in [second, free, 2] {
         assert_eq!(cuStreamWriteValue32_v2(stream, at, 1, 0), 0);
     }

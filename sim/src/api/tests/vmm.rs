@@ -195,7 +195,7 @@ fn copies_and_fills_cross_the_borders_of_handles_and_not_their_end() {
 #[test]
 fn one_call_unmaps_whole_handles_whatever_lies_between_and_behind_them() {
     let _session = Session::begin();
-    // Where nobody else is.
+    // Where no other test is.
     let (at, unit) = (0x3100_0000_0000, UNIT as u64);
     let halves = [at, at + 2 * unit].map(|wish| given(|out| cuMemAddressReserve(out, 2 * UNIT, 0, wish, 0)));
     assert_eq!(halves, [at, at + 2 * unit]);
@@ -366,7 +366,7 @@ fn another_device_reaches_the_memory_that_was_there_when_its_descriptor_was_made
     let copy = buffer.as_ref().unwrap().try_clone().unwrap();
     drop(buffer);
     assert_eq!(simcudaReadBuffer(copy.as_raw_fd(), 4096, room(&mut [0u8; 1]), 1), 0);
-    // What the driver allocated has such a descriptor too.
+    // Memory that the driver allocated has such a descriptor too.
     let allocated = super::alloc(1 << 20);
     assert_eq!(range(allocated, 4096, 1, 0).0, 0);
 }

@@ -18,7 +18,7 @@ use super::vmm::{UNIT, allow, create, reserve};
 use super::{PTX, Session, alloc, function, launch, spin, synchronize};
 use crate::border::from_tests::{address, ask, given, place, text};
 
-/// What the calls are about.
+/// The objects that the calls are about.
 #[derive(Clone, Copy)]
 struct Things {
     context: usize,
@@ -72,7 +72,7 @@ fn fill(things: Things, stream: usize) -> u32 {
     launch(things.fill_hash, stream, &[address(&at), address(&seed), address(&count)])
 }
 
-/// What never waits for others: questions, mappings, and what is freed or waited for in another stream.
+/// Calls that never wait for others: questions, mappings, and frees and waits in another stream.
 const NEVER: [fn(Things) -> u32; 14] = [
     |_| cuStreamQuery(0) & !600,
     |things| cuStreamQuery(things.other),
@@ -93,7 +93,7 @@ const NEVER: [fn(Things) -> u32; 14] = [
     |things| cuEventQuery(things.event),
 ];
 
-/// What makes or ends something, or works in the legacy stream.
+/// Calls that make or end something, or work in the legacy stream.
 const OBJECTS: [fn(Things) -> u32; 8] = [
     |_| ask(|out| cuMemAlloc_v2(out, 512)).0,
     |_| ask(|out| cuStreamCreate(out, 1)).0,
@@ -105,7 +105,7 @@ const OBJECTS: [fn(Things) -> u32; 8] = [
     |things| fill(things, 0),
 ];
 
-/// What submits work to another stream, or records events.
+/// Calls that submit work to another stream, or record events.
 const SUBMISSIONS: [fn(Things) -> u32; 5] = [
     |things| cuCtxRecordEvent(things.context, things.event),
     |things| cuEventRecord(things.event, things.other),
@@ -141,7 +141,7 @@ fn freeing_memory_keeps_others_out_of_the_context_until_all_its_work_has_ended()
     let session = Session::begin();
     let waits: Vec<_> = OBJECTS.into_iter().chain(SUBMISSIONS).collect();
     beside(&session, |things| cuMemFree_v2(things.memory[3]), &NEVER, &waits);
-    // Waiting for the context alone keeps nobody out.
+    // A wait for the context alone keeps no call out.
     let session = Session::begin();
     let returns: Vec<_> = NEVER.into_iter().chain(SUBMISSIONS).chain(OBJECTS).collect();
     let not_the_legacy_streams: Vec<_> = returns[..returns.len() - 2].to_vec();
