@@ -23,6 +23,7 @@
 pub mod container;
 pub mod doctor;
 pub mod evict;
+pub mod explain;
 pub mod fit;
 mod host_memory;
 mod journal;
@@ -57,6 +58,7 @@ use baton_client::install::{Install, Missing};
 use baton_contract::{settings as variables, socket_path};
 use baton_coordinator::device::gpu::{Gpu, GpuError};
 use baton_coordinator::endpoint::{Folder, Unfit};
+use baton_messages::Message;
 use baton_web::NoToken;
 
 /// Why a command could not do its work, in the user's words.
@@ -69,10 +71,10 @@ pub enum CliError {
     #[error(transparent)]
     NoAnswer(#[from] client::NoAnswer),
     /// No coordinator is there.
-    #[error("{0}")]
-    NoCoordinator(String),
+    #[error(transparent)]
+    NoCoordinator(Message),
     /// The GPU or its driver.
-    #[error("{error}{}", hint(.error))]
+    #[error("{}", hinted(.error))]
     Gpu {
         /// What it said.
         #[from]
@@ -90,11 +92,14 @@ pub enum CliError {
     /// Nothing can be offered to Kubernetes.
     #[error(transparent)]
     Kubernetes(#[from] baton_kubernetes::Failed),
+    /// No message has this identifier.
+    #[error(transparent)]
+    Unknown(Message),
     /// The program to be run cannot be.
     #[error("{text}")]
     NoProgram {
         /// Why.
-        text: String,
+        text: Message,
         /// The exit code that says so.
         code: u8,
     },
@@ -102,15 +107,21 @@ pub enum CliError {
     #[error(transparent)]
     Examples(#[from] baton_harness::Error),
     /// Anything that a sentence explains.
-    #[error("{0}")]
-    Told(String),
+    #[error(transparent)]
+    Told(#[from] Message),
     /// The system refused something ordinary.
-    #[error("{0}")]
+    #[error("{}", baton_messages::of_system(.0))]
     Io(#[from] std::io::Error),
 }
 
-fn hint(error: &GpuError) -> String {
-    error.advice().map_or_else(String::new, |advice| format!("; {advice}"))
+impl From<CliError> for Message {
+    fn from(error: CliError) -> Self {
+        baton_messages::of_system(error)
+    }
+}
+
+fn hinted(error: &GpuError) -> Message {
+    error.advice().map_or_else(|| baton_messages::of_system(error), |advice| baton_messages::with_advice(error, advice))
 }
 
 /// Which driver library to use.
@@ -129,6 +140,7 @@ impl CliError {
     pub fn code(&self) -> u8 {
         match self {
             Self::NoProgram { code, .. } => *code,
+            Self::Unknown(_) => 2,
             // As if the signal had ended it.
             Self::Examples(baton_harness::Error::Interrupted) => 128 + signal_hook::consts::SIGINT as u8,
             _ => 1,
@@ -160,7 +172,7 @@ impl DriverChoice {
             Self::Simulated => Ok(Some(install.simulated_driver()?)),
             Self::File(path) => match path.canonicalize() {
                 Ok(path) => Ok(Some(path)),
-                Err(error) => Err(CliError::Told(format!("{}: {error}", path.display()))),
+                Err(error) => Err(baton_messages::of_path(path.display(), error).into()),
             },
         }
     }

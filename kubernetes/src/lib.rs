@@ -70,7 +70,7 @@ pub struct Options {
 #[derive(Debug, thiserror::Error)]
 pub enum Failed {
     /// A resource cannot be.
-    #[error("{resource}: {why}")]
+    #[error("{}", baton_messages::of_path(resource, why))]
     Resource {
         /// Which.
         resource: String,
@@ -78,7 +78,7 @@ pub enum Failed {
         why: String,
     },
     /// The system refuses something ordinary.
-    #[error("{0}")]
+    #[error("{}", baton_messages::of_system(.0))]
     Io(#[from] std::io::Error),
 }
 

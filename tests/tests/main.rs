@@ -69,7 +69,6 @@ mod taken; // timed
 mod top; // timed
 mod trace; // plain
 mod traces; // timed
-mod troubleshooting; // plain
 mod tutorial; // timed
 mod waiting; // timed
 mod why; // timed

@@ -325,7 +325,7 @@ fn settings_and_tokens_that_somebody_else_may_have_written_are_refused() {
         for path in [&config, &token] {
             std::os::unix::fs::chown(path, Some(65534), None).expect("root may");
         }
-        is_refused(&mut with_config(), &["serve.toml", "user 65534's", "yours or root's"]);
+        is_refused(&mut with_config(), &["serve.toml", "user 65534", "yours or root's"]);
         let ended = outcome(&mut with_token());
         let last = ended.err.lines().last().unwrap_or_default();
         assert!(

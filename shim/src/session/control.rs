@@ -350,7 +350,7 @@ impl Control {
                 }
             }
             FromCoordinator::Turn(TurnCommand::End { text }) => {
-                user::warn(format_args!("this program could only go on with wrong results, and is killed: {text}"));
+                user::warn(&baton_messages::results_would_be_wrong(text));
                 // As the coordinator would, were this process not of another PID namespace.
                 // SAFETY: our own process.
                 unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
@@ -655,9 +655,7 @@ impl Control {
     fn coordinator_is_gone(mut self) {
         self.corun.turn_ends();
         if self.session.link.coordinators().taken.load(Ordering::SeqCst) == TAKEN {
-            user::warn(format_args!(
-                "the coordinator is gone, and had given memory of this program to others because it did not answer: it is killed"
-            ));
+            user::warn(&baton_messages::memory_was_given_away());
             // SAFETY: our own process.
             unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
         }
@@ -668,14 +666,11 @@ impl Control {
             // Also if it was about to pause us, or to resume us.
             self.session.channels.resume();
             channels::resume_what_came();
-            user::warn(format_args!("the coordinator is gone; this program goes on with what it has"));
+            user::warn(&baton_messages::goes_on_alone());
             gate::open(false);
             arrival::wake();
         } else {
-            user::warn(format_args!(
-                "the coordinator is gone and had memory of this program; its GPU calls fail from here on \
-                 (CUDA_ERROR_DEVICE_UNAVAILABLE), and those that wait for work which was interrupted never return"
-            ));
+            user::warn(&baton_messages::calls_fail_from_here());
             gate::set_broken();
             arrival::wake();
         }
