@@ -118,7 +118,9 @@ mod tests {
         let (entry, topic) = find("[B0505]").expect("it is there");
         let said = explanation(entry, topic);
         assert!(
-            said.starts_with("B0505  the service manager cannot be told the state of this coordinator: …\n\nCause: The")
+            said.starts_with(
+                "B0505  the service manager cannot be told the state of this coordinator: …\n\nCause: The"
+            )
         );
         assert!(said.contains("\nRemedy: Unset the variable") && !said.contains("Related"), "{said}");
         assert!(said.lines().all(|line| line.chars().count() <= WIDTH), "{said}");

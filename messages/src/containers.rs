@@ -66,5 +66,5 @@ group! {
         message B1117 waits_for_kubelet(resource, socket) = "{resource}: waiting for kubelet at {socket}";
         message B1118 coordinator_answers(socket) = "the coordinator at {socket} answers";
     }
-    cause "What the plugin's log says when all is well.";
+    cause "The plugin's log when all is well.";
 }

@@ -36,8 +36,8 @@ group! {
         part B1410 NOT_READY = "not ready";
         part B1411 NO_ANSWER = "no answer";
     }
-    cause "One of the example programs failed, with its output below. Under *alone*, the driver or GPU is at fault. *It says nothing* and *no \
-           end in sight* mean that it took longer than five minutes.";
+    cause "One of the example programs failed, with its output below. Under *alone*, the driver or GPU is at fault. *It says nothing* and *it \
+           does not end* mean that it took longer than five minutes.";
     remedy "Run it by itself.";
 
     topic {

@@ -24,7 +24,7 @@ group! {
         message B0503 settings_of_another(user) = "this file belongs to user {user}; use one of yours or root's";
         message B0504 all_can_write_settings(mode) = "every user can write this file (mode {mode}); `chmod o-w` it";
     }
-    cause "What stands in a file of settings decides what the coordinator opens and writes. So it takes none that another user may have \
+    cause "A file of settings decides what the coordinator opens and writes. So it takes none that another user may have \
            written.";
     remedy "Do what the message says.";
 
@@ -57,7 +57,7 @@ group! {
     }
     cause "All programs together need more than there is.";
     remedy "Start the coordinator with a larger `--host-pool`, or run fewer programs; or have them wait instead: `baton run --needs 14GB`. \
-            What such programs need is kept for them, also before they use it.";
+            Memory that such programs need is kept for them, also before they use it.";
 
     topic {
         part B0514 MEMORY_IS_HELD = "the memory for it is held by a program that does not give it back";

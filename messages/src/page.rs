@@ -4,7 +4,7 @@ use crate::catalogue::group;
 
 group! {
     "Metrics and the page";
-    "What is answered instead of metrics or of the page. Messages that other sections have can stand here too.";
+    "These are the answers in place of metrics or of the page. Messages of other sections can stand here too.";
 
     section ""; "";
 

@@ -216,8 +216,8 @@ group! {
         message B0374 waits_for_descriptors(program) =
             "{program} can open no more descriptors, and waits for its memory until it can: raise its limit (`ulimit -n`)";
     }
-    cause "GPU memory comes to a program as descriptors, a few at a time, and this program has as many files open as it may. What was \
-           evicted comes back as soon as it closes one, and the others go on meanwhile. A new allocation fails. The second line is in the \
+    cause "GPU memory comes to a program as descriptors, a few at a time, and this program has as many files open as it may. Evicted \
+           memory comes back as soon as it closes one, and the others go on meanwhile. A new allocation fails. The second line is in the \
            coordinator's log.";
     remedy "Start the program with a higher `ulimit -n`, or look why it keeps so many files open.";
 

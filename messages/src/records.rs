@@ -40,7 +40,7 @@ group! {
     topic {
         message B1011 is_recording() = "recording; Ctrl-C ends it, and writes what there is";
     }
-    cause "A remark. What happens from here on will be in the file.";
+    cause "A remark. All events from here on will be in the file.";
 
     topic {
         message B1012 recording_ends(error) = "the recording ends here: {error}";
@@ -84,6 +84,6 @@ group! {
         message B1026 no_rate(word) = "`{word}` is no number; write for example 50";
         message B1027 rate_is_too_low() = "a bus copies more than 0 GB/s";
     }
-    cause "What programs had that have ended is remembered in the user's state folder, 256 of them, by name. `--bus` is in GB/s.";
+    cause "Baton remembers how much memory programs had that have ended: 256 of them, by name, in the user's state folder. `--bus` is in GB/s.";
     remedy "Do what the message says.";
 }

@@ -114,7 +114,7 @@ group! {
         message B0440 page_is_at(address, secret) = "the page is at http://{address}/{secret}";
         message B0441 token_is_in(path) = "the page's token is in {path}";
     }
-    cause "The page asks for its token, and whoever knows that can see the page. On a terminal the token is a part of the address; in a log \
+    cause "The page asks for its token, and everyone who knows it can see the page. On a terminal the token is a part of the address; in a log \
            it never is.";
     remedy "Open this address in a browser on the same machine ([docs/monitoring](monitoring/README.md#the-page)).";
 

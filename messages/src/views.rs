@@ -37,7 +37,7 @@ group! {
     topic {
         message B0908 comes_in_with_others() = "the program shares memory with others, and comes in together with them";
     }
-    cause "What it shares comes when all of them have their turn.";
+    cause "Shared memory comes when all of its programs have their turn.";
 
     topic {
         message B0909 many_prefetches(most) = "{most} prefetches wait already; try again when one is over";
@@ -58,7 +58,7 @@ group! {
              stop --cancel` lets programs join again";
         message B0923 still_ends(time) = "the coordinator is still ending after {time}";
     }
-    cause "What was asked for stands, also when no command waits for it; the exit code is 1. `baton stop --no-wait` asks for the same at \
+    cause "The coordinator still ends, also when no command waits for it; the exit code is 1. `baton stop --no-wait` asks for the same at \
            once.";
 
     topic {
@@ -68,7 +68,7 @@ group! {
         part B0927 HAS_ENDED = "the coordinator has ended";
         part B0928 ENDS_NOW = "the coordinator ends now";
     }
-    cause "What `baton stop` and `baton stop --cancel` came to.";
+    cause "The results of `baton stop` and `baton stop --cancel`.";
 
     topic {
         part B0929 these_fail(programs) = "these fail, because some of their memory is on the host: {programs}";

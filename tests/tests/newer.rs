@@ -76,7 +76,10 @@ fn functions_that_nobody_knows_are_not_there_and_programs_go_on_without_them() {
     );
     let log = std::fs::read_to_string(&log).expect("it has said something");
     let last = log.lines().last().expect("a line");
-    assert!(last.ends_with("(2), and it was told that there are none: cuMemcpyDtoDAsync, cuMemcpyOfTomorrow [B0361]"), "{log}");
+    assert!(
+        last.ends_with("(2), and it was told that there are none: cuMemcpyDtoDAsync, cuMemcpyOfTomorrow [B0361]"),
+        "{log}"
+    );
     assert_eq!(outcome.err, "");
 }
 

@@ -328,10 +328,7 @@ fn settings_and_tokens_that_somebody_else_may_have_written_are_refused() {
         is_refused(&mut with_config(), &["serve.toml", "user 65534", "yours or root's"]);
         let ended = outcome(&mut with_token());
         let last = ended.err.lines().last().unwrap_or_default();
-        assert!(
-            ended.status == "exit status: 1" && last.contains("token") && last.contains("user 65534"),
-            "{ended:?}"
-        );
+        assert!(ended.status == "exit status: 1" && last.contains("token") && last.contains("user 65534"), "{ended:?}");
     }
 }
 
