@@ -11,7 +11,8 @@ group! {
         message B1101 no_folder_of_sockets(folder) =
             "there is no {folder} yet; start a coordinator before the containers, as the same user and with the same BATON_FOLDER";
     }
-    cause "The file is written all the same. Containers get the folder with the coordinators' sockets, so it has to be there when they start.";
+    cause "The file is written all the same. Containers get the folder with the coordinators' sockets, so it has to be there when they \
+           start.";
     remedy "Do what the message says.";
 
     topic {

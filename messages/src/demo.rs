@@ -36,7 +36,8 @@ group! {
         part B1410 NOT_READY = "not ready";
         part B1411 NO_ANSWER = "no answer";
     }
-    cause "One of the example programs failed, with its output below. Under *alone*, the driver or GPU is at fault. *It says nothing* and *it \
+    cause "One of the example programs failed, with its output below. Under *alone*, the driver or GPU is at fault. *It says nothing* and \
+           *it \
            does not end* mean that it took longer than five minutes.";
     remedy "Run it by itself.";
 
@@ -46,7 +47,8 @@ group! {
         part B1414 NOT_READY_IN_TIME = "it does not get ready";
         part B1415 did_not_happen(what) = "this never happened: {what}";
     }
-    cause "The coordinator that the command started could not be, for the reason given, or did not do in time what was to be measured. A busy \
+    cause "The coordinator that the command started could not be, for the reason given, or did not do in time what was to be measured. A \
+           busy \
            machine is the usual cause.";
     remedy "Try again on a machine with less to do.";
 

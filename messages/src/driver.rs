@@ -18,7 +18,8 @@ group! {
         part B1508 UNKNOWN_ERROR = " (unknown; is the driver loaded and the GPU healthy?)";
     }
     cause "The driver refused a call, named with its error number (`cuda.h` explains them).";
-    remedy "Out of memory: others use the GPU, lower `--arena`. No GPU (100): is the device visible (`nvidia-smi`, `CUDA_VISIBLE_DEVICES`)? \
+    remedy "Out of memory: others use the GPU, lower `--arena`. No GPU (100): is the device visible (`nvidia-smi`, \
+            `CUDA_VISIBLE_DEVICES`)? \
             Not supported (801): Baton needs a driver that can export memory; see `baton doctor`. Unknown (999): reload the driver, or \
             restart the machine. `baton run`, `baton serve` and `baton doctor` say what to do next where that is known.";
 
@@ -36,7 +37,8 @@ group! {
             "start the fabric manager (`systemctl start nvidia-fabricmanager`), which GPUs behind NVSwitch wait for; its version has to be the \
              driver's";
     }
-    cause "Error 802. GPUs that NVSwitch connects (HGX, DGX) do nothing before the fabric manager has set the switches up. It starts only if \
+    cause "Error 802. GPUs that NVSwitch connects (HGX, DGX) do nothing before the fabric manager has set the switches up. It starts only \
+           if \
            its package has exactly the driver's version. Right after the machine has started it may need a minute.";
 
     topic {

@@ -26,7 +26,8 @@ group! {
     topic {
         message B0010 output_is_full(output, error) = "{output}: {error}";
     }
-    cause "The command's output has no room (a full disk, `/dev/full`). The exit code is 1. A command whose output goes to a pipe that closes \
+    cause "The command's output has no room (a full disk, `/dev/full`). The exit code is 1. A command whose output goes to a pipe that \
+           closes \
            ends in silence.";
     remedy "Make room, or send the output elsewhere.";
 
@@ -45,7 +46,8 @@ group! {
     topic {
         message B0013 no_such_identifier(word, nearest) = "no message has the identifier {word}; the nearest one is {nearest}";
     }
-    cause "`baton explain` takes identifiers like B0101, which stand in brackets at the end of messages. The message may be of another build \
+    cause "`baton explain` takes identifiers like B0101, which stand in brackets at the end of messages. The message may be of another \
+           build \
            of Baton.";
     remedy "`baton explain` without an identifier lists all.";
 

@@ -31,7 +31,8 @@ group! {
     topic {
         message B0505 service_manager_is_not_told(error) = "the service manager cannot be told the state of this coordinator: {error}";
     }
-    cause "The socket that `NOTIFY_SOCKET` names does not take messages. Programs are served all the same; the service manager may take the \
+    cause "The socket that `NOTIFY_SOCKET` names does not take messages. Programs are served all the same; the service manager may take \
+           the \
            coordinator for one that does not start.";
     remedy "Unset the variable where no service manager has set it.";
 
@@ -40,7 +41,8 @@ group! {
         message B0507 settings_after_a_restart(settings) = "after a restart: {settings}";
         message B0508 settings_are_as_they_were() = "the settings are as they were";
     }
-    cause "The file with the settings was read again. Those after *from now on* hold; those after *after a restart* need a new coordinator.";
+    cause "The file with the settings was read again. Those after *from now on* hold; those after *after a restart* need a new \
+           coordinator.";
 
     section "Memory"; "";
 
@@ -62,7 +64,8 @@ group! {
     topic {
         part B0514 MEMORY_IS_HELD = "the memory for it is held by a program that does not give it back";
     }
-    cause "A program whose context is broken, or whose connection has ended, keeps its memory. Or others can reach memory of a program, which \
+    cause "A program whose context is broken, or whose connection has ended, keeps its memory. Or others can reach memory of a program, \
+           which \
            therefore stays on the GPU: it is part of *unmanaged* in `baton status`.";
     remedy "End the program; other messages name it.";
 
@@ -70,7 +73,8 @@ group! {
         message B0515 waits_for_memory_of(program, mib, holder) =
             "{program} waits for {mib} MiB of {holder}, which does not answer";
     }
-    cause "The second program was stopped (`Ctrl-Z`, a debugger), or the machine is so busy that it does not run. The first one's allocation \
+    cause "The second program was stopped (`Ctrl-Z`, a debugger), or the machine is so busy that it does not run. The first one's \
+           allocation \
            goes on waiting until it answers or ends.";
     remedy "Let it go on, or end it.";
 
@@ -86,7 +90,8 @@ group! {
         message B0518 does_not_fit_beside(program, mib, holder) =
             "{program} does not fit beside the {mib} MiB of {holder} that cannot move, and has to wait";
     }
-    cause "A program has let another process or device, or itself by other addresses, reach memory that Baton gives out. It cannot be moved \
+    cause "A program has let another process or device, or itself by other addresses, reach memory that Baton gives out. It cannot be \
+           moved \
            any more, and no other program gets that part of the arena. Programs that need more than the rest wait until it is freed.";
     remedy "Raise `--arena`, or run the two programs one after the other.";
 
@@ -119,15 +124,18 @@ group! {
     topic {
         message B0523 arena_is_smaller(error) = "the arena is smaller for now: {error}";
     }
-    cause "Contexts, code and unmanaged memory have taken what was to be the arena's. Programs get less, and switches become more frequent. \
+    cause "Contexts, code and unmanaged memory have taken what was to be the arena's. Programs get less, and switches become more \
+           frequent. \
            It grows back when they give it up.";
-    remedy "`baton status` shows who has how much, and why it stays: in the line *beside it*, the column *unmanaged* and the lines below the \
+    remedy "`baton status` shows who has how much, and why it stays: in the line *beside it*, the column *unmanaged* and the lines below \
+            the \
             table.";
 
     topic {
         message B0524 got_no_lease(program, mib) = "{program} asked for {mib} MiB outside the arena, and no other program can give it";
     }
-    cause "A program wanted an array, or other memory that Baton does not move, and got the driver's error for too little memory. The arena \
+    cause "A program wanted an array, or other memory that Baton does not move, and got the driver's error for too little memory. The \
+           arena \
            can only shrink until the largest of the programs just fits it. `baton status` shows what takes the rest of the GPU, in the line \
            *beside it*.";
     remedy "Free some of that, or run fewer programs at once.";
@@ -145,7 +153,8 @@ group! {
         message B0528 release_failed(error) = "releasing memory: {error}";
         message B0529 scan_failed(error) = "scanning memory failed: {error}";
     }
-    cause "The driver failed. After a failed copy, the program whose memory it was is killed. After a failed scan, everything is copied and \
+    cause "The driver failed. After a failed copy, the program whose memory it was is killed. After a failed scan, everything is copied \
+           and \
            programs wait for all of their memory: right, but slower.";
     remedy "Look at the system's log for the GPU's errors (`Xid`), and start the coordinator again.";
 
@@ -162,7 +171,8 @@ group! {
         message B0540 others_go_on_with_its_memory(program) =
             "{program} does not answer: others go on without it, with its memory if they need that";
     }
-    cause "The program is `unresponsive`: it was stopped (Ctrl-Z, a debugger), or the machine is overloaded. Others do not wait for it. Its \
+    cause "The program is `unresponsive`: it was stopped (Ctrl-Z, a debugger), or the machine is overloaded. Others do not wait for it. \
+           Its \
            work is paused, and its memory is copied to the host as far as others need it.";
     remedy "Let it go on (`kill -CONT`), and it finds all as it was; or end it.";
 
@@ -170,8 +180,8 @@ group! {
         message B0541 others_go_on_with_the_rest(program) =
             "{program} does not answer; others go on with the memory that it does not have";
     }
-    cause "The same of a program whose work cannot be paused (`--no-preempt`, MPS; `baton doctor` says why). It keeps the memory that it has \
-           on the GPU.";
+    cause "The program is `unresponsive` (B0540), and its work cannot be paused (`--no-preempt`, MPS; `baton doctor` says why). It keeps \
+           the memory that it has on the GPU.";
     remedy "Let it go on, or end it.";
 
     topic {
@@ -183,7 +193,8 @@ group! {
         message B0545 is_kept_out(user, seconds) =
             "others had to wait for a program of user {user} that did not answer: no more of them are let in for {seconds} s";
     }
-    cause "A program did not answer for `--stuck-after` (10 s; 1 s at most if it is another user's and cannot be paused), while others waited \
+    cause "A program did not answer for `--stuck-after` (10 s; 1 s at most if it is another user's and cannot be paused), while others \
+           waited \
            for what cannot be taken from it: its work where that cannot be paused, memory that cannot move, memory that only programs of its \
            own user could have, or all its memory with `--isolation strict`. Programs of other users (`--allow-uid`) are killed then; for \
            your own, others wait, and `baton why` names them. `--on-stuck wait` and `--on-stuck kill` do the same for all. New programs of \
@@ -193,7 +204,8 @@ group! {
     topic {
         message B0546 work_did_not_end(program) = "the work of {program} did not end in time; it keeps the GPU until the next try";
     }
-    cause "The program's queued work takes longer than a second and cannot be preempted. The coordinator tries again, with more time. If it \
+    cause "The program's queued work takes longer than a second and cannot be preempted. The coordinator tries again, with more time. If \
+           it \
            never ends, the work waits for something that the program has yet to do, and keeps the GPU.";
     remedy "`baton doctor` says whether programs can be preempted here.";
 
@@ -256,7 +268,8 @@ group! {
         message B0571 not_for_this_user(user) = "this coordinator takes in no programs of user {user} (`baton serve --allow-uid`)";
         message B0572 not_for_guests() = "only root and the user who runs this coordinator may ask for its state and stop it";
     }
-    cause "A coordinator serves its own user and root. With `--allow-uid` it takes in other users' programs too, whose users cannot ask how \
+    cause "A coordinator serves its own user and root. With `--allow-uid` it takes in other users' programs too, whose users cannot ask \
+           how \
            it stands, nor stop it (`baton status`, `top`, `stop`).";
     remedy "Allow the user, or start a coordinator of that user's own.";
 
@@ -310,7 +323,8 @@ group! {
         message B0584 is_disconnected(program, process, why) = "{program} ({process}) is disconnected: {why}";
         part B0585 CONNECTION_ENDED = "the connection ended";
     }
-    cause "*The connection ended*: the program has ended, or replaced itself by another one, and nothing is wrong. Any other reason is under \
+    cause "*The connection ended*: the program has ended, or replaced itself by another one, and nothing is wrong. Any other reason is \
+           under \
            [errors between Baton's parts](#errors-between-batons-parts).";
 
     section "Quotas"; "";
@@ -323,7 +337,8 @@ group! {
         message B0593 lease_quota_is_used_up(program, mib, left, quota) =
             "{program} asked for {mib} MiB and got none ({left} are left): {quota}";
     }
-    cause "A program of another user has met a limit, which the message names: `--guest-arena` (memory of one program), `--guest-arena` and \
+    cause "A program of another user has met a limit, which the message names: `--guest-arena` (memory of one program), `--guest-arena` \
+           and \
            `--guest-host-pool` (of all programs of its user), `--guest-leases` (what does not move), `--guest-programs`, `--guest-class` or \
            `--guest-weight`. Memory above it is refused as where the GPU is full (`CUDA_ERROR_OUT_OF_MEMORY`), and `cuMemGetInfo` tells of \
            no more than there is of the quota; the program may be told to use less. A class or a weight above the best is lowered. A program \

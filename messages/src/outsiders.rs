@@ -12,7 +12,8 @@ group! {
         part B1301 on_the_gpu_without_baton(programs) = "on the GPU without Baton: {programs}";
         message B1302 uses_the_gpu_without_baton(program) = "{program} uses the GPU without Baton";
     }
-    cause "Its memory is missing from the GPU, and its work takes time of the programs that share it. A desktop's display server, say, is not \
+    cause "Its memory is missing from the GPU, and its work takes time of the programs that share it. A desktop's display server, say, is \
+           not \
            listed: only what computes is.";
     remedy "If it is to share, start it with `baton run`.";
 
@@ -22,7 +23,8 @@ group! {
         message B1304 is_lost(program) =
             "{program} was started by a program under Baton, uses the GPU and has not joined: has it lost its environment?";
     }
-    cause "`ssh`, `sudo`, `cron`, `env -i` and job schedulers start programs without the environment by which they find Baton. Programs are \
+    cause "`ssh`, `sudo`, `cron`, `env -i` and job schedulers start programs without the environment by which they find Baton. Programs \
+           are \
            recognised by the chain of their parents, or by the process group or session of `baton run` in a terminal. One that has left all \
            of them, as daemons do, is named above. So is a program of `baton run --optional` that could not join, if it has left them.";
     remedy "Put `baton run` behind them, in front of the program itself: `sudo baton run PROGRAM`.";
@@ -32,7 +34,7 @@ group! {
         part B1306 others_are_unknown(why) = "other users of the GPU are not known: {why}";
         message B1307 others_are_not_known(why) = "other users of the GPU are not known: {why}";
     }
-    cause "Not known is not the same as none. The reason is one of these:";
+    cause "Not known is not the same as none. The reason follows (B1308 to B1314).";
 
     topic {
         part B1308 library_says(error) = "NVIDIA's management library (libnvidia-ml.so.1) says: {error}";

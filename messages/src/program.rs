@@ -51,7 +51,8 @@ group! {
         message B0311 memory_is_not_free(bytes, ahead) =
             "{bytes} more memory must be free for this program (`baton run --needs`), and {ahead} wait before this one";
     }
-    cause "The program has said what it needs, and there is not so much yet. It joins when others have freed memory or ended. A smaller one \
+    cause "The program has said what it needs, and there is not so much yet. It joins when others have freed memory or ended. A smaller \
+           one \
            that waits behind goes first after `--max-wait`.";
     remedy "`baton why NAME` says how much is missing; `baton serve --host-pool` allows more.";
 
@@ -72,7 +73,7 @@ group! {
     topic {
         part B0316 CORRECT_THE_SCHEDULING = "correct BATON_CLASS, BATON_WEIGHT or BATON_SLO_MICROS";
     }
-    cause "See [settings of a program](#settings-of-a-program).";
+    cause "One of these variables has a value that it cannot have: see [settings of a program](#settings-of-a-program).";
 
     topic {
         message B0317 no_membarrier() = "this system has no membarrier, so calls cannot be held back";
@@ -140,7 +141,8 @@ group! {
     topic {
         message B0350 goes_on_alone() = "the coordinator is gone; this program goes on with what it has";
     }
-    cause "The coordinator ended or was killed. All memory of this program is on the GPU, so it goes on, alone and without sharing. Programs \
+    cause "The coordinator ended or was killed. All memory of this program is on the GPU, so it goes on, alone and without sharing. \
+           Programs \
            that start now get a new coordinator, with less memory.";
 
     topic {
@@ -166,7 +168,8 @@ group! {
         part B0356 NOT_PUT_BACK = "its work cannot be put back on the GPU";
     }
     cause "The driver failed in the middle of a switch. The same reasons stand in the coordinator's log (*is killed*).";
-    remedy "Look at the coordinator's log for the driver's error, and at the system's log for the GPU's (`Xid`). Start the program again. If \
+    remedy "Look at the coordinator's log for the driver's error, and at the system's log for the GPU's (`Xid`). Start the program again. \
+            If \
             it happens again, use `baton serve --no-preempt`.";
 
     topic {
@@ -233,6 +236,7 @@ group! {
     topic {
         message B0376 cannot_be_in_one_piece(program, mib, error) = "{program} cannot have {mib} MiB in one piece: {error}";
     }
-    cause "A program exports memory that lies in several pieces, and the coordinator could not reach the piece that the program has made: \
+    cause "A program exports memory that lies in several pieces (B0375), and the coordinator could not reach the piece that the program \
+           has made: \
            the driver's error follows. The export answers 801. The line is in the coordinator's log.";
 }

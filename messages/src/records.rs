@@ -17,7 +17,8 @@ group! {
         message B1002 no_such_record(name) = "there is no record {name}; `baton records` lists them";
         part B1003 NO_RECORDS = "there are no records yet";
     }
-    cause "Coordinators leave records in `$XDG_STATE_HOME/baton` (`~/.local/state/baton`), units in `/var/lib/baton`: each at most 8 MiB, 24 \
+    cause "Coordinators leave records in `$XDG_STATE_HOME/baton` (`~/.local/state/baton`), units in `/var/lib/baton`: each at most 8 MiB, \
+           24 \
            of them and 64 MiB at most together. The oldest ones go.";
 
     topic {
@@ -50,7 +51,8 @@ group! {
     topic {
         message B1013 events_are_missing(count) = "{count} events are missing: they came too fast";
     }
-    cause "More happened between two looks than the coordinator remembers: this command was stopped, or hardly got a processor. The file has \
+    cause "More happened between two looks than the coordinator remembers: this command was stopped, or hardly got a processor. The file \
+           has \
            a gap.";
 
     section "baton fit"; "";
@@ -84,6 +86,7 @@ group! {
         message B1026 no_rate(word) = "`{word}` is no number; write for example 50";
         message B1027 rate_is_too_low() = "a bus copies more than 0 GB/s";
     }
-    cause "Baton remembers how much memory programs had that have ended: 256 of them, by name, in the user's state folder. `--bus` is in GB/s.";
+    cause "Baton remembers how much memory programs had that have ended: 256 of them, by name, in the user's state folder. `--bus` is in \
+           GB/s.";
     remedy "Do what the message says.";
 }

@@ -30,7 +30,7 @@ group! {
     topic {
         message B0104 run_waits(text) = "baton run: waiting: {text}";
     }
-    cause "The coordinator cannot take another connection just now. `baton run` tries again until it can. See *as many connections* below.";
+    cause "The coordinator cannot take another connection just now (B0336). `baton run` tries again until it can.";
 
     topic {
         part B0110 NO_DRIVER = "there is no NVIDIA driver here";

@@ -114,7 +114,8 @@ group! {
         message B0440 page_is_at(address, secret) = "the page is at http://{address}/{secret}";
         message B0441 token_is_in(path) = "the page's token is in {path}";
     }
-    cause "The page asks for its token, and everyone who knows it can see the page. On a terminal the token is a part of the address; in a log \
+    cause "The page asks for its token, and everyone who knows it can see the page. On a terminal the token is a part of the address; in \
+           a log \
            it never is.";
     remedy "Open this address in a browser on the same machine ([docs/monitoring](monitoring/README.md#the-page)).";
 
@@ -125,7 +126,8 @@ group! {
         part B0444 UNSEEN_PROCESSES = "processes that cannot be seen from here";
         part B0445 UNSEEN_PROCESS = "a process that cannot be seen from here";
     }
-    cause "Other programs use the GPU without Baton, and the message lists them with what they hold. Those that cannot be seen are in other \
+    cause "Other programs use the GPU without Baton, and the message lists them with what they hold. Those that cannot be seen are in \
+           other \
            containers or belong to other users. Until they end, programs may find too little memory.";
     remedy "Start them with `baton run`, or end them, or ask for less with `--arena`.";
 

@@ -91,7 +91,7 @@ group! {
     topic {
         message B0816 program_does_not_answer() = "the program does not answer";
     }
-    cause "The program is `unresponsive`: see *does not answer* in [the coordinator's log](#the-coordinators-log).";
+    cause "The program is `unresponsive`, as the coordinator's log says (B0540).";
 
     topic {
         message B0817 program_has_left() = "the program has left";
@@ -129,8 +129,7 @@ group! {
     topic {
         part B0830 smaller_than_asked(bytes) = "(smaller than the {bytes} asked for: others use the GPU's memory)";
     }
-    cause "Contexts, code and unmanaged memory have taken what was to be the arena's: see *the arena is smaller for now* in [the coordinator's \
-           log](#the-coordinators-log).";
+    cause "Contexts, code and unmanaged memory have taken what was to be the arena's, as the coordinator's log says (B0523).";
 
     topic {
         part B0831 being_prepared(bytes) = ", being prepared: {bytes} ready";
@@ -140,7 +139,7 @@ group! {
     topic {
         part B0832 switches_wait_for(programs) = "cannot be preempted, so a switch waits for their work: {programs}";
     }
-    cause "See *cannot be preempted* in [the coordinator's log](#the-coordinators-log).";
+    cause "The coordinator's log says why (B0547).";
 
     topic {
         part B0833 is_not_moved(why, programs) = "not moved, because {why}: {programs}";

@@ -49,7 +49,8 @@ group! {
         part B0920 ends_after(programs) = "no new programs share the GPU; the coordinator ends after {programs}";
         message B0921 waits_for_the_last_program() = "waiting for the last program to leave; `baton stop --now` ends at once";
     }
-    cause "`baton stop` waits for these programs, for 10 seconds or `--timeout`. A `baton run` meanwhile waits for the end and starts another \
+    cause "`baton stop` waits for these programs, for 10 seconds or `--timeout`. A `baton run` meanwhile waits for the end and starts \
+           another \
            coordinator. Ctrl-C takes back what was asked for.";
 
     topic {
