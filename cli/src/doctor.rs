@@ -98,10 +98,8 @@ pub fn run(arguments: &Doctor) -> Result<bool, CliError> {
             let made = gpu.make(2 << 20).and_then(|memory| gpu.unmake(memory));
             findings.check(
                 "shared memory",
-                made.map_err(|error| {
-                    format!("{error}; the driver has to export memory as file descriptors (Linux, not WSL, no vGPU)")
-                }),
-                |()| "GPU memory can be lent to other processes".to_owned(),
+                made.map_err(|error| baton_messages::cannot_export_memory(error).into()),
+                |()| baton_messages::CAN_LEND_MEMORY.to_owned(),
             );
         }
         Err(error) => findings.say(Verdict::Missing, "driver", &CliError::from(error.clone()).to_string()),
@@ -111,23 +109,19 @@ pub fn run(arguments: &Doctor) -> Result<bool, CliError> {
     findings.say(
         if free < 4 << 30 { Verdict::Less } else { Verdict::Good },
         "host memory",
-        &format!("{} free; evicted GPU memory is kept there (--host-pool)", size(free)),
+        &baton_messages::host_memory_is_free(size(free)),
     );
     large_pages(&mut findings);
     let threads = std::thread::available_parallelism().map_or(1, |count| count.get());
     findings.say(
         if threads < 4 { Verdict::Less } else { Verdict::Good },
         "processors",
-        &format!("{threads}; each running program keeps one busy, and the coordinator two while it copies"),
+        &baton_messages::has_processors(threads),
     );
     if gpu.is_ok() {
         preemption(&mut findings, &choice, arguments.gpu);
     }
-    findings.say(
-        Verdict::Good,
-        "trust",
-        "memory is overwritten before another program gets it; programs are trusted not to attack each other",
-    );
+    findings.say(Verdict::Good, "trust", baton_messages::TRUST);
     let socket = coordinator(&mut findings, gpu.as_ref().ok().map(|gpu| gpu.uuid));
     outsiders(&mut findings, socket, gpu.ok());
     findings.printed.went()?;
@@ -138,18 +132,17 @@ pub fn run(arguments: &Doctor) -> Result<bool, CliError> {
 fn functions(findings: &mut Findings, library: Option<&Path>) {
     match functions::unknown(library) {
         Ok(unknown) if unknown.is_empty() => {
-            findings.say(Verdict::Good, "functions", "Baton knows all of the driver's");
+            findings.say(Verdict::Good, "functions", baton_messages::KNOWS_ALL_FUNCTIONS);
         }
         Ok(unknown) => findings.say(
             Verdict::Less,
             "functions",
-            &format!(
-                "Baton does not know {} of the driver's, and programs are told that there are none: {}; BATON_UNKNOWN=whole lets them run",
-                unknown.len(),
-                unknown.join(", ")
-            ),
+            &baton_messages::functions_are_unknown(unknown.len(), unknown.join(", ")).to_string(),
         ),
-        Err(error) => findings.say(Verdict::Less, "functions", &format!("the driver's file cannot be read: {error}")),
+        Err(error) => {
+            let unreadable = baton_messages::driver_file_is_unreadable(error).to_string();
+            findings.say(Verdict::Less, "functions", &unreadable);
+        }
     }
 }
 
@@ -160,12 +153,10 @@ fn large_pages(findings: &mut Findings) {
     // The setting in brackets holds.
     let holds = setting.split_whitespace().find(|word| word.starts_with('[')).unwrap_or("");
     if matches!(holds, "" | "[never]" | "[deny]") {
-        let advice = format!(
-            "none for shared memory: with `advise` in {SETTING} the host pool is ready, and given back, much sooner"
-        );
+        let advice = baton_messages::no_large_pages(SETTING).to_string();
         return findings.say(Verdict::Less, "large pages", &advice);
     }
-    findings.say(Verdict::Good, "large pages", "the host pool is made of them");
+    findings.say(Verdict::Good, "large pages", baton_messages::HAS_LARGE_PAGES);
 }
 
 fn preemption(findings: &mut Findings, choice: &DriverChoice, gpu: usize) {
@@ -175,33 +166,31 @@ fn preemption(findings: &mut Findings, choice: &DriverChoice, gpu: usize) {
         DriverChoice::File(path) => Choice::File(path.clone()),
     };
     let why = match trial::why_not(&driver, gpu) {
-        Ok(None) => return findings.say(Verdict::Good, "preemption", "work can be paused in the middle of a kernel"),
+        Ok(None) => return findings.say(Verdict::Good, "preemption", baton_messages::CAN_PAUSE),
         Ok(Some(why)) => why,
-        Err(error) => format!("it could not be tried ({})", error.to_string().lines().collect::<Vec<_>>().join(" ")),
+        Err(error) => baton_messages::could_not_be_tried(error.to_string().lines().collect::<Vec<_>>().join(" ")),
     };
-    findings.say(Verdict::Less, "preemption", &format!("{why}: work is waited for"));
+    findings.say(Verdict::Less, "preemption", &baton_messages::work_is_waited_for(why).to_string());
 }
 
 fn system(findings: &mut Findings) {
     let pidfd = pidfd_open(getpid(), PidfdFlags::empty());
-    findings.check("pidfd", pidfd.map_err(|error| format!("{error}; Linux 5.3 or newer is needed")), |_| {
-        "the end of a program is noticed".to_owned()
+    findings.check("pidfd", pidfd.map_err(|error| baton_messages::needs_linux_5_3(error).into()), |_| {
+        baton_messages::NOTICES_ENDS.to_owned()
     });
     // MEMBARRIER_CMD_QUERY, and the bit of MEMBARRIER_CMD_PRIVATE_EXPEDITED.
     let barrier = rustix::thread::membarrier_query();
     let has = barrier.contains(rustix::thread::MembarrierQuery::PRIVATE_EXPEDITED);
-    findings.check(
-        "membarrier",
-        has.then_some(()).ok_or_else(|| {
-            "programs' calls cannot be held back; Linux 4.14 or newer without a filter on it is needed".to_owned()
-        }),
-        |()| "programs' calls can be held back at no cost to them".to_owned(),
-    );
+    findings.check("membarrier", has.then_some(()).ok_or_else(|| baton_messages::needs_membarrier().into()), |()| {
+        baton_messages::CAN_HOLD_BACK.to_owned()
+    });
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
     let enough = limit.is_none_or(|limit| limit >= 65536);
     let shown = limit.map_or("unlimited".to_owned(), |limit| limit.to_string());
-    let advice = if enough { "" } else { "; raise it (`ulimit -Hn 65536`) for arenas of many small pieces" };
-    findings.say(if enough { Verdict::Good } else { Verdict::Less }, "descriptors", &format!("{shown}{advice}"));
+    match enough {
+        true => findings.say(Verdict::Good, "descriptors", &shown),
+        false => findings.say(Verdict::Less, "descriptors", &baton_messages::few_descriptors(shown).to_string()),
+    }
     let folder = folder();
     let is_own = folder == socket_path::own_folder();
     match if is_own { Folder::private(&folder) } else { Folder::of_socket(&folder.join("socket")) } {
@@ -234,7 +223,7 @@ fn outsiders(findings: &mut Findings, socket: Option<PathBuf>, gpu: Option<Gpu>)
         findings.say(Verdict::Less, "other programs", line);
     }
     if lines.is_empty() {
-        findings.say(Verdict::Good, "other programs", "none uses the GPU without Baton");
+        findings.say(Verdict::Good, "other programs", baton_messages::NO_OUTSIDERS);
     }
 }
 
@@ -244,11 +233,11 @@ fn coordinator(findings: &mut Findings, uuid: Option<[u8; 16]>) -> Option<PathBu
     let socket = socket?;
     match client::announce(&socket) {
         Ok(Some(_)) => {
-            findings.say(Verdict::Good, "coordinator", &format!("answers at {}", socket.display()));
+            findings.say(Verdict::Good, "coordinator", &baton_messages::coordinator_answers_at(socket.display()));
             return Some(socket);
         }
         Ok(None) => {
-            let none = format!("none at {}; `baton run` starts one", socket.display());
+            let none = baton_messages::no_coordinator_yet(socket.display());
             findings.say(Verdict::Good, "coordinator", &none);
         }
         Err(error) => findings.say(Verdict::Missing, "coordinator", &error.to_string()),

@@ -21,17 +21,13 @@ pub fn run(Waited { programs, patience }: Waited) -> Result<bool, CliError> {
             have_done(socket, &Opening::SendAway { name: name.clone() })?;
             return Ok(format!("evicting {name}"));
         };
-        let waits = "waiting until the program's work has ended; `baton suspend` takes it off the GPU before";
-        let mut shown = of_memory(socket, &name, Way::Out, waits);
+        let waits = baton_messages::waits_for_the_work();
+        let mut shown = of_memory(socket, &name, Way::Out, &waits);
         let done = have_done_patiently(socket, &Opening::Evict { name: name.clone() }, Some(end), &mut shown)?;
         drop(shown);
         if done.is_none() {
-            let state = state(socket, &name)?.map_or("at work".to_owned(), |state| state.to_string());
-            return Err(CliError::Told(format!(
-                "{name} is still {state} after {}; its memory leaves only when its work has ended: wait longer (--timeout), or \
-                 `baton suspend` it first",
-                patience.words()
-            )));
+            let state = state(socket, &name)?.map_or(baton_messages::AT_WORK.to_owned(), |state| state.to_string());
+            return Err(baton_messages::is_not_evicted_yet(&name, state, patience.words()).into());
         }
         Ok(format!("evicted {name}"))
     })
@@ -54,17 +50,14 @@ pub struct Prefetch {
 pub fn prefetch(Prefetch { programs, time }: Prefetch) -> Result<bool, CliError> {
     programs.each("prefetch", |socket, name| {
         let request = Opening::Prefetch { name: name.to_owned() };
-        let waits = "waiting until those have their memory who are at work";
-        let mut shown = of_memory(socket, name, Way::In, waits);
+        let waits = baton_messages::waits_for_those_at_work();
+        let mut shown = of_memory(socket, name, Way::In, &waits);
         let done = have_done_patiently(socket, &request, Some(time.end()), &mut shown)?;
         drop(shown);
         match done.map(|done| done["bytes"].as_u64().unwrap_or(0)) {
-            None => Err(CliError::Told(format!(
-                "memory of {name} is still on its way after {}; `baton why {name}` says what it waits for",
-                time.timeout
-            ))),
-            Some(0) => Ok(format!("all memory of {name} is on the GPU already")),
-            Some(bytes) => Ok(format!("{} of {name} came to the GPU", size(bytes))),
+            None => Err(baton_messages::memory_is_on_its_way(name, time.timeout).into()),
+            Some(0) => Ok(baton_messages::is_here_already(name)),
+            Some(bytes) => Ok(baton_messages::came_to_the_gpu(size(bytes), name)),
         }
     })
 }

@@ -6,6 +6,7 @@ use baton_client as client;
 use baton_client::install::Install;
 use baton_coordinator::device::gpu::Gpu;
 use baton_coordinator::records;
+use baton_messages::Message;
 use baton_report::status::Status;
 use baton_views::fit::{Fit, Place, Program, Verdict};
 use baton_views::format;
@@ -65,13 +66,9 @@ fn sized(word: &str) -> Result<Size, NoAmount> {
     Ok(Size { word: word.to_owned(), amount: word.parse()? })
 }
 
-fn rate(word: &str) -> Result<f64, String> {
-    let gigabytes: f64 = word.parse().map_err(|_| format!("`{word}` is no number; write for example 50"))?;
-    if gigabytes > 0.0 && gigabytes.is_finite() {
-        Ok(gigabytes)
-    } else {
-        Err("a bus copies more than nothing".to_owned())
-    }
+fn rate(word: &str) -> Result<f64, Message> {
+    let gigabytes: f64 = word.parse().map_err(|_| baton_messages::no_rate(word))?;
+    if gigabytes > 0.0 && gigabytes.is_finite() { Ok(gigabytes) } else { Err(baton_messages::rate_is_too_low()) }
 }
 
 /// Prints whether they fit; false if they do not.
@@ -94,9 +91,7 @@ pub fn run(arguments: FitArgs) -> Result<bool, CliError> {
     let before = records::state_folder().map(|state| records::seen(&state)).unwrap_or_default();
     for name in names {
         let bytes = seen.as_ref().and_then(|seen| seen.peak(&name)).or_else(|| before.peak(&name));
-        let bytes = bytes.ok_or_else(|| {
-            CliError::Told(format!("no program called {name} has run here lately; say how much it has with --size"))
-        })?;
+        let bytes = bytes.ok_or_else(|| baton_messages::has_not_run_lately(&name))?;
         programs.push(Program { name, bytes });
     }
     let (arena, pool) = match &seen {
@@ -134,9 +129,7 @@ fn planned(
     let (memory, name) = match memory {
         Some(memory) => (memory.of(0), "that GPU".to_owned()),
         None => {
-            let gpu = gpu_of(driver).map_err(|error| {
-                CliError::Told(format!("{error}; `--gpu-memory 80GB` plans for a GPU that is not here"))
-            })?;
+            let gpu = gpu_of(driver).map_err(baton_messages::plans_without_a_gpu)?;
             (gpu.memory, gpu.name)
         }
     };
@@ -152,29 +145,18 @@ fn shown(fit: &Fit) -> String {
     let Place { arena, host_pool, bytes_per_second } = fit.place;
     let (all, away) = (size(fit.bytes), size(fit.away_bytes));
     let mut text = match fit.verdict {
-        Verdict::Together => format!("They fit the GPU together: {all} of {}. Nothing has to move.\n", size(arena)),
-        Verdict::InTurns => format!(
-            "They fit, in turns: {all}, of which the GPU holds {} and the host {away} of {}.\n",
-            size(arena),
-            size(host_pool)
-        ),
-        Verdict::TooLittleHostMemory => format!(
-            "They do not fit: {all}, of which the GPU holds {}; that leaves {away} for the host, and the host pool has {}. The last \
-             one is out of memory. Take `baton serve --host-pool {}` if there is so much host memory, or fewer or smaller programs.\n",
-            size(arena),
-            size(host_pool),
-            gibibytes(fit.away_bytes)
-        ),
+        Verdict::Together => baton_messages::fit_together(all, size(arena)),
+        Verdict::InTurns => baton_messages::fit_in_turns(all, size(arena), away, size(host_pool)),
+        Verdict::TooLittleHostMemory => {
+            baton_messages::need_more_host_memory(all, size(arena), away, size(host_pool), gibibytes(fit.away_bytes))
+        }
         Verdict::TooLarge => {
             let large =
                 fit.programs.iter().filter(|one| one.program.bytes > arena).map(|one| one.program.name.as_str());
-            format!(
-                "They do not fit: the GPU holds {}, and one program alone has more ({}).\n",
-                size(arena),
-                large.collect::<Vec<_>>().join(", ")
-            )
+            baton_messages::one_is_too_large(size(arena), large.collect::<Vec<_>>().join(", "))
         }
     };
+    text.push('\n');
     let mut table = plain_table(&["program", ">memory", ">comes at most", ">in"]);
     for one in &fit.programs {
         let (comes, time) = match one.comes_bytes {

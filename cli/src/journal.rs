@@ -83,7 +83,7 @@ impl Kind {
     fn sum(&mut self, now: Instant) -> Option<(Level, String)> {
         let left_out = std::mem::take(&mut self.left_out);
         if left_out > 0 && self.admits(now).is_some() {
-            return Some((self.last.0, format!("{left_out} more like this: {}", self.last.1)));
+            return Some((self.last.0, baton_messages::more_like_this(left_out, &self.last.1)));
         }
         self.left_out = left_out;
         None
@@ -141,8 +141,7 @@ impl log::Log for Log {
         match kind.admits(now) {
             Some(left_out) => {
                 let line = record.args().to_string();
-                let whole =
-                    if left_out == 0 { line.clone() } else { format!("{line} ({left_out} more like this before)") };
+                let whole = if left_out == 0 { line.clone() } else { baton_messages::more_before(&line, left_out) };
                 kind.last = (record.level(), line);
                 // Written under the lock, so lines stay in order.
                 self.write((record.level(), whole));

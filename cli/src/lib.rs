@@ -23,6 +23,7 @@
 pub mod container;
 pub mod doctor;
 pub mod evict;
+pub mod explain;
 pub mod fit;
 mod host_memory;
 mod journal;
@@ -57,6 +58,7 @@ use baton_client::install::{Install, Missing};
 use baton_contract::{settings as variables, socket_path};
 use baton_coordinator::device::gpu::{Gpu, GpuError};
 use baton_coordinator::endpoint::{Folder, Unfit};
+use baton_messages::Message;
 use baton_web::NoToken;
 
 /// The reason why a command failed, in the user's words.
@@ -69,10 +71,10 @@ pub enum CliError {
     #[error(transparent)]
     NoAnswer(#[from] client::NoAnswer),
     /// There is no coordinator.
-    #[error("{0}")]
-    NoCoordinator(String),
+    #[error(transparent)]
+    NoCoordinator(Message),
     /// The GPU or its driver failed.
-    #[error("{error}{}", hint(.error))]
+    #[error("{}", hinted(.error))]
     Gpu {
         /// Its error.
         #[from]
@@ -91,10 +93,13 @@ pub enum CliError {
     #[error(transparent)]
     Kubernetes(#[from] baton_kubernetes::Failed),
     /// The program cannot be run.
+    #[error(transparent)]
+    Unknown(Message),
+    /// The program cannot be run.
     #[error("{text}")]
     NoProgram {
         /// The reason.
-        text: String,
+        text: Message,
         /// The exit code for this.
         code: u8,
     },
@@ -102,15 +107,21 @@ pub enum CliError {
     #[error(transparent)]
     Examples(#[from] baton_harness::Error),
     /// An error explained by a sentence.
-    #[error("{0}")]
-    Told(String),
+    #[error(transparent)]
+    Told(#[from] Message),
     /// The system refused an ordinary operation.
-    #[error("{0}")]
+    #[error("{}", baton_messages::of_system(.0))]
     Io(#[from] std::io::Error),
 }
 
-fn hint(error: &GpuError) -> String {
-    error.advice().map_or_else(String::new, |advice| format!("; {advice}"))
+impl From<CliError> for Message {
+    fn from(error: CliError) -> Self {
+        baton_messages::of_system(error)
+    }
+}
+
+fn hinted(error: &GpuError) -> Message {
+    error.advice().map_or_else(|| baton_messages::of_system(error), |advice| baton_messages::with_advice(error, advice))
 }
 
 /// The driver library to use.
@@ -129,6 +140,8 @@ impl CliError {
     pub fn code(&self) -> u8 {
         match self {
             Self::NoProgram { code, .. } => *code,
+            // As if the signal had ended the command.
+            Self::Unknown(_) => 2,
             // As if the signal had ended the command.
             Self::Examples(baton_harness::Error::Interrupted) => 128 + signal_hook::consts::SIGINT as u8,
             _ => 1,
@@ -160,7 +173,7 @@ impl DriverChoice {
             Self::Simulated => Ok(Some(install.simulated_driver()?)),
             Self::File(path) => match path.canonicalize() {
                 Ok(path) => Ok(Some(path)),
-                Err(error) => Err(CliError::Told(format!("{}: {error}", path.display()))),
+                Err(error) => Err(baton_messages::of_path(path.display(), error).into()),
             },
         }
     }

@@ -6,11 +6,11 @@ use std::process::ExitCode;
 
 use baton_cli::container::{cdi, kubernetes};
 use baton_cli::{
-    CliError, doctor, evict, fit, logs, named, ps, records, run, serve, set, shell, stats, status, stop, top, trace,
-    why,
+    CliError, doctor, evict, explain, fit, logs, named, ps, records, run, serve, set, shell, stats, status, stop, top,
+    trace, why,
 };
 use baton_client::driver::Choice;
-use baton_workbench::output::{print_with, remark};
+use baton_workbench::output::{print_with, remark, say};
 use baton_workbench::{bench, demo};
 use clap::{CommandFactory as _, Parser, Subcommand};
 
@@ -76,6 +76,8 @@ enum Command {
     Stop(stop::Stop),
     /// Show the abilities of this machine, and what is missing.
     Doctor(doctor::Doctor),
+    /// Print the script with which a shell completes `baton` commands: `baton completions bash`.
+    Explain(explain::Explain),
     /// Print the script with which a shell completes `baton` commands: `baton completions bash`.
     Completions(shell::Completions),
     /// The names of programs, which shells offer.
@@ -164,6 +166,7 @@ fn main() -> ExitCode {
         }
         Command::Names(arguments) => ("names", shell::names(arguments).map(|()| true)),
         Command::Man(arguments) => ("man", shell::man(Arguments::command(), &arguments).map(|()| true)),
+        Command::Explain(arguments) => ("explain", explain::run(arguments).map(|()| true)),
         Command::Doctor(arguments) => ("doctor", doctor::run(&arguments)),
         Command::Trial(arguments) => ("trial", doctor::trial::play(&arguments).map(|()| true)),
         Command::Bench(Bench::Switch { json, driver, repeat }) => {
@@ -182,8 +185,9 @@ fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
-            remark(format_args!("baton {command}: {error}"));
-            ExitCode::from(error.code())
+            let code = error.code();
+            say(command, error);
+            ExitCode::from(code)
         }
     }
 }
@@ -196,7 +200,7 @@ fn explained(error: &clap::Error) -> ExitCode {
         // Other codes belong to the program.
         (true, _) if std::env::args_os().nth(1).is_some_and(|word| word == "run") => ExitCode::from(run::FAILED),
         (false, Err(error)) => {
-            remark(format_args!("baton: {error}"));
+            remark(&baton_messages::of_baton(error));
             ExitCode::FAILURE
         }
         _ => ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(1)),

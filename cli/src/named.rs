@@ -7,7 +7,7 @@ use baton_client as client;
 use baton_contract::messages::{MAX_NAME, Opening};
 use baton_report::status::Status;
 use baton_report::tenant::State;
-use baton_workbench::output::{Meanwhile, remark};
+use baton_workbench::output::{Meanwhile, say};
 use clap::Args;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -77,7 +77,7 @@ impl Several {
             match called(&socket, word).and_then(|name| does(&socket, &name)) {
                 Ok(said) => printed.print(&(said + "\n")),
                 Err(error) => {
-                    remark(format_args!("baton {verb}: {error}"));
+                    say(verb, error);
                     is_all = false;
                 }
             }
@@ -137,7 +137,7 @@ pub fn state(socket: &Path, name: &str) -> Result<Option<State>, CliError> {
     let status: Status = read(&text)?;
     match status.tenants.into_iter().find(|tenant| tenant.name == name) {
         Some(tenant) => Ok(Some(tenant.state)),
-        None => Err(CliError::Told(format!("{name} has left"))),
+        None => Err(baton_messages::has_left(name).into()),
     }
 }
 
@@ -148,7 +148,7 @@ pub fn state(socket: &Path, name: &str) -> Result<Option<State>, CliError> {
 /// When no program can have such a name.
 pub fn called(socket: &Path, word: String) -> Result<String, CliError> {
     if word.len() > MAX_NAME {
-        return Err(CliError::Told(format!("no program has a name of more than {MAX_NAME} bytes")));
+        return Err(baton_messages::name_is_too_long(MAX_NAME).into());
     }
     let Ok(number) = word.parse::<i32>() else { return Ok(word) };
     // Guests do not get the status of others.
@@ -166,15 +166,14 @@ pub fn called(socket: &Path, word: String) -> Result<String, CliError> {
 ///
 /// When it is not JSON.
 pub fn read<T: DeserializeOwned>(text: &[u8]) -> Result<T, CliError> {
-    serde_json::from_slice(text)
-        .map_err(|error| CliError::Told(format!("the coordinator's answer cannot be read: {error}")))
+    Ok(serde_json::from_slice(text).map_err(baton_messages::coordinators_answer_is_unreadable)?)
 }
 
 /// Parses the answer to an action: its outcome, or the reason why it failed.
 fn done(text: &[u8]) -> Result<Value, CliError> {
     let answer: Value = read(text)?;
     match answer["error"].as_str() {
-        Some(error) => Err(CliError::Told(error.to_owned())),
+        Some(error) => Err(baton_messages::answered(error).into()),
         None => Ok(answer),
     }
 }

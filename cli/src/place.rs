@@ -88,7 +88,7 @@ fn sockets() -> Vec<PathBuf> {
 /// Returns a GPU's socket.
 fn of_gpu(gpu: &str) -> Result<PathBuf, CliError> {
     if let Ok(number) = gpu.parse() {
-        return usual_of(number).map_err(|why| CliError::Told(format!("GPU {number}: {why}")));
+        return usual_of(number).map_err(|why| CliError::Told(baton_messages::no_gpu(number, why)));
     }
     let begins_so = |path: &PathBuf| {
         let name = path.file_stem().unwrap_or_default().to_string_lossy();
@@ -97,7 +97,7 @@ fn of_gpu(gpu: &str) -> Result<PathBuf, CliError> {
     let found: Vec<PathBuf> = sockets().into_iter().filter(begins_so).collect();
     match found.as_slice() {
         [one] => Ok(one.clone()),
-        [] => Err(CliError::NoCoordinator(format!("no coordinator of {gpu} is in {}", folder().display()))),
+        [] => Err(CliError::NoCoordinator(baton_messages::no_coordinator_of(gpu, folder().display()))),
         several => Err(said_which(several)),
     }
 }
@@ -106,10 +106,7 @@ fn of_gpu(gpu: &str) -> Result<PathBuf, CliError> {
 fn only_one() -> Result<PathBuf, CliError> {
     let mut sockets = sockets();
     match sockets.len() {
-        0 => Err(CliError::NoCoordinator(format!(
-            "there is no coordinator's socket in {}; `baton serve` starts one, --socket names another place",
-            folder().display()
-        ))),
+        0 => Err(CliError::NoCoordinator(baton_messages::no_socket(folder().display()))),
         1 => Ok(sockets.remove(0)),
         _ => {
             let answers = |path: &PathBuf| client::open(path).is_ok_and(|connection| connection.is_some());
@@ -126,7 +123,7 @@ fn only_one() -> Result<PathBuf, CliError> {
 fn said_which(sockets: &[PathBuf]) -> CliError {
     let name = |path: &PathBuf| path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let lines: Vec<_> = sockets.iter().map(|path| format!("\n  --gpu {}", name(path))).collect();
-    CliError::Told(format!("there are several coordinators; say which one:{}", lines.concat()))
+    baton_messages::several_coordinators(lines.concat()).into()
 }
 
 /// Returns the usual socket of one of the system's GPUs.

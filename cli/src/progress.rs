@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use baton_client as client;
+use baton_messages::Message;
 use baton_report::status::Status;
 use baton_workbench::output::remark;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -31,8 +32,8 @@ fn left(socket: &Path, name: &str, way: Way) -> Option<u64> {
 }
 
 /// Shows the progress of a program's memory at each call. `waits` is the text while nothing moves yet.
-pub fn of_memory(socket: &Path, name: &str, way: Way, waits: &str) -> impl FnMut() + use<> {
-    let (socket, name, waits) = (socket.to_path_buf(), name.to_owned(), waits.to_owned());
+pub fn of_memory(socket: &Path, name: &str, way: Way, waits: &Message) -> impl FnMut() + use<> {
+    let (socket, name, waits) = (socket.to_path_buf(), name.to_owned(), waits.to_string());
     let mut shown = Shown::new();
     let mut began: Option<u64> = None;
     move || {
@@ -47,8 +48,8 @@ pub fn of_memory(socket: &Path, name: &str, way: Way, waits: &str) -> impl FnMut
 }
 
 /// Shows the text of a wait at each call.
-pub fn of_waiting(waits: &str) -> impl FnMut() + use<> {
-    let waits = waits.to_owned();
+pub fn of_waiting(waits: &Message) -> impl FnMut() + use<> {
+    let waits = waits.to_string();
     let mut shown = Shown::new();
     move || {
         if shown.is_due(&waits) {
@@ -75,7 +76,7 @@ impl Shown {
         }
         let is_terminal = std::io::stderr().is_terminal();
         if !is_terminal && !std::mem::replace(&mut self.is_said, true) {
-            remark(format_args!("baton: {waits}"));
+            remark(&baton_messages::of_baton(waits));
         }
         is_terminal
     }

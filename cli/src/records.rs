@@ -8,7 +8,7 @@ use baton_coordinator::records::{is_written, list, read, size as size_of, state_
 use baton_report::record::Record;
 use baton_views::format::duration;
 use baton_views::timeline::Timeline;
-use baton_workbench::output::{print, remark};
+use baton_workbench::output::{print, say};
 use baton_workbench::table::{plain_table, trimmed};
 use clap::Args;
 
@@ -66,11 +66,8 @@ impl Source {
         let Some((record, folder)) = all.find(|(record, _)| is_meant(record)) else {
             return Err(CliError::NoCoordinator(none));
         };
-        remark(format_args!(
-            "baton {verb}: no coordinator runs; this is the record {}, until {} (`baton records` lists them)",
-            name(&folder),
-            moment(record.end_unix_ms())
-        ));
+        let reads = baton_messages::reads_a_record(name(&folder), moment(record.end_unix_ms()));
+        say(verb, reads);
         Ok(Told::Record(Box::new(record)))
     }
 }
@@ -99,7 +96,7 @@ fn named(word: &str) -> Result<Record, CliError> {
         Err(_) if word.contains('/') => Some(PathBuf::from(word)),
         Err(_) => all.iter().find(|folder| name(folder) == word).cloned(),
     };
-    let none = || CliError::Told(format!("there is no record {}; `baton records` lists them", word.escape_default()));
+    let none = || CliError::Told(baton_messages::no_such_record(word.escape_default()));
     folder.and_then(|folder| read(&folder)).ok_or_else(none)
 }
 
@@ -141,7 +138,7 @@ pub fn run(_: Records) -> Result<(), CliError> {
             record.head.gpu_name,
         ]);
     }
-    let text = if all.is_empty() { "there are no records yet".to_owned() } else { trimmed(&table) };
+    let text = if all.is_empty() { baton_messages::NO_RECORDS.to_owned() } else { trimmed(&table) };
     Ok(print(&(text + "\n"))?)
 }
 

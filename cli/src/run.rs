@@ -24,7 +24,8 @@ use baton_contract::scheduling::{Change, Scheduling};
 use baton_contract::{settings, socket_path};
 use baton_coordinator::device::gpu::GpuError;
 use baton_coordinator::endpoint::{self, Folder};
-use baton_workbench::output::{quoted, remark};
+use baton_messages::Message;
+use baton_workbench::output::{quoted, say};
 use clap::Args;
 
 use super::program::{Kind, Root};
@@ -85,11 +86,11 @@ pub fn run(run: Run) -> Result<std::convert::Infallible, CliError> {
             Err(no_program(program, &become_program(&mut command, &file)))
         }
         Err(error) if run.optional => {
-            remark(format_args!("baton run: {error}; running without Baton"));
+            say("run", baton_messages::runs_without_baton(error));
             Err(no_program(program, &become_program(Command::new(program).args(arguments), &file)))
         }
         Err(error) => {
-            let text = no_driver(&run, &error).unwrap_or_else(|| error.to_string());
+            let text = no_driver(&run, &error).unwrap_or_else(|| error.into());
             Err(CliError::NoProgram { text, code: FAILED })
         }
     }
@@ -191,22 +192,18 @@ fn prepare(run: &Run, program: &OsStr, file: &Path, command: &mut Command) -> Re
 }
 
 /// Returns the message for a system without driver or GPU; it names a command that works there.
-fn no_driver(run: &Run, error: &CliError) -> Option<String> {
+fn no_driver(run: &Run, error: &CliError) -> Option<Message> {
     let CliError::Gpu { error } = error else { return None };
     let what = match error {
         _ if run.settings.driver() != DriverChoice::System => return None,
-        GpuError::Library { .. } => "there is no NVIDIA driver here",
-        _ if error.is_no_gpu() => "NVIDIA's driver finds no GPU here",
+        GpuError::Library { .. } => baton_messages::NO_DRIVER,
+        _ if error.is_no_gpu() => baton_messages::NO_GPU,
         _ => return None,
     };
     let words: Vec<OsString> = std::env::args_os().collect();
     let baton = words.first().map_or("baton".into(), |word| quoted(word));
-    Some(format!(
-        "{what} ({error}), and `baton run` never picks the simulated driver by itself\n\
-         on a machine with a GPU, install NVIDIA's driver first; without one, these run on a simulated GPU:\n  \
-         {}\n  {baton} demo",
-        simulated(&words, run.program.len())
-    ))
+    let run = simulated(&words, run.program.len());
+    Some(baton_messages::never_simulates(what, error, run, format_args!("{baton} demo")))
 }
 
 /// Returns the same `baton run` on the simulated driver, as a shell reads it. `program`: the number of words that are the program and
@@ -233,19 +230,19 @@ fn of<T: FromStr>(name: &'static CStr, what: &str) -> Result<Option<T>, CliError
     let name = self::name(name);
     let Some(word) = std::env::var_os(name).filter(|word| !word.is_empty()) else { return Ok(None) };
     let value = word.to_str().and_then(|word| word.parse().ok());
-    let wrong = || CliError::Told(format!("{name}={} is not {what}", Path::new(&word).display()));
+    let wrong = || CliError::Told(baton_messages::variable_is_wrong(name, Path::new(&word).display(), what));
     value.ok_or_else(wrong).map(Some)
 }
 
 /// Checks the program's scheduling, from options and environment; impossible values are refused here.
 fn scheduling(run: &Run) -> Result<(), CliError> {
     let said = Change {
-        class: run.class.or(of(settings::CLASS, "latency, normal or batch")?),
-        weight: run.weight.or(of(settings::WEIGHT, "a number from 1 to 1000")?),
-        slo_micros: run.slo.or(of(settings::SLO_MICROS, "a number of microseconds")?),
+        class: run.class.or(of(settings::CLASS, baton_messages::A_CLASS)?),
+        weight: run.weight.or(of(settings::WEIGHT, baton_messages::A_WEIGHT)?),
+        slo_micros: run.slo.or(of(settings::SLO_MICROS, baton_messages::A_TIME)?),
         suspended: None,
     };
-    Scheduling::default().changed(said).check().map_err(|error| CliError::Told(error.to_owned()))
+    Scheduling::default().changed(said).check().map_err(CliError::Told)
 }
 
 /// Returns the memory that the program needs, in bytes, if the option or the environment says so.
@@ -253,15 +250,12 @@ fn needs(run: &Run, offer: &Offer) -> Result<Option<u64>, CliError> {
     let needs = match run.needs {
         Some(Amount::Bytes(bytes)) => Some(bytes),
         Some(part) => Some(part.of(offer.bytes)),
-        None => of(settings::NEEDS, "a number of bytes")?,
+        None => of(settings::NEEDS, baton_messages::AN_AMOUNT)?,
     };
     match needs {
-        Some(bytes) if bytes > offer.all => Err(CliError::Told(format!(
-            "the program needs {} of memory, and arena and host pool together have {}; start the coordinator with a larger \
-             `--host-pool`",
-            size(bytes),
-            size(offer.all)
-        ))),
+        Some(bytes) if bytes > offer.all => {
+            Err(baton_messages::needs_more_than_there_is(size(bytes), size(offer.all)).into())
+        }
         needs => Ok(needs),
     }
 }
@@ -269,22 +263,12 @@ fn needs(run: &Run, offer: &Offer) -> Result<Option<u64>, CliError> {
 /// Refuses a program that would not start, or would run without Baton. Prints a remark if it may start others that share the GPU.
 fn can_share(program: &OsStr, kind: Kind) -> Result<(), CliError> {
     let program = Path::new(program).display();
-    let others = "the programs that it starts share the GPU, it itself does not";
     match kind {
         Kind::Dynamic => {}
-        Kind::Static => remark(format_args!("baton run: {program} is statically linked: {others}")),
-        Kind::Bits32 => remark(format_args!("baton run: {program} is a 32-bit program: {others}")),
-        Kind::Musl => {
-            return Err(CliError::Told(format!(
-                "{program} uses musl, and Baton's library needs glibc: run a build of the program for glibc"
-            )));
-        }
-        Kind::Privileged => {
-            return Err(CliError::Told(format!(
-                "{program} runs with more rights than yours (set-user-id, set-group-id or capabilities), so the system \
-                 preloads nothing: run it as the user whose rights it takes"
-            )));
-        }
+        Kind::Static => say("run", baton_messages::is_static(program)),
+        Kind::Bits32 => say("run", baton_messages::is_32_bit(program)),
+        Kind::Musl => return Err(baton_messages::uses_musl(program).into()),
+        Kind::Privileged => return Err(baton_messages::has_more_rights(program).into()),
     }
     Ok(())
 }
@@ -292,7 +276,7 @@ fn can_share(program: &OsStr, kind: Kind) -> Result<(), CliError> {
 /// The error with a shell's exit code: 127 if the program is not there, 126 if it cannot be run.
 fn no_program(program: &OsStr, error: &std::io::Error) -> CliError {
     let code = if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 };
-    CliError::NoProgram { text: format!("{}: {error}", Path::new(program).display()), code }
+    CliError::NoProgram { text: baton_messages::cannot_be_run(Path::new(program).display(), error), code }
 }
 
 /// Returns the driver file that the program has to use: the coordinator's. Each side finds it by itself.
@@ -305,20 +289,13 @@ fn drivers_of(
 ) -> Result<Option<PathBuf>, CliError> {
     let kind = named.map_or(offer.driver, DriverChoice::kind);
     if kind != offer.driver {
-        return Err(CliError::Told(format!(
-            "the coordinator at {} uses another driver ({}) than --driver names; leave that out, or name another --socket",
-            socket.display(),
-            offer.driver.word()
-        )));
+        return Err(baton_messages::other_driver(socket.display(), offer.driver.word()).into());
     }
     match (kind, named) {
         (DriverKind::System, _) => Ok(None),
         (DriverKind::Simulated, _) => Ok(Some(install.simulated_driver()?)),
         (DriverKind::File, Some(_)) => Ok(library),
-        (DriverKind::File, None) => Err(CliError::Told(format!(
-            "the coordinator at {} was started with a driver file; name the same one with --driver",
-            socket.display()
-        ))),
+        (DriverKind::File, None) => Err(baton_messages::name_the_driver_file(socket.display()).into()),
     }
 }
 
@@ -379,19 +356,13 @@ fn reach(socket: &Path, settings: &Settings, install: &Install) -> Result<(Owned
         let places = Settings { gpu: None, driver: None, socket: None, ..settings.clone() };
         let ignored = places.words();
         if !ignored.is_empty() {
-            remark(format_args!(
-                "baton run: a coordinator is there already and keeps its own settings, not {}",
-                ignored.join(" ")
-            ));
+            let keeps = baton_messages::keeps_its_own_settings(ignored.join(" "));
+            say("run", keeps);
         }
         return Ok(reached);
     }
-    let lock = endpoint::start_lock(socket).map_err(|error| {
-        CliError::Told(format!(
-            "no coordinator answers at {}, and none can be started there: {error}",
-            socket.display()
-        ))
-    })?;
+    let lock = endpoint::start_lock(socket)
+        .map_err(|error| CliError::Told(baton_messages::none_can_be_started(socket.display(), error)))?;
     lock.lock()?;
     if let Some(reached) = client::announce(socket)? {
         return Ok(reached);
@@ -400,7 +371,7 @@ fn reach(socket: &Path, settings: &Settings, install: &Install) -> Result<(Owned
     gpu_uuid(settings.driver().library(install)?.as_deref(), settings.gpu.unwrap_or(0))?;
     let (mut coordinator, log) = start(socket, settings, install)?;
     if std::io::stderr().is_terminal() {
-        remark(format_args!("baton run: started a coordinator; its log is {}", log.display()));
+        say("run", baton_messages::started_a_coordinator(log.display()));
     }
     let end = Instant::now() + STARTING;
     loop {
@@ -409,11 +380,11 @@ fn reach(socket: &Path, settings: &Settings, install: &Install) -> Result<(Owned
         }
         if let Some(status) = coordinator.try_wait()? {
             let said = std::fs::read_to_string(&log).unwrap_or_default();
-            let last = said.lines().last().unwrap_or("it said nothing");
-            return Err(CliError::Told(format!("the coordinator could not be started ({status}): {last}")));
+            let last = said.lines().last().unwrap_or(baton_messages::SAID_NOTHING);
+            return Err(baton_messages::coordinator_did_not_start(status, last).into());
         }
         if Instant::now() > end {
-            return Err(CliError::Told(format!("the coordinator does not get ready; its log is {}", log.display())));
+            return Err(baton_messages::coordinator_is_not_ready(log.display()).into());
         }
         std::thread::sleep(Duration::from_millis(10));
     }

@@ -124,16 +124,16 @@ pub fn run(serve: Serve) -> Result<(), CliError> {
             _ => stop.stop(),
         });
     })?;
-    let serving = format!("serving GPU {number} ({name}) at {}", socket.display());
-    log::info!("{serving}");
-    log::info!("arena {}, host pool {}", size(arena), size(host_pool));
+    let serving = baton_messages::serves(number, name, socket.display());
+    baton_messages::info!(serving.clone());
+    baton_messages::info!(has_arena_and_pool(size(arena), size(host_pool)));
     web.start(socket)?;
-    service::ready(&serving);
+    service::ready(&serving.to_string());
     let served = server.serve();
     service::stopping();
     server.leave();
     if let Some(left) = server.left_behind() {
-        log::warn!("{left}");
+        baton_messages::warn!(left);
     }
     drop(server);
     kept.into_iter().for_each(Kept::end);
@@ -147,10 +147,10 @@ fn keep(server: &mut Server) -> Option<Kept> {
     let name = called(head.started_unix_ms, &head.gpu);
     let kept = match records::state_folder() {
         Some(state) => Book::begin(&state, &name, head).map_err(CliError::from),
-        None => Err(CliError::Told("there is no home folder".to_owned())),
+        None => Err(baton_messages::no_home().into()),
     };
     let kept = kept.and_then(|book| Ok(server.keep(book)?));
-    kept.inspect_err(|error| log::warn!("what happens is not recorded: {error}")).ok()
+    kept.inspect_err(|error| baton_messages::warn!(nothing_is_recorded(error))).ok()
 }
 
 /// Makes this process unreadable to others of its user, because its host pool may have other users' memory: they cannot read it
@@ -168,12 +168,8 @@ fn say_who_is_in_the_way(gpu: &Gpu, arena: u64) {
     }
     let others = gpu.census.others(gpu.uuid).unwrap_or_default();
     let who: Vec<String> = others.iter().take(8).map(ToString::to_string).collect();
-    let who = if who.is_empty() { "processes that cannot be seen from here".to_owned() } else { who.join(", ") };
-    log::warn!(
-        "the arena is to have {}, but only {} of the GPU's memory is free; the rest is held by {who}",
-        size(arena),
-        size(free)
-    );
+    let who = if who.is_empty() { baton_messages::UNSEEN_PROCESSES.to_owned() } else { who.join(", ") };
+    baton_messages::warn!(little_gpu_memory_is_free(size(arena), size(free), who));
 }
 
 /// Raises the limit of open descriptors, because every frame is one.

@@ -59,10 +59,7 @@ pub fn passed_socket() -> Result<Option<Passed>, CliError> {
     let mut passed = sd_notify::listen_fds()?;
     let (Some(number), more) = (passed.next(), passed.len()) else { return Ok(None) };
     if more > 0 {
-        return Err(CliError::Told(format!(
-            "the service manager passes on {} sockets; a coordinator listens at one",
-            more + 1
-        )));
+        return Err(baton_messages::many_sockets(more + 1).into());
     }
     // SAFETY: it was passed to this process, in which no other code uses it.
     let socket = unsafe { OwnedFd::from_raw_fd(number) };
@@ -82,7 +79,7 @@ pub fn gpu_of(socket: &Path, library: Option<&Path>) -> Option<usize> {
 /// Tells the service manager, if there is one. The coordinator serves even if it does not listen.
 fn tell(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
-        log::warn!("the service manager cannot be told how this coordinator stands: {error}");
+        baton_messages::warn!(service_manager_is_not_told(error));
     }
 }
 
@@ -101,9 +98,9 @@ pub fn reload(sources: &Sources, now: &mut Settings, tuner: &Tuner) {
     let since = NotifyState::monotonic_usec_now().ok();
     tell(&[NotifyState::Reloading].into_iter().chain(since).collect::<Vec<_>>());
     match sources.read() {
-        Err(error) => log::error!("the settings stay as they are: {error}"),
+        Err(error) => baton_messages::error!(settings_stay(error)),
         Ok(_) if sources.file().is_none() => {
-            log::warn!("the settings stay as they are: there is no file to read again (--config)");
+            baton_messages::warn!(no_file_to_read_again());
         }
         Ok(new) => {
             let changes = now.changes(&new);
@@ -111,13 +108,13 @@ pub fn reload(sources: &Sources, now: &mut Settings, tuner: &Tuner) {
             // Log this at the more verbose of both levels.
             log::set_max_level(new.log_level().max(log::max_level()));
             if !changes.now.is_empty() {
-                log::info!("from now on: {}", changes.now.join(", "));
+                baton_messages::info!(settings_from_now_on(changes.now.join(", ")));
             }
             if !changes.later.is_empty() {
-                log::info!("after a restart: {}", changes.later.join(", "));
+                baton_messages::info!(settings_after_a_restart(changes.later.join(", ")));
             }
             if changes.now.is_empty() && changes.later.is_empty() {
-                log::info!("the settings are as they were");
+                baton_messages::info!(settings_are_as_they_were());
             }
             log::set_max_level(new.log_level());
             *now = now.tuned(&new);

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use baton_contract::messages::Opening;
 use baton_contract::scheduling::Change;
+use baton_messages::Message;
 use baton_report::tenant::State;
 use baton_workbench::output::print;
 use clap::Args;
@@ -26,19 +27,20 @@ pub struct Set {
 }
 
 /// Parses `WHAT=VALUE`.
-fn change(word: &str) -> Result<Change, String> {
+fn change(word: &str) -> Result<Change, Message> {
     let usual = Change::default();
     match word.split_once('=') {
-        Some(("class", class)) => {
-            class.parse().map(|class| Change { class: Some(class), ..usual }).map_err(|error| format!("{error}"))
-        }
+        Some(("class", class)) => class
+            .parse()
+            .map(|class| Change { class: Some(class), ..usual })
+            .map_err(|_| baton_messages::no_such_class()),
         Some(("weight", weight)) => weight
             .parse()
             .map(|weight| Change { weight: Some(weight), ..usual })
-            .map_err(|_| "a weight is a number from 1 to 1000".to_owned()),
+            .map_err(|_| baton_messages::no_such_weight()),
         Some(("slo", "none")) => Ok(Change { slo_micros: Some(0), ..usual }),
         Some(("slo", target)) => Ok(Change { slo_micros: Some(micros(target)?), ..usual }),
-        _ => Err("write class=…, weight=… or slo=…".to_owned()),
+        _ => Err(baton_messages::no_such_change()),
     }
 }
 
@@ -47,12 +49,12 @@ fn change(word: &str) -> Result<Change, String> {
 /// # Errors
 ///
 /// When it is not a time, or is too short to have an effect.
-pub fn micros(word: &str) -> Result<u64, String> {
-    let time = humantime::parse_duration(word).map_err(|error| format!("{error}; write for example 20ms"))?;
+pub fn micros(word: &str) -> Result<u64, Message> {
+    let time = humantime::parse_duration(word).map_err(baton_messages::no_such_target)?;
     match u64::try_from(time.as_micros()) {
-        Ok(0) => Err("a target (slo) is at least a microsecond".to_owned()),
+        Ok(0) => Err(baton_messages::target_is_too_short()),
         Ok(micros) => Ok(micros),
-        Err(_) => Err("a target (slo) is at most one hour".to_owned()),
+        Err(_) => Err(baton_messages::target_is_too_long()),
     }
 }
 
@@ -82,12 +84,7 @@ pub fn set(arguments: Set) -> Result<(), CliError> {
 pub fn suspend(Waited { programs, patience }: Waited) -> Result<bool, CliError> {
     programs.each("suspend", |socket, name| {
         ask(socket, name, true)?;
-        let still = |state: &State| {
-            format!(
-                "{name} is still {state} after {}; it is suspended as soon as its work can be taken off the GPU",
-                patience.words()
-            )
-        };
+        let still = |state: &State| baton_messages::is_not_suspended_yet(name, state, patience.words());
         let is_off = until(socket, name, &patience, |state| *state == State::Suspended, still)?;
         Ok(format!("{} {name}", if is_off { "suspended" } else { "suspending" }))
     })
@@ -101,9 +98,7 @@ pub fn suspend(Waited { programs, patience }: Waited) -> Result<bool, CliError> 
 pub fn resume(Waited { programs, patience }: Waited) -> Result<bool, CliError> {
     programs.each("resume", |socket, name| {
         ask(socket, name, false)?;
-        let still = |state: &State| {
-            format!("{name} is still {state} after {}; `baton why {name}` says what it waits for", patience.words())
-        };
+        let still = |state: &State| baton_messages::does_not_go_on_yet(name, state, patience.words());
         let goes_on = until(socket, name, &patience, |state| *state != State::Suspended, still)?;
         Ok(format!("{} {name}", if goes_on { "resumed" } else { "resuming" }))
     })
@@ -116,7 +111,7 @@ fn until(
     name: &str,
     patience: &Patience,
     wanted: impl Fn(&State) -> bool,
-    still: impl Fn(&State) -> String,
+    still: impl Fn(&State) -> Message,
 ) -> Result<bool, CliError> {
     let Some(end) = patience.end() else { return Ok(false) };
     loop {

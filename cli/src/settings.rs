@@ -360,10 +360,6 @@ pub struct Changes {
     pub later: Vec<String>,
 }
 
-fn told(what: impl std::fmt::Display) -> CliError {
-    CliError::Told(what.to_string())
-}
-
 /// Reads a file that no other user may have written: its text decides which files this process opens and writes.
 fn text_of_ours(path: &Path) -> Result<String, Box<dyn std::error::Error>> {
     let mut file = File::open(path)?;
@@ -371,11 +367,11 @@ fn text_of_ours(path: &Path) -> Result<String, Box<dyn std::error::Error>> {
     let owner = found.uid();
     // Settings that come through a pipe have no owner to check.
     if found.is_file() && owner != 0 && owner != rustix::process::geteuid().as_raw() {
-        return Err(format!("this file is user {owner}'s; use one of yours or root's").into());
+        return Err(baton_messages::settings_of_another(owner).into());
     }
     if found.is_file() && found.mode() & 0o002 != 0 {
         let mode = found.mode() & 0o7777;
-        return Err(format!("everybody can write this file (mode {mode:o}); `chmod o-w` it").into());
+        return Err(baton_messages::all_can_write_settings(format_args!("{mode:o}")).into());
     }
     let mut text = String::new();
     file.read_to_string(&mut text)?;
@@ -389,7 +385,7 @@ impl Settings {
     ///
     /// When it cannot be read, or has an impossible setting. The error names it.
     pub fn of_file(path: &Path) -> Result<Self, CliError> {
-        let in_file = |error: &dyn std::fmt::Display| told(format_args!("{}: {error}", path.display()));
+        let in_file = |error: &dyn std::fmt::Display| baton_messages::in_settings_file(path.display(), error);
         let text = text_of_ours(path).map_err(|error| in_file(&error))?;
         let settings: Self = toml::from_str(&text).map_err(|error| in_file(&error))?;
         settings.check().map_err(|error| in_file(&error))?;
@@ -402,12 +398,12 @@ impl Settings {
     /// Checks that a file can have these settings for one GPU.
     fn check_of_gpu(&self, number: &str) -> Result<(), CliError> {
         if number.parse::<usize>().is_err() {
-            return Err(told(format_args!("gpus.{number}: a GPU is named by its number, as in [gpus.0]")));
+            return Err(baton_messages::gpu_is_no_number(number).into());
         }
         if self.gpu.is_some() || !self.gpus.is_empty() {
-            return Err(told(format_args!("gpus.{number}: settings of one GPU name no other")));
+            return Err(baton_messages::gpu_names_another(number).into());
         }
-        self.check().map_err(|error| told(format_args!("gpus.{number}: {error}")))
+        Ok(self.check().map_err(|error| baton_messages::in_settings_of_gpu(number, error))?)
     }
 
     /// Returns a file's settings for this GPU.
@@ -504,12 +500,9 @@ impl Settings {
     /// The setting's name, its value, and the values that it can have.
     pub fn check(&self) -> Result<(), CliError> {
         let period = |key: &str, value: Option<Period>, least: Duration, most: Duration| match value {
-            Some(Period(time)) if time < least || time > most => Err(told(format_args!(
-                "{key} cannot be {}; it is a time from {} to {}",
-                Period(time),
-                Period(least),
-                Period(most)
-            ))),
+            Some(Period(time)) if time < least || time > most => {
+                Err(baton_messages::time_out_of_range(key, Period(time), Period(least), Period(most)))
+            }
             _ => Ok(()),
         };
         let (ms, hour) = (Duration::from_millis(1), Duration::from_secs(3600));
@@ -518,13 +511,14 @@ impl Settings {
         period("burst", self.burst, Duration::ZERO, hour)?;
         let number = |key: &str, value: Option<usize>, most: usize| match value {
             Some(number) if !(1..=most).contains(&number) => {
-                Err(told(format_args!("{key} cannot be {number}; it is a number from 1 to {most}")))
+                Err(baton_messages::number_out_of_range(key, number, most))
             }
             _ => Ok(()),
         };
         number("max-programs", self.max_programs, MOST_TENANTS)?;
         number("guest-programs", self.guest_programs, MOST_TENANTS)?;
-        number("guest-weight", self.guest_weight.map(|weight| weight as usize), MAX_WEIGHT as usize)
+        number("guest-weight", self.guest_weight.map(|weight| weight as usize), MAX_WEIGHT as usize)?;
+        Ok(())
     }
 
     /// Refuses settings that would have no effect without others. All of them have to be set.
@@ -543,7 +537,7 @@ impl Settings {
             ),
         ];
         match needs.into_iter().find(|(is_alone, ..)| *is_alone) {
-            Some((_, key, needed)) => Err(told(format_args!("--{key} alone has no effect; it needs {needed}"))),
+            Some((_, key, needed)) => Err(baton_messages::has_no_effect(key, needed).into()),
             None => Ok(()),
         }
     }
@@ -596,11 +590,7 @@ impl DriverChoice {
 pub(super) fn headroom(asked: Amount, arena: u64) -> Result<u64, CliError> {
     let headroom = asked.of(arena);
     if headroom > arena / 2 {
-        return Err(told(format_args!(
-            "a headroom of {} leaves too little of an arena of {}; ask for at most half of it",
-            size(headroom),
-            size(arena)
-        )));
+        return Err(baton_messages::headroom_is_too_large(size(headroom), size(arena)).into());
     }
     let piece = Arena::new(arena).largest_class().bytes();
     Ok(headroom / piece * piece)
@@ -610,14 +600,10 @@ pub(super) fn headroom(asked: Amount, arena: u64) -> Result<u64, CliError> {
 pub(super) fn arena(asked: Amount, memory: u64, name: &str) -> Result<u64, CliError> {
     let arena = asked.of(memory);
     if arena > memory {
-        return Err(told(format_args!(
-            "an arena of {} is more than the {} of {name}; ask for less with --arena, at most about 95% of it",
-            size(arena),
-            size(memory)
-        )));
+        return Err(baton_messages::arena_is_too_large(size(arena), size(memory), name).into());
     }
     if arena == 0 {
-        return Err(told("the arena has to be at least 2 MiB; see --arena"));
+        return Err(baton_messages::arena_is_too_small().into());
     }
     Ok(arena)
 }
@@ -626,12 +612,7 @@ pub(super) fn arena(asked: Amount, memory: u64, name: &str) -> Result<u64, CliEr
 pub(super) fn host_pool(asked: Option<Amount>, arena: u64, free: u64, force: bool) -> Result<u64, CliError> {
     let pool = asked.unwrap_or(Amount::Bytes((free / 2).min(2 * arena))).of(free);
     if pool > free && !force {
-        return Err(told(format_args!(
-            "a host pool of {} is more than the {} of memory that is free here; ask for less with --host-pool, or add \
-             --force if you know that there will be enough",
-            size(pool),
-            size(free)
-        )));
+        return Err(baton_messages::host_pool_is_too_large(size(pool), size(free)).into());
     }
     Ok(pool)
 }

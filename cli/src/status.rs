@@ -42,10 +42,10 @@ pub fn run(arguments: StatusArgs) -> Result<(), CliError> {
 fn unmoved(tenants: &[Tenant]) -> String {
     let of = |why: &str, bytes: &dyn Fn(&Tenant) -> u64| {
         let whose = named(tenants, bytes);
-        if whose.is_empty() { String::new() } else { format!("\nnot moved, because {why}: {whose}\n") }
+        if whose.is_empty() { String::new() } else { format!("\n{}\n", baton_messages::is_not_moved(why, whose)) }
     };
     let of_kind = |kind: Unmanaged| of(kind.reason(), &|tenant| tenant.unmanaged.of(kind));
-    let immovable = of("others can reach it", &|tenant| tenant.immovable_bytes);
+    let immovable = of(baton_messages::REACHABLE_MEMORY, &|tenant| tenant.immovable_bytes);
     Unmanaged::ALL.into_iter().map(of_kind).chain([immovable]).collect()
 }
 
@@ -58,11 +58,11 @@ fn named(tenants: &[Tenant], bytes: &dyn Fn(&Tenant) -> u64) -> String {
 /// Returns lines about processes on the GPU that are no tenants.
 pub(crate) fn outsiders(status: &Status) -> String {
     let Some(all) = &status.outsiders else {
-        let why = status.outsiders_unknown.as_deref().unwrap_or("the coordinator does not say");
-        return format!("\nwho else uses the GPU is not known: {why}\n");
+        let why = status.outsiders_unknown.as_deref().unwrap_or(baton_messages::NOT_SAID);
+        return format!("\n{}\n", baton_messages::others_are_unknown(why));
     };
     let name = |outsider: &Outsider| {
-        let name = outsider.name.as_deref().unwrap_or("a process that cannot be seen from here");
+        let name = outsider.name.as_deref().unwrap_or(baton_messages::UNSEEN_PROCESS);
         let number = outsider.pid.map_or(String::new(), |pid| format!(" (process {pid})"));
         let bytes = outsider.bytes.map_or(String::new(), |bytes| format!(" {}", size(bytes)));
         format!("{name}{number}{bytes}")
@@ -74,13 +74,10 @@ pub(crate) fn outsiders(status: &Status) -> String {
     let (others, lost) = (list(false), list(true));
     let mut out = String::new();
     if !others.is_empty() {
-        let _ = writeln!(out, "\non the GPU without Baton: {others}");
+        let _ = writeln!(out, "\n{}", baton_messages::on_the_gpu_without_baton(others));
     }
     if !lost.is_empty() {
-        let _ = writeln!(
-            out,
-            "\nstarted by a program under Baton, and on the GPU without it (has it lost its environment?): {lost}"
-        );
+        let _ = writeln!(out, "\n{}", baton_messages::lost_programs(lost));
     }
     out
 }
@@ -94,12 +91,12 @@ fn head(status: &Status) -> String {
     let _ = writeln!(out, "arena      {}, lent {}, free {}", size(arena.bytes), size(arena.lent_bytes), size(free));
     if arena.bytes != arena.configured_bytes {
         let asked = size(arena.configured_bytes);
-        let _ = writeln!(out, "           (smaller than the {asked} asked for: others use the GPU's memory)");
+        let _ = writeln!(out, "           {}", baton_messages::smaller_than_asked(asked));
     }
     let _ = writeln!(out, "beside it  {}", standing::outside_arena(&status.ledger.lines));
     let ready = match pool.unprepared_bytes() {
         0 => String::new(),
-        _ => format!(", being prepared: {} ready", size(pool.ready_bytes)),
+        _ => baton_messages::being_prepared(size(pool.ready_bytes)),
     };
     let _ = writeln!(out, "host pool  {}, used {}{ready}", size(pool.bytes), size(pool.used_bytes));
     let ms = |ms: Option<f64>| ms.map_or("-".to_owned(), |ms| format!("{ms:.1} ms"));
@@ -172,25 +169,25 @@ fn table(status: &Status) -> String {
         }
         let _ = writeln!(out, "\n{}", trimmed(&table));
         if newcomers.iter().any(|newcomer| newcomer.needs_bytes.is_none()) {
-            let _ = writeln!(out, "no more than {max_tenants} share the GPU at once (--max-programs)");
+            let _ = writeln!(out, "{}", baton_messages::no_more_share(max_tenants));
         }
     }
     let here = tenants.iter().map(|one| (&one.name, &one.quotas));
     for (name, quotas) in here.chain(newcomers.iter().map(|one| (&one.name, &one.quotas))) {
         for met in quotas {
-            let _ = writeln!(out, "\n{name} is held by a quota: {met}");
+            let _ = writeln!(out, "\n{}", baton_messages::is_held_by_a_quota(name, met));
         }
     }
     out.push_str(&outsiders(status));
     out.push_str(&unmoved(tenants));
     let spare = named(tenants, &|tenant| tenant.spare_bytes);
     if !spare.is_empty() {
-        let _ = writeln!(out, "\nfreed, and kept until its program next leaves the GPU: {spare}");
+        let _ = writeln!(out, "\n{}", baton_messages::is_kept_spare(spare));
     }
     let drained: Vec<&str> =
         tenants.iter().filter(|tenant| !tenant.preemptible).map(|tenant| tenant.name.as_str()).collect();
     if !drained.is_empty() {
-        let _ = writeln!(out, "\ncannot be preempted, so a switch waits for their work: {}", drained.join(", "));
+        let _ = writeln!(out, "\n{}", baton_messages::switches_wait_for(drained.join(", ")));
     }
     out
 }
@@ -230,6 +227,6 @@ mod tests {
         assert!(text.contains("environment?): python3 (process 12) 3 MiB\n"), "{text}");
         assert_eq!(outsiders(&of(json!({"outsiders": []}))), "");
         let unknown = outsiders(&of(json!({"outsiders": null, "outsiders_unknown": "no library"})));
-        assert_eq!(unknown, "\nwho else uses the GPU is not known: no library\n");
+        assert_eq!(unknown, "\nother users of the GPU are not known: no library\n");
     }
 }

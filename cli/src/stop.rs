@@ -4,6 +4,7 @@ use std::path::Path;
 
 use baton_client::{self as client, Awaited};
 use baton_contract::messages::Opening;
+use baton_messages::Message;
 use baton_workbench::output::{Meanwhile, print};
 use clap::Args;
 use serde_json::Value;
@@ -37,7 +38,7 @@ pub fn run(Stop { place, now, cancel, patience }: Stop) -> Result<(), CliError> 
     let socket = place.find()?;
     if cancel {
         let was_closed = have_done(&socket, &Opening::Close { closed: false })?["was_closed"] == true;
-        let said = if was_closed { "programs may join again" } else { "nobody had asked for the end" };
+        let said = if was_closed { baton_messages::PROGRAMS_MAY_JOIN } else { baton_messages::NO_END_WAS_ASKED_FOR };
         return Ok(print(&format!("{said}\n"))?);
     }
     let printed = Meanwhile::default();
@@ -49,33 +50,28 @@ pub fn run(Stop { place, now, cancel, patience }: Stop) -> Result<(), CliError> 
     };
     let Some(end) = patience.end() else {
         let answer = have_done(&socket, &Opening::Close { closed: true })?;
-        return Ok(print(&(said(&answer).unwrap_or_else(|| "the coordinator ends now".to_owned()) + "\n"))?);
+        return Ok(print(&(said(&answer).unwrap_or_else(|| baton_messages::ENDS_NOW.to_owned()) + "\n"))?);
     };
-    let mut shown = of_waiting("waiting for the last program to leave; `baton stop --now` ends at once");
+    let mut shown = of_waiting(&baton_messages::waits_for_the_last_program());
     let told = |text: &[u8]| told(&read(text).unwrap_or_default());
     let came = client::stop(&socket, now, Some(end), told, &mut shown)?;
     drop(shown);
     match came {
-        Awaited::Ended => printed.print("the coordinator has ended\n"),
-        Awaited::Cancelled => {
-            return Err(CliError::Told("somebody has cancelled it; programs may join again".to_owned()));
-        }
+        Awaited::Ended => printed.print(&format!("{}\n", baton_messages::HAS_ENDED)),
+        Awaited::Cancelled => return Err(baton_messages::end_was_cancelled().into()),
         Awaited::Late => return Err(CliError::Told(late(&socket, now, &patience)?)),
     }
     Ok(printed.went()?)
 }
 
 /// Returns the sentence for a coordinator that has not ended in time. It still ends, even if no command waits for it.
-fn late(socket: &Path, now: bool, patience: &Patience) -> Result<String, CliError> {
+fn late(socket: &Path, now: bool, patience: &Patience) -> Result<Message, CliError> {
     let after = patience.words();
     if now {
-        return Ok(format!("the coordinator is still ending after {after}"));
+        return Ok(baton_messages::still_ends(after));
     }
     let here = names(&have_done(socket, &Opening::Close { closed: true })?, &["fails", "goes_on"]);
-    Ok(format!(
-        "after {after} the coordinator still has programs: {here}; it ends after them, `baton stop --now` ends it at once, and \
-         `baton stop --cancel` lets programs join again"
-    ))
+    Ok(baton_messages::still_has_programs(after, here))
 }
 
 fn names(answer: &Value, lists: &[&str]) -> String {
@@ -86,14 +82,14 @@ fn names(answer: &Value, lists: &[&str]) -> String {
 /// Names the programs after which the coordinator ends.
 fn said(answer: &Value) -> Option<String> {
     let all = names(answer, &["fails", "goes_on"]);
-    (!all.is_empty()).then(|| format!("no new programs share the GPU; the coordinator ends after {all}"))
+    (!all.is_empty()).then(|| baton_messages::ends_after(all))
 }
 
 /// Names the programs that fail.
 fn said_now(answer: &Value) -> Option<String> {
     let (fails, goes_on) = (names(answer, &["fails"]), names(answer, &["goes_on"]));
-    let fails = (!fails.is_empty()).then(|| format!("these fail, because memory of theirs is on the host: {fails}"));
-    let goes_on = (!goes_on.is_empty()).then(|| format!("these go on by themselves: {goes_on}"));
+    let fails = (!fails.is_empty()).then(|| baton_messages::these_fail(fails));
+    let goes_on = (!goes_on.is_empty()).then(|| baton_messages::these_go_on(goes_on));
     let lines: Vec<String> = [fails, goes_on].into_iter().flatten().collect();
     (!lines.is_empty()).then(|| lines.join("\n"))
 }
@@ -109,7 +105,7 @@ mod tests {
         let answer = json!({ "fails": ["a", "b"], "goes_on": ["c"] });
         assert_eq!(
             said_now(&answer).as_deref(),
-            Some("these fail, because memory of theirs is on the host: a, b\nthese go on by themselves: c")
+            Some("these fail, because some of their memory is on the host: a, b\nthese go on by themselves: c")
         );
         assert!(said(&answer).is_some_and(|said| said.ends_with("ends after a, b, c")));
         let nobody = json!({ "fails": [], "goes_on": [] });

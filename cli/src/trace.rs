@@ -14,7 +14,7 @@ use baton_views::perfetto;
 use baton_views::ribbon::{ribbon, svg};
 use baton_views::summary::Summary;
 use baton_views::timeline::Timeline;
-use baton_workbench::output::{print_with, remark, write_file};
+use baton_workbench::output::{print_with, say, write_file};
 use clap::Args;
 
 use super::CliError;
@@ -110,9 +110,7 @@ fn look_back(path: &Path, period: Duration) -> Result<Recording, CliError> {
     if start > wanted {
         let known = duration(end - start);
         let since = wall_clock(started_unix_ms, start);
-        remark(format_args!(
-            "baton trace: the coordinator only knows the last {known}, since {since}; `--for` records from now on, for as long as you like"
-        ));
+        say("trace", baton_messages::knows_only_the_last(known, since));
     }
     timeline.lost = 0;
     timeline.forget_before(start);
@@ -128,17 +126,17 @@ fn record(path: &Path, period: Duration) -> Result<Recording, CliError> {
     timeline.lost = 0;
     timeline.forget_before(start);
     timeline.know(&read(&client::status(path)?)?);
-    remark(format_args!("baton trace: recording; Ctrl-C ends it, and writes what there is"));
+    say("trace", baton_messages::is_recording());
     let began = Instant::now();
     while !stop.is_raised() && began.elapsed() < period {
         std::thread::sleep(LOOK.min(period.saturating_sub(began.elapsed())));
         if let Err(error) = hear(path, &mut timeline) {
-            remark(format_args!("baton trace: the recording ends here: {error}"));
+            say("trace", baton_messages::recording_ends(error));
             break;
         }
     }
     if timeline.lost > 0 {
-        remark(format_args!("baton trace: {} events are missing: they came too fast", timeline.lost));
+        say("trace", baton_messages::events_are_missing(timeline.lost));
     }
     let end = timeline.now;
     Ok(Recording { timeline, time: start..end, gpu, started_unix_ms })

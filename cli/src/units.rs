@@ -6,6 +6,7 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
+use baton_messages::Message;
 use bytesize::ByteSize;
 use serde::{Deserialize, Serialize};
 
@@ -21,7 +22,7 @@ pub enum Amount {
 
 /// A text that is not an amount.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no amount of memory; write for example 8GiB, 512MiB or 90%")]
+#[error("{}", baton_messages::no_amount(.0))]
 pub struct NoAmount(String);
 
 impl Amount {
@@ -81,21 +82,21 @@ impl From<Amount> for String {
 pub struct Percent(pub f64);
 
 impl FromStr for Percent {
-    type Err = String;
+    type Err = Message;
 
-    fn from_str(word: &str) -> Result<Self, String> {
+    fn from_str(word: &str) -> Result<Self, Message> {
         let number = word.trim().strip_suffix('%').and_then(|number| number.trim().parse().ok());
         number
             .filter(|percent| (0.0..=100.0).contains(percent))
             .map(Self)
-            .ok_or_else(|| format!("`{word}` is no percentage; write for example 5%"))
+            .ok_or_else(|| baton_messages::no_percentage(word))
     }
 }
 
 impl TryFrom<String> for Percent {
-    type Error = String;
+    type Error = Message;
 
-    fn try_from(word: String) -> Result<Self, String> {
+    fn try_from(word: String) -> Result<Self, Message> {
         word.parse()
     }
 }
@@ -118,19 +119,17 @@ impl From<Percent> for String {
 pub struct Period(pub Duration);
 
 impl FromStr for Period {
-    type Err = String;
+    type Err = Message;
 
-    fn from_str(word: &str) -> Result<Self, String> {
-        humantime::parse_duration(word)
-            .map(Self)
-            .map_err(|error| format!("`{word}` is no time ({error}); write for example 20ms"))
+    fn from_str(word: &str) -> Result<Self, Message> {
+        humantime::parse_duration(word).map(Self).map_err(|error| baton_messages::no_time(word, error))
     }
 }
 
 impl TryFrom<String> for Period {
-    type Error = String;
+    type Error = Message;
 
-    fn try_from(word: String) -> Result<Self, String> {
+    fn try_from(word: String) -> Result<Self, Message> {
         word.parse()
     }
 }
@@ -154,24 +153,21 @@ impl From<Period> for String {
 pub struct Listen(pub SocketAddr);
 
 impl FromStr for Listen {
-    type Err = String;
+    type Err = Message;
 
-    fn from_str(word: &str) -> Result<Self, String> {
+    fn from_str(word: &str) -> Result<Self, Message> {
         let port = word.strip_prefix("localhost:").unwrap_or(word);
         match port.parse() {
             Ok(port) => Ok(Self((Ipv4Addr::LOCALHOST, port).into())),
-            Err(_) => word
-                .parse()
-                .map(Self)
-                .map_err(|_| format!("`{word}` is no address and port; write for example 127.0.0.1:7878")),
+            Err(_) => word.parse().map(Self).map_err(|_| baton_messages::no_address(word)),
         }
     }
 }
 
 impl TryFrom<String> for Listen {
-    type Error = String;
+    type Error = Message;
 
-    fn try_from(word: String) -> Result<Self, String> {
+    fn try_from(word: String) -> Result<Self, Message> {
         word.parse()
     }
 }
@@ -194,24 +190,23 @@ impl From<Listen> for String {
 pub struct Users(pub Vec<RangeInclusive<u32>>);
 
 impl FromStr for Users {
-    type Err = String;
+    type Err = Message;
 
-    fn from_str(word: &str) -> Result<Self, String> {
+    fn from_str(word: &str) -> Result<Self, Message> {
         let range = |part: &str| {
             let (first, last) = part.split_once('-').unwrap_or((part, part));
             let range = first.trim().parse().ok()?..=last.trim().parse().ok()?;
             (!range.is_empty()).then_some(range)
         };
         let all: Option<Vec<_>> = word.split(',').map(range).collect();
-        all.map(Self)
-            .ok_or_else(|| format!("`{word}` is no range of users' numbers; write for example 1000-1999,65534"))
+        all.map(Self).ok_or_else(|| baton_messages::no_users(word))
     }
 }
 
 impl TryFrom<String> for Users {
-    type Error = String;
+    type Error = Message;
 
-    fn try_from(word: String) -> Result<Self, String> {
+    fn try_from(word: String) -> Result<Self, Message> {
         word.parse()
     }
 }

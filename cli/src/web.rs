@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use baton_coordinator::endpoint::Endpoint;
 use baton_web::{Listeners, Shown, Token, listen};
-use baton_workbench::output::remark;
+use baton_workbench::output::say;
 
 use super::CliError;
 use super::settings::Settings;
@@ -28,12 +28,10 @@ impl Web {
         if let Some(Listen(address)) = settings.metrics {
             let token = settings.metrics_token_file.as_deref().map(Token::of_file).transpose()?;
             if token.is_none() && !address.ip().is_loopback() {
-                return Err(CliError::Told(format!(
-                    "--metrics {address} can be reached from other machines; it needs --metrics-token-file"
-                )));
+                return Err(baton_messages::metrics_need_a_token(address).into());
             }
             let listener = bound(address, "--metrics")?;
-            log::info!("metrics at http://{}/metrics", listener.local_addr()?);
+            baton_messages::info!(metrics_are_at(listener.local_addr()?));
             listeners.metrics = Some((listener, token));
         }
         if let Some(Listen(address)) = settings.http {
@@ -42,7 +40,7 @@ impl Web {
         match endpoint.listen_beside() {
             Ok(own) => listeners.own = Some(own),
             // No program may need the metrics.
-            Err(error) => log::warn!("there are no metrics: {error}"),
+            Err(error) => baton_messages::warn!(no_metrics(error)),
         }
         Ok(Self { listeners })
     }
@@ -59,7 +57,7 @@ fn page(address: SocketAddr, settings: &Settings, endpoint: &Endpoint) -> Result
     let address = listener.local_addr()?;
     let token = match &settings.http_token_file {
         Some(file) => {
-            remark(format_args!("baton serve: the page is at http://{address}/"));
+            say("serve", baton_messages::page_is_at(address, ""));
             Token::of_file(file)?
         }
         None => {
@@ -68,17 +66,17 @@ fn page(address: SocketAddr, settings: &Settings, endpoint: &Endpoint) -> Result
             // A browser never sends the part after the `#`. A log is kept and read by others, so it does not get the token.
             let secret =
                 if std::io::stderr().is_terminal() { format!("#token={}", token.text()) } else { String::new() };
-            remark(format_args!("baton serve: the page is at http://{address}/{secret}"));
-            remark(format_args!("baton serve: the page's token is in {}", file.display()));
+            say("serve", baton_messages::page_is_at(address, secret));
+            say("serve", baton_messages::token_is_in(file.display()));
             token
         }
     };
     if !address.ip().is_loopback() {
-        log::warn!("the page can be reached from other machines, and nothing of it is encrypted, its token included");
+        baton_messages::warn!(page_is_open_to_all());
     }
     Ok(Shown { listener, token, control: settings.http_control == Some(true) })
 }
 
 fn bound(address: SocketAddr, setting: &str) -> Result<TcpListener, CliError> {
-    listen(address).map_err(|error| CliError::Told(format!("{setting} {address}: {error}")))
+    Ok(listen(address).map_err(|error| baton_messages::cannot_listen(setting, address, error))?)
 }

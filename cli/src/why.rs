@@ -30,10 +30,12 @@ pub fn run(Why { source, name }: Why) -> Result<(), CliError> {
         Told::Coordinator(socket) => {
             let name = called(&socket, name)?;
             let status: Status = read(&client::status(&socket)?)?;
-            (why::sentences(&status, &name), name, "`baton ps` lists them")
+            (why::sentences(&status, &name), name, baton_messages::PS_LISTS_THEM)
         }
-        Told::Record(record) => (past::sentences(&Timeline::of(&record), &name), name, "`baton stats` lists them"),
+        Told::Record(record) => {
+            (past::sentences(&Timeline::of(&record), &name), name, baton_messages::STATS_LISTS_THEM)
+        }
     };
-    let none = || CliError::Told(format!("there is no program called {}; {list}", name.escape_default()));
+    let none = || CliError::Told(baton_messages::no_program_to_explain(name.escape_default(), list));
     Ok(print(&format!("{}\n", said.ok_or_else(none)?))?)
 }

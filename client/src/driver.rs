@@ -54,7 +54,7 @@ pub enum Error {
     #[error(transparent)]
     Missing(#[from] Missing),
     /// The file does not open as a driver, or has no device.
-    #[error("{}: {why}; name another file with --driver, or use --driver sim", .file.display())]
+    #[error("{}", baton_messages::driver_is_unusable(.file.display(), why))]
     Unusable {
         /// The file that the user named, or a part of Baton.
         file: PathBuf,
@@ -62,7 +62,7 @@ pub enum Error {
         why: String,
     },
     /// The system refused an ordinary operation.
-    #[error("{0}")]
+    #[error("{}", baton_messages::of_system(.0))]
     Io(#[from] std::io::Error),
 }
 
@@ -201,7 +201,7 @@ fn first_device(library: &Path) -> Result<String, String> {
     }
     match answer {
         0 => Ok(String::from_utf8_lossy(name.split(|byte| *byte == 0).next().unwrap_or_default()).into_owned()),
-        error => Err(format!("the driver answers with CUDA error {error}")),
+        error => Err(baton_messages::driver_answers(error)),
     }
 }
 

@@ -4,11 +4,7 @@ use std::path::{Path, PathBuf};
 
 /// A file of Baton's that is missing from its place.
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "{} is missing; install Baton's package again, or build everything with `cargo build --release` and run \
-     target/release/baton",
-    .0.display()
-)]
+#[error("{}", baton_messages::is_missing(.0.display()))]
 pub struct Missing(PathBuf);
 
 /// Baton's files.

@@ -17,6 +17,7 @@ use baton_contract::link::Chosen;
 use baton_contract::messages::{Admission, DriverKind, FromCoordinator, Message as _, Opening, Refusal};
 use baton_contract::wire::GpuNumber;
 use baton_contract::{link, socket_path};
+use baton_messages::Message;
 use baton_report::event::History;
 use baton_views::timeline::Timeline;
 
@@ -32,12 +33,18 @@ const COME_AGAIN: Duration = Duration::from_millis(100);
 
 /// The reason why a coordinator gives no answer, in the user's words.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct NoAnswer(String);
+#[error(transparent)]
+pub struct NoAnswer(#[from] Message);
+
+impl From<NoAnswer> for Message {
+    fn from(NoAnswer(message): NoAnswer) -> Self {
+        message
+    }
+}
 
 /// Makes the error for a malformed answer.
 pub fn no_answer(path: &Path, what: impl Display) -> NoAnswer {
-    NoAnswer(format!("{}: {what}", path.display()))
+    NoAnswer(baton_messages::of_path(path.display(), what))
 }
 
 /// Connects; none if no coordinator listens there.
@@ -84,7 +91,7 @@ pub fn announce(path: &Path) -> Result<Option<(OwnedFd, Offer)>, NoAnswer> {
             Ok(Some(received)) => received,
             Ok(None) => return Ok(None),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                return Err(told(&"the coordinator does not answer; is it stopped? `kill` it if it hangs"));
+                return Err(baton_messages::coordinator_hangs(path.display()).into());
             }
             Err(error) => return Err(told(&error)),
         };
@@ -95,14 +102,14 @@ pub fn announce(path: &Path) -> Result<Option<(OwnedFd, Offer)>, NoAnswer> {
             Ok((_, FromCoordinator::Admission(Admission::Refused { reason: Refusal::Busy, text }))) => {
                 if start.elapsed() > SILENCE && !std::mem::replace(&mut is_said, true) {
                     // If standard error cannot take it, the remark is lost.
-                    let _ = writeln!(io::stderr(), "baton run: waiting: {text}");
+                    let _ = writeln!(io::stderr(), "{}", baton_messages::run_waits(text));
                 }
                 std::thread::sleep(COME_AGAIN);
             }
-            Ok((_, FromCoordinator::Admission(Admission::Refused { text, .. }))) => return Err(told(&text)),
-            Ok(_) => {
-                return Err(told(&"the coordinator answers another question; use the same build of Baton for both"));
+            Ok((_, FromCoordinator::Admission(Admission::Refused { text, .. }))) => {
+                return Err(told(&baton_messages::answered(text)));
             }
+            Ok(_) => return Err(told(&baton_messages::answers_another_question())),
             Err(error) => return Err(told(&error)),
         }
     }
@@ -124,7 +131,7 @@ pub fn status(path: &Path) -> Result<Vec<u8>, NoAnswer> {
 /// As for [`status()`].
 pub fn events(path: &Path, next: u64) -> Result<History, NoAnswer> {
     let text = ask(path, &Opening::Events { next })?;
-    serde_json::from_slice(&text).map_err(|error| no_answer(path, format!("the answer cannot be read: {error}")))
+    serde_json::from_slice(&text).map_err(|error| no_answer(path, baton_messages::answer_is_unreadable(error)))
 }
 
 /// Reads all events from this number on. Returns the number of the next event.
@@ -159,7 +166,7 @@ pub fn see(path: &Path, timeline: &mut Timeline) -> Result<(), NoAnswer> {
 /// As for [`status()`].
 pub fn ask(path: &Path, question: &Opening) -> Result<Vec<u8>, NoAnswer> {
     let socket = asked(path, question, PATIENCE)?;
-    let hangs = || no_answer(path, "the coordinator does not answer; is it stopped? `kill` it if it hangs");
+    let hangs = || NoAnswer(baton_messages::coordinator_hangs(path.display()));
     text_until(path, &socket, Some(Instant::now()), &mut || ())?.ok_or_else(hangs)
 }
 
@@ -227,8 +234,8 @@ fn is_over(end: Option<Instant>) -> bool {
 }
 
 /// Returns the message that no coordinator listens there, with advice.
-pub fn nobody(path: &Path) -> String {
-    format!("no coordinator answers at {}; `baton serve` starts one, and `baton run` if there is none", path.display())
+pub fn nobody(path: &Path) -> Message {
+    baton_messages::no_coordinator(path.display())
 }
 
 /// Connects and sends a question. A read from the socket returns after `patience` at the latest.
@@ -247,7 +254,7 @@ fn text_until(
     end: Option<Instant>,
     meanwhile: &mut dyn FnMut(),
 ) -> Result<Option<Vec<u8>>, NoAnswer> {
-    let told = |what: String| no_answer(path, what);
+    let told = |what: &dyn Display| no_answer(path, what);
     let mut text = Vec::new();
     loop {
         let received = match link::receive(socket.as_fd(), false) {
@@ -258,9 +265,9 @@ fn text_until(
                 meanwhile();
                 continue;
             }
-            received => received.map_err(|error| told(error.to_string()))?,
+            received => received.map_err(|error| told(&error))?,
         };
-        let received = received.ok_or_else(|| told("the coordinator ended the connection".to_owned()))?;
+        let received = received.ok_or_else(|| told(&baton_messages::coordinator_hung_up()))?;
         match FromCoordinator::decode(&received.message) {
             Ok((_, FromCoordinator::Admission(Admission::Text { piece, more }))) => {
                 text.extend(piece);
@@ -268,13 +275,11 @@ fn text_until(
                     return Ok(Some(text));
                 }
             }
-            Ok((_, FromCoordinator::Admission(Admission::Refused { text, .. }))) => return Err(told(text)),
-            Ok(_) => {
-                return Err(told(
-                    "the coordinator answers another question; use the same build of Baton for both".to_owned(),
-                ));
+            Ok((_, FromCoordinator::Admission(Admission::Refused { text, .. }))) => {
+                return Err(told(&baton_messages::answered(text)));
             }
-            Err(error) => return Err(told(error.to_string())),
+            Ok(_) => return Err(told(&baton_messages::answers_another_question())),
+            Err(error) => return Err(told(&error)),
         }
     }
 }

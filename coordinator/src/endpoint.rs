@@ -24,6 +24,7 @@ use std::time::{Duration, Instant};
 use baton_contract::link::Chosen;
 use baton_contract::socket_path::own_folder;
 use baton_contract::{link, socket_path};
+use baton_messages::Message;
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, FdFlags};
@@ -50,12 +51,12 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The reason why a place is not used, in the user's words.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct Unfit(String);
+#[error(transparent)]
+pub struct Unfit(#[from] Message);
 
 /// Makes the reason why a place is not used.
-pub(crate) fn unfit(path: &Path, what: impl std::fmt::Display) -> Unfit {
-    Unfit(format!("{}: {what}", path.display()))
+pub(crate) fn unfit(path: &Path, error: impl std::fmt::Display) -> Unfit {
+    Unfit(baton_messages::of_path(path.display(), error))
 }
 
 /// A folder, held open, so that it cannot be exchanged for another one.
@@ -75,13 +76,12 @@ impl Folder {
         Self::make(path, 0o700)?;
         let folder = Self::open(path, OFlags::NOFOLLOW)?;
         let found = folder.metadata()?;
-        let remedy = "remove it, or set XDG_RUNTIME_DIR to a folder of yours";
         if found.uid() != geteuid().as_raw() {
-            return Err(unfit(path, format!("this folder belongs to user {}, not to you; {remedy}", found.uid())));
+            return Err(baton_messages::folder_of_another(path.display(), found.uid()).into());
         }
         if found.mode() & 0o077 != 0 {
             let mode = found.mode() & 0o7777;
-            return Err(unfit(path, format!("others can enter this folder (mode {mode:o}); `chmod 700` it")));
+            return Err(baton_messages::folder_is_open(path.display(), format_args!("{mode:o}")).into());
         }
         Ok(folder)
     }
@@ -99,16 +99,11 @@ impl Folder {
         let folder = Self::open(path, OFlags::empty())?;
         let found = folder.metadata()?;
         if found.uid() != geteuid().as_raw() && found.uid() != 0 {
-            let what =
-                format!("this folder belongs to user {}, who could exchange the socket; use one of yours", found.uid());
-            return Err(unfit(path, what));
+            return Err(baton_messages::owner_could_exchange(path.display(), found.uid()).into());
         }
         if found.mode() & 0o022 != 0 && found.mode() & 0o1000 == 0 {
             let mode = found.mode() & 0o7777;
-            return Err(unfit(
-                path,
-                format!("others could exchange the socket in this folder (mode {mode:o}); use another"),
-            ));
+            return Err(baton_messages::others_could_exchange(path.display(), format_args!("{mode:o}")).into());
         }
         Ok(folder)
     }
@@ -120,15 +115,16 @@ impl Folder {
     /// As for [`Folder::of_socket()`], and when others cannot enter it.
     fn of_shared_socket(socket: &Path) -> Result<Self, Unfit> {
         let path = folder_of(socket);
-        let remedy = "name one with BATON_FOLDER=/run/baton, say, that is not there yet, or `chmod 711` it";
+        let remedy = baton_messages::NAME_A_SHARED_FOLDER;
         if path == own_folder() {
-            return Err(unfit(path, format!("other users cannot come to this folder, which is yours alone; {remedy}")));
+            return Err(baton_messages::folder_is_yours_alone(path.display(), remedy).into());
         }
         Self::make(path, 0o755)?;
         let folder = Self::of_socket(socket)?;
         let mode = folder.metadata()?.mode() & 0o7777;
         if mode & 0o001 == 0 {
-            return Err(unfit(path, format!("other users cannot enter this folder (mode {mode:o}); {remedy}")));
+            let mode = format_args!("{mode:o}");
+            return Err(baton_messages::others_cannot_enter(path.display(), mode, remedy).into());
         }
         Ok(folder)
     }
@@ -145,7 +141,7 @@ impl Folder {
         let opened =
             rustix::fs::open(path, OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC | flags, Mode::empty());
         let handle = opened.map_err(|error| match error {
-            Errno::NOTDIR | Errno::LOOP => unfit(path, "this is a link or a file, no folder; remove it"),
+            Errno::NOTDIR | Errno::LOOP => baton_messages::is_no_folder(path.display()).into(),
             error => unfit(path, error),
         })?;
         Ok(Self { handle, path: path.to_path_buf() })
@@ -166,12 +162,12 @@ impl Folder {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let opened = rustix::fs::openat(&self.handle, name, flags, Mode::RUSR | Mode::WUSR);
         let file = File::from(opened.map_err(|error| match error {
-            Errno::LOOP => unfit(&path, "this is a symbolic link, which somebody may have put there; remove it"),
+            Errno::LOOP => baton_messages::is_a_link(path.display()).into(),
             error => unfit(&path, error),
         })?);
         let found = file.metadata().map_err(|error| unfit(&path, error))?;
         if !found.is_file() || found.uid() != geteuid().as_raw() || found.nlink() > 1 {
-            return Err(unfit(&path, "this is no file of yours alone, somebody may have put it there; remove it"));
+            return Err(baton_messages::is_no_own_file(path.display()).into());
         }
         Ok(file)
     }
@@ -314,7 +310,7 @@ impl GpuLock {
                 Err(error) => problem = problem.or(Some(error)),
             }
         }
-        Err(problem.unwrap_or_else(|| Unfit("there is no folder for locks".to_owned())))
+        Err(problem.unwrap_or_else(|| baton_messages::no_folder_for_locks().into()))
     }
 
     fn take_in(folder: Folder, uuid: [u8; 16], socket: &Path) -> Result<Self, Unfit> {
@@ -345,17 +341,13 @@ impl GpuLock {
                     let (process, its) = (lines.next().unwrap_or("?"), lines.next().unwrap_or_default());
                     // A coordinator that is ending, or beginning, does not listen.
                     if link::connect(Path::new(its), Chosen::Usual, PATIENCE).is_ok() {
-                        return Err(Unfit(format!(
-                            "a coordinator (process {process}) serves {gpu} already, at {its}; `baton status --socket {its}` shows it"
-                        )));
+                        return Err(baton_messages::serves_already(process, gpu, its).into());
                     }
                     if start.elapsed() > ENDING {
-                        return Err(Unfit(format!(
-                            "another coordinator of {gpu} (process {process}) neither serves nor ends; end it with `kill -9 {process}`"
-                        )));
+                        return Err(baton_messages::neither_serves_nor_ends(gpu, process).into());
                     }
                     if start.elapsed() > SILENCE && !std::mem::replace(&mut is_said, true) {
-                        log::info!("waiting for the coordinator of process {process} to end");
+                        baton_messages::info!(waits_for_the_last(process));
                     }
                     std::thread::sleep(PAUSE);
                 }
@@ -432,10 +424,7 @@ impl Passed {
         let address = getsockname(&listener).ok().and_then(|address| SocketAddrUnix::try_from(address).ok());
         let path = address.and_then(|address| Some(PathBuf::from(OsStr::from_bytes(address.path_bytes()?))));
         let (true, Some(path)) = (is_fit, path) else {
-            return Err(Unfit(
-                "the service manager passes on what no coordinator listens at; the unit needs `ListenSequentialPacket=` with a path"
-                    .to_owned(),
-            ));
+            return Err(baton_messages::unfit_socket().into());
         };
         let set = rustix::fs::fcntl_setfl(&listener, OFlags::NONBLOCK)
             .and_then(|()| rustix::io::fcntl_setfd(&listener, FdFlags::CLOEXEC));
@@ -491,8 +480,7 @@ pub fn group(name: &str) -> Result<u32, Unfit> {
         // SAFETY: filled in, as a group was found.
         (failed == 0 && !found.is_null()).then(|| unsafe { group.assume_init() }.gr_gid)
     };
-    found()
-        .ok_or_else(|| Unfit(format!("there is no group called {name} (--allow-group); `groupadd --system` makes one")))
+    found().ok_or_else(|| baton_messages::no_such_group(name).into())
 }
 
 /// The outcome of an attempt to close.
@@ -520,16 +508,10 @@ impl Endpoint {
             Ok(_) => {
                 let found = std::fs::symlink_metadata(path).map_err(|error| unfit(path, error))?;
                 if !found.file_type().is_socket() {
-                    return Err(unfit(
-                        path,
-                        "this is there already, and no socket; remove it, or name another place with --socket",
-                    ));
+                    return Err(baton_messages::is_no_socket(path.display()).into());
                 }
                 if link::connect(path, Chosen::Usual, PATIENCE).is_ok() {
-                    return Err(unfit(
-                        path,
-                        "a coordinator of another GPU serves here already; name another place with --socket",
-                    ));
+                    return Err(baton_messages::other_gpu_is_served_here(path.display()).into());
                 }
                 // A coordinator that was killed has left it behind.
                 folder.remove(name(path));
@@ -563,7 +545,7 @@ impl Endpoint {
         let path = metrics_socket(&self.path);
         if let Ok(found) = std::fs::symlink_metadata(&path) {
             if !found.file_type().is_socket() || found.uid() != geteuid().as_raw() {
-                return Err(unfit(&path, "this is no socket of yours, somebody may have put it there; remove it"));
+                return Err(baton_messages::is_no_own_socket(path.display()).into());
             }
             self.folder.remove(name(&path));
         }
@@ -592,7 +574,7 @@ impl Endpoint {
         let bound = bind(&listener, &address);
         rustix::process::umask(before);
         bound.map_err(|error| match error {
-            Errno::ADDRINUSE => unfit(path, "this is somebody else's; name another place with --socket"),
+            Errno::ADDRINUSE => baton_messages::belongs_to_another(path.display()).into(),
             error => told(error),
         })?;
         if let Visitors::Group(group) = visitors {
@@ -606,12 +588,7 @@ impl Endpoint {
             );
             if let Err(error) = owned {
                 let _ = rustix::fs::unlink(path);
-                return Err(unfit(
-                    path,
-                    format!(
-                        "the socket cannot be given to group {group} ({error}): only root and members of a group may do that"
-                    ),
-                ));
+                return Err(baton_messages::cannot_give_to_group(path.display(), group, error).into());
             }
         }
         listen(&listener, BACKLOG).map_err(told)?;
@@ -706,7 +683,7 @@ impl Endpoint {
         // Set first, so that it holds after a failure too.
         self.look = Some(Instant::now() + LOOK_AGAIN);
         if found.is_some() {
-            return Err(unfit(&self.path, "this was put in the place of the coordinator's socket; remove it"));
+            return Err(baton_messages::place_is_taken(self.path.display()).into());
         }
         self.folder = match self.visitors {
             Visitors::Own => Folder::of_socket(&self.path)?,

@@ -191,7 +191,7 @@ impl Book {
 
     fn miss(&mut self, error: &io::Error) {
         if !std::mem::replace(&mut self.is_missed, true) {
-            log::warn!("what happens is not recorded in {}: {error}", self.folder.display());
+            baton_messages::warn!(is_not_recorded_in(self.folder.display(), error));
         }
     }
 

@@ -94,14 +94,14 @@ impl Coordinator {
             let ended = started.process.try_wait()?;
             if ended.is_some() {
                 let said = started.address.said();
-                let last = said.lines().last().unwrap_or("it ended without a word");
+                let last = said.lines().last().unwrap_or(baton_messages::ENDED_WITHOUT_A_WORD);
                 return Err(Error::Coordinator(last.trim_start_matches("baton serve: ").to_owned()));
             }
             if client::status(&started.address.socket).is_ok() {
                 return Ok(started);
             }
             if Instant::now() > end {
-                return Err(Error::Coordinator("it does not get ready".to_owned()));
+                return Err(Error::Coordinator(baton_messages::NOT_READY_IN_TIME.to_owned()));
             }
             std::thread::sleep(LOOK);
         }
@@ -157,7 +157,7 @@ impl Coordinator {
                 return Ok(());
             }
             if Instant::now() > end {
-                return Err(Error::Coordinator("it does not get ready".to_owned()));
+                return Err(Error::Coordinator(baton_messages::NOT_READY_IN_TIME.to_owned()));
             }
             std::thread::sleep(LOOK);
         }
@@ -178,8 +178,9 @@ impl Coordinator {
                 None => return Ok(status),
                 Some(name) if Instant::now() > end => {
                     let still = status.tenants.iter().any(|tenant| tenant.name == **name);
-                    let why = if still { "does not notice that it has ended" } else { "has never seen it" };
-                    return Err(Error::Coordinator(format!("{name} ran, but the coordinator {why}")));
+                    let why =
+                        if still { baton_messages::end_is_not_noticed(name) } else { baton_messages::never_seen(name) };
+                    return Err(Error::Coordinator(why));
                 }
                 Some(_) => std::thread::sleep(LOOK),
             }
@@ -219,6 +220,6 @@ mod tests {
         command.args(["-c", "echo 'baton serve: there is no GPU' >&2; exit 1"]);
         let started = Coordinator::start(&mut command, Address::in_folder(folder.path()), &Stop::never());
         let Err(error) = started else { panic!("it has ended") };
-        assert_eq!(error.to_string(), "the coordinator: there is no GPU");
+        assert_eq!(error.to_string(), "the coordinator: there is no GPU [B1412]");
     }
 }

@@ -29,7 +29,7 @@ pub enum Error {
     #[error(transparent)]
     Missing(#[from] Missing),
     /// A program failed.
-    #[error("{program} failed ({status}):\n{output}")]
+    #[error("{}", baton_messages::example_failed(program, status, output))]
     Failed {
         /// The program's name, and the way in which it ran.
         program: String,
@@ -39,18 +39,18 @@ pub enum Error {
         output: String,
     },
     /// The coordinator does not answer, or its answer is malformed.
-    #[error("the coordinator: {0}")]
+    #[error("{}", baton_messages::example_coordinator_failed(.0))]
     NoAnswer(#[from] NoAnswer),
     /// The coordinator misbehaves.
-    #[error("the coordinator: {0}")]
+    #[error("{}", baton_messages::example_coordinator_failed(.0))]
     Coordinator(String),
     /// The programs ran, but did not have to share.
-    #[error("nothing was shown: {0} switches, {1} bytes moved; is something else using the GPU?")]
+    #[error("{}", baton_messages::nothing_was_shown(.0, .1))]
     NothingShown(u64, u64),
     /// The user ended it.
-    #[error("interrupted")]
+    #[error("{}", baton_messages::interrupted())]
     Interrupted,
     /// The system refused an ordinary operation.
-    #[error("{0}")]
+    #[error("{}", baton_messages::of_system(.0))]
     Io(#[from] std::io::Error),
 }

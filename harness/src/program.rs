@@ -158,7 +158,7 @@ impl Program {
         match self.hear(limit, stop)? {
             Heard::Line(line) => Ok(line),
             Heard::End(status) => Err(self.failed(&status.to_string())),
-            Heard::Nothing => Err(self.failed("it says nothing")),
+            Heard::Nothing => Err(self.failed(baton_messages::SAYS_NOTHING)),
         }
     }
 
@@ -202,7 +202,7 @@ impl Program {
                     self.done = Some(Done { result, seconds });
                 }
                 Some(status) => return Err(self.failed(&status.to_string())),
-                None if self.start.elapsed() > LIMIT => return Err(self.failed("no end in sight")),
+                None if self.start.elapsed() > LIMIT => return Err(self.failed(baton_messages::NO_END)),
                 None => {}
             }
         }
@@ -252,7 +252,7 @@ mod tests {
     #[test]
     fn a_program_that_fails_is_told_with_what_it_printed() {
         let error = shell("echo before; echo why >&2; exit 3").finish(&Stop::never()).expect_err("it fails");
-        assert_eq!(error.to_string(), "a script failed (exit status: 3):\nbefore\nwhy\n");
+        assert_eq!(error.to_string(), "a script failed (exit status: 3): [B1406]\nbefore\nwhy\n");
     }
 
     #[test]

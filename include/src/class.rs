@@ -41,7 +41,7 @@ pub struct UnknownClass;
 
 impl fmt::Display for UnknownClass {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a class is latency, normal or batch")
+        baton_messages::no_such_class().fmt(f)
     }
 }
 

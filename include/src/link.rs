@@ -41,13 +41,8 @@ pub enum Unconnected {
 impl fmt::Display for Unconnected {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NobodyListens => f.write_str("no coordinator answers"),
-            Self::OtherUser(user) => {
-                write!(
-                    f,
-                    "whoever listens there is user {user}, neither you nor root; remove the socket, or name another with --socket or BATON_SOCKET"
-                )
-            }
+            Self::NobodyListens => baton_messages::no_coordinator_answers().fmt(f),
+            Self::OtherUser(user) => baton_messages::other_user_listens(user).fmt(f),
             Self::System(error) => error.fmt(f),
         }
     }

@@ -97,13 +97,13 @@ impl Unmanaged {
     /// Returns the reason why Baton does not move it, for users.
     pub const fn reason(self) -> &'static str {
         match self {
-            Self::Array => "arrays have no addresses",
-            Self::Managed => "the driver itself moves managed memory",
-            Self::Exported => "another process or device has it mapped",
-            Self::External => "it is another program's or another interface's",
-            Self::Graph => "the driver gives it out when graphs run",
-            Self::Pool => "it is in a pool of the driver's own",
-            Self::Other => "the arena has no memory of that kind",
+            Self::Array => baton_messages::ARRAY_MEMORY,
+            Self::Managed => baton_messages::MANAGED_MEMORY,
+            Self::Exported => baton_messages::EXPORTED_MEMORY,
+            Self::External => baton_messages::FOREIGN_MEMORY,
+            Self::Graph => baton_messages::GRAPH_MEMORY,
+            Self::Pool => baton_messages::POOL_MEMORY,
+            Self::Other => baton_messages::OTHER_MEMORY,
         }
     }
 }

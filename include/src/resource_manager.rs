@@ -190,8 +190,8 @@ pub enum Error {
 impl core::fmt::Display for Error {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
         match self {
-            Self::System(error) => write!(f, "the driver's control device: {error}"),
-            Self::Status(status) => write!(f, "the driver's resource manager answers {status:#x}"),
+            Self::System(error) => baton_messages::control_device_failed(error).fmt(f),
+            Self::Status(status) => baton_messages::resource_manager_answers(format_args!("{status:#x}")).fmt(f),
         }
     }
 }

@@ -36,16 +36,14 @@ impl Scheduling {
     /// # Errors
     ///
     /// The reason, in a user's words.
-    pub fn check(&self) -> Result<(), &'static str> {
+    pub fn check(&self) -> Result<(), baton_messages::Message> {
         match self {
-            Self { weight, .. } if !(1..=MAX_WEIGHT).contains(weight) => Err("a weight is a number from 1 to 1000"),
-            Self { slo_micros, .. } if *slo_micros > MAX_SLO_MICROS => Err("a target (slo) is at most one hour"),
+            Self { weight, .. } if !(1..=MAX_WEIGHT).contains(weight) => Err(baton_messages::no_such_weight()),
+            Self { slo_micros, .. } if *slo_micros > MAX_SLO_MICROS => Err(baton_messages::target_is_too_long()),
             Self { class, slo_micros, .. } if *slo_micros > 0 && *class != Class::Latency => {
-                Err("a target (slo) is for programs of class latency")
+                Err(baton_messages::target_without_latency())
             }
-            Self { class: Class::Latency, weight, .. } if *weight != 1 => {
-                Err("a weight is for programs of class normal or batch")
-            }
+            Self { class: Class::Latency, weight, .. } if *weight != 1 => Err(baton_messages::weight_with_latency()),
             _ => Ok(()),
         }
     }

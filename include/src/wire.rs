@@ -20,6 +20,9 @@ use alloc::vec::Vec;
 use core::fmt;
 
 /// The version of the contract: messages and shared pages. It is in `baton_status.h`, `status.py` and the fuzzer's corpus too.
+use baton_messages::Message;
+
+/// The version of the contract: messages and shared pages. It is in `baton_status.h`, `status.py` and the fuzzer's corpus too.
 pub const VERSION: u32 = 18;
 
 /// Maximum size of a message, in bytes.
@@ -87,26 +90,25 @@ pub enum Malformed {
     },
 }
 
+impl From<Malformed> for Message {
+    fn from(malformed: Malformed) -> Self {
+        match malformed {
+            Malformed::Version { theirs } => baton_messages::other_version(theirs, VERSION),
+            Malformed::Kind(kind) => baton_messages::unknown_kind(kind),
+            Malformed::Gpu(gpu) => baton_messages::foreign_gpu(gpu),
+            Malformed::Short => baton_messages::ends_too_early(),
+            Malformed::Long => baton_messages::goes_on_after_its_end(),
+            Malformed::OutOfRange { field, value } => baton_messages::field_out_of_range(field, value),
+            Malformed::TooLong { field, length } => baton_messages::field_is_too_long(field, length),
+            Malformed::Text { field } => baton_messages::field_is_no_text(field),
+            Malformed::Descriptors { came, expected } => baton_messages::other_descriptors(came, expected),
+        }
+    }
+}
+
 impl fmt::Display for Malformed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Self::Version { theirs } => write!(
-                f,
-                "the other side speaks version {theirs} of Baton's contract and this side version {VERSION}; use the same build on both sides"
-            ),
-            Self::Kind(kind) => write!(f, "a message of unknown kind {kind}"),
-            Self::Gpu(gpu) => write!(f, "a message about GPU {gpu}, which is none of the coordinator's"),
-            Self::Short => f.write_str("a message that ends too early"),
-            Self::Long => f.write_str("a message with something after its end"),
-            Self::OutOfRange { field, value } => write!(f, "a message whose {field} cannot be {value}"),
-            Self::TooLong { field, length } => {
-                write!(f, "a message whose {field} has {length} entries or bytes, which is too many")
-            }
-            Self::Text { field } => write!(f, "a message whose {field} is no text"),
-            Self::Descriptors { came, expected } => {
-                write!(f, "a message with {came} descriptors instead of {expected}")
-            }
-        }
+        Message::from(*self).fmt(f)
     }
 }
 

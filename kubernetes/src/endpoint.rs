@@ -102,18 +102,18 @@ impl Resource {
             if there.is_some() && there != registered {
                 match self.register(&kubelet).await {
                     Ok(()) => {
-                        log::info!("{} is registered", self.name);
+                        baton_messages::info!(is_registered(&self.name));
                         (registered, is_said) = (there, false);
                     }
                     Err(status) if !is_an_answer(&status) => {
                         if !std::mem::replace(&mut is_said, true) {
-                            log::info!("{}: waiting for kubelet at {}", self.name, kubelet.display());
+                            baton_messages::info!(waits_for_kubelet(&self.name, kubelet.display()));
                         }
                     }
-                    Err(status) => return Err(self.failed(format!("kubelet refuses it: {}", status.message()))),
+                    Err(status) => return Err(self.failed(baton_messages::kubelet_refuses(status.message()))),
                 }
             } else if there.is_none() && !std::mem::replace(&mut is_said, true) {
-                log::info!("{}: waiting for kubelet at {}", self.name, kubelet.display());
+                baton_messages::info!(waits_for_kubelet(&self.name, kubelet.display()));
             }
             tokio::select! {
                 () = tokio::time::sleep(LOOK) => {}

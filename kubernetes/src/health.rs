@@ -49,8 +49,8 @@ impl Health {
         self.states.send_if_modified(|known| {
             for ((was, is), socket) in known.iter().zip(&states).zip(&self.sockets) {
                 match (was.is_healthy, is.is_healthy) {
-                    (false, true) => log::info!("the coordinator at {} answers", socket.display()),
-                    (true, false) => log::warn!("the coordinator at {} does not answer", socket.display()),
+                    (false, true) => baton_messages::info!(coordinator_answers(socket.display())),
+                    (true, false) => baton_messages::warn!(coordinator_is_silent(socket.display())),
                     _ => {}
                 }
             }

@@ -71,7 +71,7 @@ pub struct Options {
 #[derive(Debug, thiserror::Error)]
 pub enum Failed {
     /// A resource failed.
-    #[error("{resource}: {why}")]
+    #[error("{}", baton_messages::of_path(resource, why))]
     Resource {
         /// The resource.
         resource: String,
@@ -79,7 +79,7 @@ pub enum Failed {
         why: String,
     },
     /// The system refused an ordinary operation.
-    #[error("{0}")]
+    #[error("{}", baton_messages::of_system(.0))]
     Io(#[from] std::io::Error),
 }
 

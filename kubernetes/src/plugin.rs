@@ -63,7 +63,7 @@ fn grant(options: &Options, class: Class, ids: &[String]) -> Result<ContainerAll
     }
     let is_ours = |id: &String| options.gpus.iter().any(|gpu| gpu.name == devices::gpu_of(id));
     if let Some(id) = ids.iter().find(|id| !is_ours(id)) {
-        return Err(Status::not_found(format!("there is no device {id} here")));
+        return Err(Status::not_found(baton_messages::no_such_device(id)));
     }
     if let Some(id) = ids.first() {
         all.envs.insert(settings::NAME.to_string_lossy().into_owned(), devices::name(class, id));

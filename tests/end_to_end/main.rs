@@ -29,7 +29,6 @@ mod corun {
 mod documents {
     mod interfaces; // timed
     mod security; // plain
-    mod troubleshooting; // plain
     mod tutorial; // timed
 }
 

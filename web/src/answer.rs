@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
+use baton_messages::Message;
 use bytes::Bytes;
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt as _, Full};
@@ -39,8 +40,8 @@ pub(crate) struct Refused {
     header: Option<(HeaderName, &'static str)>,
 }
 
-pub(crate) fn refused(status: StatusCode, text: impl Into<String>) -> Refused {
-    Refused { status, text: text.into(), header: None }
+pub(crate) fn refused(status: StatusCode, message: Message) -> Refused {
+    Refused { status, text: message.into(), header: None }
 }
 
 impl Refused {
@@ -60,7 +61,7 @@ impl Refused {
 
 /// Refuses a method.
 pub(crate) fn other_method(allowed: &'static str) -> Refused {
-    refused(StatusCode::METHOD_NOT_ALLOWED, format!("only {allowed} is answered here")).with(header::ALLOW, allowed)
+    refused(StatusCode::METHOD_NOT_ALLOWED, baton_messages::other_method(allowed)).with(header::ALLOW, allowed)
 }
 
 /// A body that ends when its sender does.

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use baton_client as client;
 use baton_kubernetes::pods::{Pod, Pods};
+use baton_messages::Message;
 use baton_report::status::Status;
 use baton_report::tenant::Tenant;
 use bytes::Bytes;
@@ -34,7 +35,7 @@ impl Answer {
 }
 
 /// The last answer, or the reason why there was none.
-type Heard = Result<Arc<Answer>, String>;
+type Heard = Result<Arc<Answer>, Message>;
 
 #[derive(Debug, Default)]
 struct Last {
@@ -74,11 +75,10 @@ impl Asker {
         }
         let socket = self.socket.clone();
         let asked = tokio::task::spawn_blocking(move || {
-            let text = client::status(&socket).map_err(|error| error.to_string())?;
-            serde_json::from_slice::<Status>(&text)
-                .map_err(|error| format!("the coordinator's answer cannot be read: {error}"))
+            let text = client::status(&socket)?;
+            serde_json::from_slice::<Status>(&text).map_err(baton_messages::coordinators_answer_is_unreadable)
         });
-        let heard = match asked.await.unwrap_or_else(|error| Err(error.to_string())) {
+        let heard = match asked.await.unwrap_or_else(|error| Err(baton_messages::of_system(error))) {
             Ok(mut status) => {
                 never_less(&mut last.gpu_seconds, &mut status);
                 let pods = self.pods(&status, &mut last.is_kubelet_missed).await;
@@ -100,7 +100,7 @@ impl Asker {
                 return status.tenants.iter().filter_map(of).collect();
             }
             Err(why) if !std::mem::replace(is_missed, true) => {
-                log::warn!("metrics do not name pods: kubelet does not answer: {why}");
+                baton_messages::warn!(pods_are_unknown(why));
             }
             Err(_) => {}
         }

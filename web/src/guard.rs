@@ -54,7 +54,7 @@ pub(crate) fn check_host<B>(request: &Request<B>) -> Result<(), Refused> {
     if is_ours(host) {
         return Ok(());
     }
-    Err(refused(StatusCode::MISDIRECTED_REQUEST, "open this by an address such as 127.0.0.1, or as localhost"))
+    Err(refused(StatusCode::MISDIRECTED_REQUEST, baton_messages::open_by_an_address()))
 }
 
 fn is_ours(host: &str) -> bool {
@@ -75,7 +75,7 @@ pub(crate) fn check_token<B>(request: &Request<B>, token: &Token) -> Result<(), 
     if said_token.is_some_and(|said| token.is(said)) {
         return Ok(());
     }
-    let refused = refused(StatusCode::UNAUTHORIZED, "this needs the token: Authorization: Bearer TOKEN");
+    let refused = refused(StatusCode::UNAUTHORIZED, baton_messages::needs_the_token());
     Err(refused.with(header::WWW_AUTHENTICATE, "Bearer"))
 }
 
@@ -89,10 +89,7 @@ pub(crate) fn check_origin<B>(request: &Request<B>) -> Result<(), Refused> {
     if is_own && matches!(site, None | Some("same-origin")) {
         return Ok(());
     }
-    Err(refused(
-        StatusCode::FORBIDDEN,
-        "only the page itself can ask for this; there is the command line for all others",
-    ))
+    Err(refused(StatusCode::FORBIDDEN, baton_messages::only_for_the_page()))
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use baton_client as client;
+use baton_messages::Message;
 use bytes::Bytes;
 use tokio::sync::{Notify, mpsc, watch};
 
@@ -61,7 +62,7 @@ impl Hub {
             let start = Instant::now();
             let (all, news) = match self.ask().await {
                 Ok((all, news)) => (all, Some(news)),
-                Err(error) => (serde_json::json!({ "error": error }).to_string().into(), None),
+                Err(error) => (serde_json::json!({ "error": error.to_string() }).to_string().into(), None),
             };
             self.ticks.send_replace(Arc::new(Tick { number, at: Instant::now(), all, news }));
             let took = start.elapsed();
@@ -72,13 +73,13 @@ impl Hub {
         }
     }
 
-    async fn ask(&self) -> Result<(Bytes, Bytes), String> {
+    async fn ask(&self) -> Result<(Bytes, Bytes), Message> {
         let known = Arc::clone(&self.asker.status(Duration::ZERO).await?.known);
         let (live, socket) = (Arc::clone(&self.live), self.asker.socket().to_owned());
         let made = tokio::task::spawn_blocking(move || {
             let mut live = live.lock().unwrap_or_else(PoisonError::into_inner);
             for _ in 0..ANSWERS {
-                let history = client::events(&socket, live.next()).map_err(|error| error.to_string())?;
+                let history = client::events(&socket, live.next())?;
                 live.hear(&history);
                 if !history.more {
                     break;
@@ -86,7 +87,7 @@ impl Hub {
             }
             Ok(live.show(&known.status))
         });
-        made.await.unwrap_or_else(|error| Err(error.to_string()))
+        made.await.unwrap_or_else(|error| Err(baton_messages::of_system(error)))
     }
 
     fn listen(&self) -> watch::Receiver<Arc<Tick>> {

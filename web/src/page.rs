@@ -1,11 +1,14 @@
 //! The page: its files, its content, and the actions of its buttons.
 
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
 use baton_client as client;
+use baton_contract::class::Class;
 use baton_contract::messages::{MAX_NAME, Opening};
 use baton_contract::scheduling::Change;
+use baton_messages::Message;
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
@@ -83,7 +86,9 @@ impl Page {
                 guard::check_token(&request, &self.token)?;
                 match self.hub.now().await {
                     Some(state) => Ok(of_type(state, "application/json")),
-                    None => Err(refused(StatusCode::SERVICE_UNAVAILABLE, "the coordinator does not answer")),
+                    None => {
+                        Err(refused(StatusCode::SERVICE_UNAVAILABLE, baton_messages::coordinator_does_not_answer()))
+                    }
                 }
             }
             "/control" => {
@@ -93,22 +98,19 @@ impl Page {
                 guard::check_token(&request, &self.token)?;
                 guard::check_origin(&request)?;
                 if !self.control {
-                    return Err(refused(
-                        StatusCode::FORBIDDEN,
-                        "this page only shows; `baton serve --http-control` lets it change things",
-                    ));
+                    return Err(refused(StatusCode::FORBIDDEN, baton_messages::page_only_shows()));
                 }
                 self.act(request).await
             }
-            _ => Err(refused(StatusCode::NOT_FOUND, "there is nothing here")),
+            _ => Err(refused(StatusCode::NOT_FOUND, baton_messages::nothing_is_here())),
         }
     }
 
     /// Streams events to a page until it is closed.
     fn events(&self, busy: Busy) -> Result<Answer, Refused> {
         let Ok(place) = Arc::clone(&self.streams).try_acquire_owned() else {
-            let text = format!("{STREAMS} pages are open already; close one");
-            return Err(refused(StatusCode::SERVICE_UNAVAILABLE, text).with(header::RETRY_AFTER, "5"));
+            let many = baton_messages::many_pages(STREAMS);
+            return Err(refused(StatusCode::SERVICE_UNAVAILABLE, many).with(header::RETRY_AFTER, "5"));
         };
         // The channel holds one message: a slower page misses some, and then gets everything anew.
         let (sender, receiver) = mpsc::channel(1);
@@ -124,24 +126,22 @@ impl Page {
 
     async fn act(&self, request: Request<Incoming>) -> Result<Answer, Refused> {
         let Ok(place) = Arc::clone(&self.actions).try_acquire_owned() else {
-            return Err(refused(StatusCode::SERVICE_UNAVAILABLE, "others are being asked for already; try again"));
+            return Err(refused(StatusCode::SERVICE_UNAVAILABLE, baton_messages::many_requests()));
         };
         if guard::header(&request, &header::CONTENT_TYPE) != Some("application/json") {
-            return Err(refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, "say it as application/json"));
+            return Err(refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, baton_messages::say_it_as_json()));
         }
         let body = Limited::new(request.into_body(), SAID_BYTES).collect();
         let body = match tokio::time::timeout(SAYING, body).await {
             Ok(Ok(body)) => body.to_bytes(),
             Ok(Err(_)) => {
-                return Err(refused(
-                    StatusCode::PAYLOAD_TOO_LARGE,
-                    format!("a request has at most {SAID_BYTES} bytes"),
-                ));
+                let large = baton_messages::request_is_too_large(SAID_BYTES);
+                return Err(refused(StatusCode::PAYLOAD_TOO_LARGE, large));
             }
-            Err(_) => return Err(refused(StatusCode::REQUEST_TIMEOUT, "the request took too long to come")),
+            Err(_) => return Err(refused(StatusCode::REQUEST_TIMEOUT, baton_messages::request_is_too_slow())),
         };
         let asked: Result<Action, _> = serde_json::from_slice(&body);
-        let asked = asked.map_err(|error| refused(StatusCode::BAD_REQUEST, error.to_string()))?;
+        let asked = asked.map_err(|error| refused(StatusCode::BAD_REQUEST, baton_messages::request_is_wrong(error)))?;
         let question = opening(asked).map_err(|error| refused(StatusCode::BAD_REQUEST, error))?;
         let is_eviction = matches!(question, Opening::Evict { .. });
         let socket = self.hub.asker().socket().to_owned();
@@ -150,40 +150,38 @@ impl Page {
             drop(place);
             answer
         });
-        let told = |status, error: String| Err(refused(status, error));
+        let told = |status, error: &dyn Display| Err(refused(status, baton_messages::answered(error)));
         match answered.await {
             Ok(Ok(text)) => {
                 let answer: serde_json::Value = serde_json::from_slice(&text).unwrap_or_default();
                 answer["error"].as_str().map_or_else(
                     || Ok(of_type(Bytes::from_static(b"{}"), "application/json")),
-                    |error| told(StatusCode::CONFLICT, error.to_owned()),
+                    |error| told(StatusCode::CONFLICT, &error),
                 )
             }
-            Ok(Err(_)) if is_eviction => {
-                told(StatusCode::GATEWAY_TIMEOUT, "its work has not ended yet; suspend it first".to_owned())
-            }
-            Ok(Err(error)) => told(StatusCode::BAD_GATEWAY, error.to_string()),
-            Err(error) => told(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()),
+            Ok(Err(_)) if is_eviction => told(StatusCode::GATEWAY_TIMEOUT, &baton_messages::work_has_not_ended()),
+            Ok(Err(error)) => told(StatusCode::BAD_GATEWAY, &error),
+            Err(error) => told(StatusCode::INTERNAL_SERVER_ERROR, &error),
         }
     }
 }
 
 /// Returns the request to the coordinator for this action.
-fn opening(action: Action) -> Result<Opening, String> {
+fn opening(action: Action) -> Result<Opening, Message> {
     let set = |name, change| Opening::Set { name, change };
     let usual = Change::default();
     let opening = match action {
         Action::Suspend { name } => set(name, Change { suspended: Some(true), ..usual }),
         Action::Resume { name } => set(name, Change { suspended: Some(false), ..usual }),
         Action::Class { name, class } => {
-            let class = class.parse().map_err(|error| format!("{error}"))?;
+            let class = class.parse::<Class>().map_err(baton_messages::request_is_wrong)?;
             set(name, Change { class: Some(class), ..usual })
         }
         Action::Evict { name } => Opening::Evict { name },
     };
     match &opening {
         Opening::Set { name, .. } | Opening::Evict { name } if name.len() > MAX_NAME => {
-            Err(format!("no program has a name of more than {MAX_NAME} bytes"))
+            Err(baton_messages::name_is_too_long(MAX_NAME))
         }
         _ => Ok(opening),
     }

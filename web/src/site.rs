@@ -68,9 +68,9 @@ async fn of_metrics(
             });
             match made.await {
                 Ok((text, kind)) => Ok(of_type(text, kind)),
-                Err(error) => Err(refused(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())),
+                Err(error) => Err(refused(StatusCode::INTERNAL_SERVER_ERROR, baton_messages::of_system(error))),
             }
         }
-        _ => Err(refused(StatusCode::NOT_FOUND, "there is /metrics and /healthz")),
+        _ => Err(refused(StatusCode::NOT_FOUND, baton_messages::there_are_metrics())),
     }
 }

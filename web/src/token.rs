@@ -5,6 +5,7 @@ use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use baton_messages::Message;
 use rustix::process::geteuid;
 use subtle::ConstantTimeEq;
 
@@ -27,8 +28,8 @@ impl std::fmt::Debug for Token {
 
 /// The reason why a file's token is not used, in the user's words.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct NoToken(String);
+#[error(transparent)]
+pub struct NoToken(#[from] Message);
 
 impl Token {
     /// Makes a new token.
@@ -49,26 +50,22 @@ impl Token {
     ///
     /// If others can read it, or it contains no token.
     pub fn of_file(path: &Path) -> Result<Self, NoToken> {
-        let told = |what: &dyn std::fmt::Display| NoToken(format!("{}: {what}", path.display()));
+        let told = |error: &io::Error| NoToken(baton_messages::of_path(path.display(), error));
         let mut file = File::open(path).map_err(|error| told(&error))?;
         let found = file.metadata().map_err(|error| told(&error))?;
         let owner = found.uid();
         if owner != 0 && owner != geteuid().as_raw() {
-            return Err(told(&format_args!(
-                "this token is user {owner}'s, who knows it; use a file of yours or root's"
-            )));
+            return Err(baton_messages::token_of_another(path.display(), owner).into());
         }
         if found.mode() & 0o077 != 0 {
             let mode = found.mode() & 0o7777;
-            return Err(told(&format_args!("others can read this token (mode {mode:o}); `chmod 600` it")));
+            return Err(baton_messages::token_is_open(path.display(), format_args!("{mode:o}")).into());
         }
         let mut text = String::new();
         file.read_to_string(&mut text).map_err(|error| told(&error))?;
         let token = text.trim();
         if !(LEAST..=MOST).contains(&token.len()) || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(told(&format_args!(
-                "a token is one word of {LEAST} to {MOST} characters, such as `openssl rand -hex 24` prints"
-            )));
+            return Err(baton_messages::is_no_token(path.display(), LEAST, MOST).into());
         }
         Ok(Self(token.to_owned()))
     }

@@ -21,7 +21,7 @@ impl Asked {
     pub(crate) fn start(what: &str, command: &mut Command, stop: &Stop) -> Result<Self, Error> {
         let mut server = Program::start_told(what, command)?;
         let line = server.line(LIMIT, stop)?.text;
-        if line.starts_with("serving ") { Ok(Self(server)) } else { Err(server.failed("not ready")) }
+        if line.starts_with("serving ") { Ok(Self(server)) } else { Err(server.failed(baton_messages::NOT_READY)) }
     }
 
     /// Makes one request.
@@ -47,7 +47,11 @@ impl Asked {
     pub(crate) fn end(mut self, stop: &Stop) -> Result<(), Error> {
         self.0.say_no_more();
         let line = self.0.line(LIMIT, stop)?.text;
-        if line.starts_with("result ") && line.ends_with(" ok") { Ok(()) } else { Err(self.0.failed("no good end")) }
+        if line.starts_with("result ") && line.ends_with(" ok") {
+            Ok(())
+        } else {
+            Err(self.0.failed(baton_messages::NO_GOOD_END))
+        }
     }
 
     /// Sends a line. If the program has ended, its last words explain more than an error here.
@@ -57,7 +61,7 @@ impl Asked {
 
     fn answer(&mut self, stop: &Stop) -> Result<Answer, Error> {
         let line = self.0.line(LIMIT, stop)?.text;
-        read(&line).ok_or_else(|| self.0.failed("no answer"))
+        read(&line).ok_or_else(|| self.0.failed(baton_messages::NO_ANSWER))
     }
 }
 
@@ -96,7 +100,7 @@ mod tests {
         let stop = Stop::never();
         let mut server = server("echo serving now; read a; exit 3", &stop).expect("it serves");
         let error = server.ask(&stop).expect_err("it ends").to_string();
-        assert_eq!(error, "server failed (exit status: 3):\nserving now\n");
+        assert_eq!(error, "server failed (exit status: 3): [B1406]\nserving now\n");
     }
 
     #[test]

@@ -109,7 +109,7 @@ fn last(report: &Report) -> String {
     let verdict = if report.outputs_match {
         "Each program computed what it computes alone."
     } else {
-        "What programs computed differs from what they compute alone: this is a bug."
+        baton_messages::RESULTS_DIFFER
     };
     let whose = if report.simulated { "an example; your own needs a GPU" } else { "your own program" };
     let _ = writeln!(text, "{verdict}\n\nNext ({whose}):\n  {}", report.next);

@@ -2,10 +2,12 @@
 
 use std::cell::Cell;
 use std::ffi::{OsStr, OsString};
-use std::fmt::Arguments;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::Path;
+
+/// Prints to standard output. If its reader has gone, the process ends here, in silence.
+use baton_messages::Message;
 
 /// Prints to standard output. If its reader has gone, the process ends here, in silence.
 ///
@@ -26,13 +28,18 @@ pub fn print_with(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::R
     match write(&mut out).and_then(|()| out.flush()) {
         // The exit code is that of a signal, which a server ignores.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => std::process::exit(128 + libc::SIGPIPE),
-        written => written.map_err(|error| about("standard output", &error, "")),
+        written => written.map_err(|error| about(&error, baton_messages::output_is_full("standard output", &error))),
     }
 }
 
 /// Prints a remark on standard error. A failure is ignored, because there is nowhere to report it.
-pub fn remark(text: Arguments<'_>) {
-    let _ = io::stderr().write_fmt(format_args!("{text}\n"));
+pub fn remark(message: &Message) {
+    let _ = io::stderr().write_fmt(format_args!("{message}\n"));
+}
+
+/// Prints a message of a command, after its name.
+pub fn say(command: &str, message: impl Into<Message>) {
+    remark(&baton_messages::of_command(command, message.into()));
 }
 
 /// Quotes a word for a shell.
@@ -73,13 +80,13 @@ impl Meanwhile {
 ///
 /// Errors name the path.
 pub fn write_file(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
-    let said = |error: io::Error, more| about(&path.display().to_string(), &error, more);
+    let said = |error: io::Error| about(&error, baton_messages::of_path(path.display(), &error));
     // A link stays a link.
     let target = path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
     let there = fs::metadata(&target).ok();
     if there.as_ref().is_some_and(|there| !there.is_file()) {
-        let file = File::options().write(true).open(&target).map_err(|error| said(error, ""))?;
-        return filled(file, write).map(drop).map_err(|error| said(error, ""));
+        let file = File::options().write(true).open(&target).map_err(said)?;
+        return filled(file, write).map(drop).map_err(said);
     }
     let mut name = OsString::from(".");
     name.push(target.file_name().unwrap_or_default());
@@ -87,13 +94,13 @@ pub fn write_file(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<
     let beside = target.with_file_name(name);
     // An earlier process of the same number may have left this file.
     let _ = fs::remove_file(&beside);
-    let file = File::options().write(true).create_new(true).open(&beside).map_err(|error| said(error, ""))?;
+    let file = File::options().write(true).create_new(true).open(&beside).map_err(said)?;
     let rights = there.map_or(Ok(()), |there| file.set_permissions(there.permissions()));
     // Some file systems report a lack of room only at `sync_all`.
     let whole = rights.and_then(|()| filled(file, write)).and_then(|file| file.sync_all());
     whole.and_then(|()| fs::rename(&beside, &target)).map_err(|error| {
         let _ = fs::remove_file(&beside);
-        said(error, "; nothing was written to it")
+        about(&error, baton_messages::file_is_as_it_was(path.display(), &error))
     })
 }
 
@@ -103,8 +110,9 @@ fn filled(file: File, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> i
     Ok(out.into_inner()?)
 }
 
-fn about(what: &str, error: &io::Error, more: &str) -> io::Error {
-    io::Error::new(error.kind(), format!("{what}: {error}{more}"))
+/// An error of the same kind, as this message.
+fn about(error: &io::Error, message: Message) -> io::Error {
+    io::Error::new(error.kind(), message)
 }
 
 #[cfg(test)]

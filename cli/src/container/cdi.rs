@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use baton_client::install::Install;
 use baton_contract::socket_path;
-use baton_workbench::output::{print, remark, write_file};
+use baton_workbench::output::{print, say, write_file};
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
@@ -148,19 +148,16 @@ impl Generate {
         let own = (0..gpus.len()).map(|number| Needs::of_gpu(&self.driver, number)).collect::<Result<Vec<_>, _>>()?;
         let gpus: Vec<_> = gpus.into_iter().zip(own).collect();
         let text = serde_json::to_string_pretty(&Spec::of(&gpus, &needs, &install.command()))
-            .map_err(|error| CliError::Told(error.to_string()))?;
+            .map_err(baton_messages::of_system)?;
         let sockets = folder();
         if !sockets.is_dir() {
-            remark(format_args!(
-                "baton cdi: there is no {} yet; start a coordinator before the containers, as the same user and with the same \
-                 BATON_FOLDER",
-                sockets.display()
-            ));
+            let none = baton_messages::no_folder_of_sockets(sockets.display());
+            say("cdi", none);
         }
         match &self.output {
             None => print(&(text + "\n"))?,
             Some(path) => {
-                let told = |error| CliError::Told(format!("{}: {error}", path.display()));
+                let told = |error| baton_messages::of_path(path.display(), error);
                 path.parent().map_or(Ok(()), std::fs::create_dir_all).map_err(told)?;
                 write_file(path, |out| writeln!(out, "{text}"))?;
             }

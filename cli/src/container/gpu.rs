@@ -41,11 +41,7 @@ pub(super) fn nodes(
     };
     let own = format!("nvidia{minor}");
     if !dev.join(&own).exists() {
-        return Err(CliError::Told(format!(
-            "there is no {}; name the folder with the GPU's device files (--dev), or have another part of the system hand over the \
-             GPU (--hand-over cdi)",
-            dev.join(&own).display()
-        )));
+        return Err(baton_messages::no_device_file(dev.join(&own).display()).into());
     }
     let shared = SHARED_NODES.into_iter().filter(|name| dev.join(name).exists());
     Ok(std::iter::once(own.as_str()).chain(shared).map(|name| (dev.join(name), Path::new("/dev").join(name))).collect())
@@ -86,7 +82,7 @@ pub(super) fn libraries(choice: &DriverChoice, install: &Install) -> Result<Vec<
         }
     };
     if !found.iter().any(|(_, name)| *name == "libcuda.so.1") {
-        return Err(CliError::Told(format!("there is no libcuda.so.1 in {}", FOLDERS.join(", "))));
+        return Err(baton_messages::no_driver_library(FOLDERS.join(", ")).into());
     }
     let in_container = |(host, name): (PathBuf, &str)| {
         let mount =

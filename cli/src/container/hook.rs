@@ -48,7 +48,7 @@ struct Process {
 ///
 /// When its program cannot start with Baton's library, or the engine's input is malformed.
 pub fn run(state: impl Read) -> Result<(), CliError> {
-    let told = |what: &dyn std::fmt::Display| CliError::Told(format!("the container's state cannot be read: {what}"));
+    let told = |what: &dyn std::fmt::Display| baton_messages::state_is_unreadable(what);
     let state: State = serde_json::from_reader(state).map_err(|error| told(&error))?;
     let text = std::fs::read_to_string(state.bundle.join("config.json")).map_err(|error| told(&error))?;
     let config: Config = serde_json::from_str(&text).map_err(|error| told(&error))?;
@@ -59,12 +59,7 @@ pub fn run(state: impl Read) -> Result<(), CliError> {
 /// Checks that the container's program can share the GPU, or can start programs that do.
 fn can_share(root: &Root, process: &Process) -> Result<(), CliError> {
     let Some(program) = process.args.first() else { return Ok(()) };
-    let refuse = |why: String| {
-        Err(CliError::Told(format!(
-            "{why}, and Baton's library needs glibc, as CUDA does: use an image with glibc, or leave the device \
-             baton.dev/gpu out"
-        )))
-    };
+    let refuse = |why: String| Err(baton_messages::image_is_unfit(why).into());
     // That program is there only when the container runs.
     let is_ours = Path::new(program).starts_with(PREFIX);
     let found = if is_ours { Some(Kind::Dynamic) } else { found(root, process, Path::new(program)) };
@@ -72,12 +67,12 @@ fn can_share(root: &Root, process: &Process) -> Result<(), CliError> {
     match found {
         // The engine reports this itself.
         None => Ok(()),
-        Some(Kind::Musl) => refuse(format!("this container's program {shown} uses musl")),
+        Some(Kind::Musl) => refuse(baton_messages::program_uses_musl(shown)),
         Some(Kind::Dynamic | Kind::Privileged) if !is_ours => Ok(()),
         // A system that can load libraries has the loader.
         Some(_) if root.open(Path::new(LOADER)).is_ok() => Ok(()),
-        Some(_) if is_ours => refuse(format!("this container's image has no {LOADER}")),
-        Some(_) => refuse(format!("this container's program {shown} is statically linked, its image has no {LOADER}")),
+        Some(_) if is_ours => refuse(baton_messages::image_has_no_loader(LOADER)),
+        Some(_) => refuse(baton_messages::program_is_static(shown, LOADER)),
     }
 }
 

@@ -66,7 +66,7 @@ pub fn run(kubernetes: Kubernetes) -> Result<(), CliError> {
         .format_timestamp_millis()
         .init();
     let options = plugin.options()?;
-    log::info!("{} GPUs, {} replicas of each in each class", options.gpus.len(), options.replicas);
+    baton_messages::info!(offers(options.gpus.len(), options.replicas));
     Ok(baton_kubernetes::run(options)?)
 }
 

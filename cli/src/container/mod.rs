@@ -93,7 +93,7 @@ impl Needs {
     }
 
     fn mount(&mut self, host: &Path, container: PathBuf) -> Result<(), CliError> {
-        let told = |error| CliError::Told(format!("{}: {error}", host.display()));
+        let told = |error| baton_messages::of_path(host.display(), error);
         self.mounts.push(Mount { host: host.canonicalize().map_err(told)?, container, is_read_only: true });
         Ok(())
     }

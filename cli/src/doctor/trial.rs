@@ -94,7 +94,7 @@ pub(super) fn why_not(driver: &Choice, gpu: usize) -> Result<Option<String>, Err
     while !coordinator.status()?.tenant(Part::Long.name()).is_some_and(|tenant| tenant.preemptible) {
         stop.check()?;
         if Instant::now() > end {
-            return Ok(Some(why(&coordinator, "the driver does not say what there is to pause")));
+            return Ok(Some(why(&coordinator, baton_messages::NOTHING_TO_PAUSE)));
         }
         std::thread::sleep(Duration::from_millis(5));
     }
@@ -107,7 +107,7 @@ pub(super) fn why_not(driver: &Choice, gpu: usize) -> Result<Option<String>, Err
     short.line(LIMIT, &stop)?;
     let pauses = coordinator.status()?.counters.preemptions;
     long.line(LIMIT, &stop)?;
-    Ok((pauses == 0).then(|| why(&coordinator, "a kernel had ended before it was paused")))
+    Ok((pauses == 0).then(|| why(&coordinator, baton_messages::KERNEL_HAD_ENDED)))
 }
 
 /// Returns the driver's answer to the coordinator, if the log has it.

@@ -8,7 +8,7 @@ use baton_contract::cuda::{CUDA_ERROR_NO_DEVICE, CUDA_ERROR_OUT_OF_MEMORY, CUDA_
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum GpuError {
     /// The library cannot be used at all.
-    #[error("{}: {why}", .library.display())]
+    #[error("{}", baton_messages::library_does_not_open(.library.display(), why))]
     Library {
         /// The library.
         library: PathBuf,
@@ -16,7 +16,7 @@ pub enum GpuError {
         why: String,
     },
     /// A call failed.
-    #[error("the driver answered {call} with CUDA error {code}{}", explain(*.code))]
+    #[error("{}", baton_messages::driver_answered(call, code, explain(*.code)))]
     Call {
         /// The function.
         call: &'static str,
@@ -24,7 +24,7 @@ pub enum GpuError {
         code: CUresult,
     },
     /// There is no such GPU.
-    #[error("there is no GPU {asked}: this machine has {count}, counted from 0")]
+    #[error("{}", baton_messages::no_such_gpu(asked, count))]
     NoSuchGpu {
         /// The number that the user asked for.
         asked: usize,
@@ -47,13 +47,13 @@ impl GpuError {
 
 fn explain(code: CUresult) -> &'static str {
     match code {
-        2 => " (out of device memory)",
-        100 => " (no GPU)",
-        801 => " (not supported)",
-        802 => " (the system is not ready)",
-        803 => " (the driver's library and its kernel module are of different versions)",
-        804 => " (this GPU does not take the compatibility library)",
-        999 => " (unknown; is the driver loaded and the GPU healthy?)",
+        2 => baton_messages::OUT_OF_DEVICE_MEMORY,
+        100 => baton_messages::NO_GPU_HERE,
+        801 => baton_messages::NOT_SUPPORTED,
+        802 => baton_messages::SYSTEM_NOT_READY,
+        803 => baton_messages::VERSIONS_DIFFER,
+        804 => baton_messages::NO_COMPATIBILITY,
+        999 => baton_messages::UNKNOWN_ERROR,
         _ => "",
     }
 }

@@ -31,20 +31,13 @@ impl GpuError {
     pub fn advice(&self) -> Option<&'static str> {
         match self {
             Self::Library { .. } | Self::Call { code: CUDA_ERROR_NO_DEVICE, .. } => {
-                Some("install NVIDIA's driver; `--driver sim` uses the simulated GPU, `--driver PATH` another driver")
+                Some(baton_messages::INSTALL_THE_DRIVER)
             }
-            Self::Call { code: CUDA_ERROR_SYSTEM_NOT_READY, .. } => Some(
-                "start the fabric manager (`systemctl start nvidia-fabricmanager`), which GPUs behind NVSwitch wait for; its version \
-                 has to be the driver's",
-            ),
-            Self::Call { code: CUDA_ERROR_SYSTEM_DRIVER_MISMATCH, .. } => Some(
-                "restart the machine, or reload NVIDIA's kernel modules: the driver was upgraded, and its library no longer fits the \
-                 module that runs (`cat /proc/driver/nvidia/version`)",
-            ),
-            Self::Call { code: CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE, .. } => Some(
-                "take the compatibility library (`cuda-compat`) out of LD_LIBRARY_PATH and out of the container: only data-centre GPUs \
-                 take it; a newer driver is what this GPU needs",
-            ),
+            Self::Call { code: CUDA_ERROR_SYSTEM_NOT_READY, .. } => Some(baton_messages::START_THE_FABRIC_MANAGER),
+            Self::Call { code: CUDA_ERROR_SYSTEM_DRIVER_MISMATCH, .. } => Some(baton_messages::RESTART_THE_MACHINE),
+            Self::Call { code: CUDA_ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE, .. } => {
+                Some(baton_messages::DROP_THE_COMPATIBILITY_LIBRARY)
+            }
             _ => None,
         }
     }
@@ -224,7 +217,7 @@ impl Drop for Imported {
         if let Some(memory) = self.memory.take()
             && let Err(error) = self.gpu.unmake(memory)
         {
-            log::error!("releasing memory: {error}");
+            baton_messages::error!(release_failed(error));
         }
     }
 }

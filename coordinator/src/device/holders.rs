@@ -45,9 +45,9 @@ impl Holder {
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.name() {
-            _ if self.is_coordinator() => write!(f, "another coordinator (process {})", self.pid)?,
+            _ if self.is_coordinator() => f.write_str(&baton_messages::another_coordinator(self.pid))?,
             Some(name) => write!(f, "{name} (process {})", self.pid)?,
-            None => f.write_str("a process that cannot be seen from here")?,
+            None => f.write_str(baton_messages::UNSEEN_PROCESS)?,
         }
         match self.bytes {
             Some(bytes) => write!(f, " {}", size(bytes)),
@@ -99,7 +99,7 @@ fn simulated(count: Count) -> Result<Vec<Holder>, String> {
     // SAFETY: two lists with room for `there` items each.
     let answer = unsafe { count(&mut there, pids.as_mut_ptr(), bytes.as_mut_ptr()) };
     if answer != 0 {
-        return Err(format!("the simulated driver answers with CUDA error {answer}"));
+        return Err(baton_messages::simulated_driver_answers(answer));
     }
     let holder = |(pid, bytes)| Holder { pid, bytes: Some(bytes) };
     // A process that has only started the driver is listed there too.
@@ -118,9 +118,9 @@ fn sees_all_processes() -> bool {
 fn nvidias(uuid: [u8; 16]) -> Result<Vec<Holder>, String> {
     /// Kept open, because opening it takes a while.
     static NVML: OnceLock<Nvml> = OnceLock::new();
-    let failed = |error: NvmlError| format!("NVIDIA's management library (libnvidia-ml.so.1) says: {error}");
+    let failed = |error: NvmlError| baton_messages::library_says(error);
     if !sees_all_processes() {
-        return Err("this is a PID namespace of its own (a container), where the driver shows no processes".to_owned());
+        return Err(baton_messages::OWN_NAMESPACE.to_owned());
     }
     let nvml = match NVML.get() {
         Some(nvml) => nvml,

@@ -72,13 +72,13 @@ pub enum PreemptError {
     #[error(transparent)]
     ResourceManager(#[from] resource_manager::Error),
     /// Nothing can be paused with this driver.
-    #[error("this driver cannot pause")]
+    #[error("{}", baton_messages::driver_cannot_pause())]
     Unknown,
     /// The tenant names parts on another GPU.
-    #[error("what it offers to be paused is on another GPU")]
+    #[error("{}", baton_messages::work_on_another_gpu())]
     OtherGpu,
     /// The tenant names parts of another process.
-    #[error("what it offers to be paused is another process's")]
+    #[error("{}", baton_messages::work_of_another_process())]
     OtherProcess,
 }
 

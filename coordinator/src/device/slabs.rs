@@ -168,6 +168,6 @@ impl Preparer {
             }
         };
         thread::scope(|scope| (0..size).step_by(part).for_each(|start| drop(scope.spawn(move || touch(start)))));
-        if self.stop.load(Ordering::Relaxed) { Err("the coordinator ends".to_owned()) } else { Ok(()) }
+        if self.stop.load(Ordering::Relaxed) { Err(baton_messages::THE_COORDINATOR_ENDS.to_owned()) } else { Ok(()) }
     }
 }

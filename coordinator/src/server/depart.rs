@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use baton_contract::messages::TurnCommand;
+use baton_messages::Message;
 
 use super::memory::Remains;
 use super::preemption;
@@ -22,7 +23,7 @@ impl Server {
 
     /// Notes that a tenant's connection has ended, presumably because its process has.
     pub(super) fn on_connection_ended(&mut self, id: TenantId) {
-        self.disconnect(id, "the connection ended", false);
+        self.disconnect(id, baton_messages::CONNECTION_ENDED, false);
     }
 
     fn disconnect(&mut self, id: TenantId, why: &str, lives: bool) {
@@ -40,7 +41,7 @@ impl Server {
         tenant.scheduling.counted = (self.card.arbiter.switches(id), self.card.arbiter.gpu_time(id, now));
         tenant.turn.expect_no_end();
         self.card.untold.push_back((id, Event::Left));
-        log::info!("{} ({}) is disconnected: {why}", tenant.name, tenant.connection.process);
+        baton_messages::info!(is_disconnected(&tenant.name, &tenant.connection.process, why));
         self.card.tenants.listen_no_more(id);
         self.card.corun.cut_off(id);
         self.memory().drop_claims(id);
@@ -49,7 +50,7 @@ impl Server {
     /// Ends a tenant's process, when it could only go on with wrong results.
     pub(super) fn kill(&mut self, id: TenantId, why: &str) {
         let Some(tenant) = self.card.tenants.get_mut(id) else { return };
-        log::warn!("{} ({}) is killed: {why}", tenant.name, tenant.connection.process);
+        baton_messages::warn!(is_killed(&tenant.name, &tenant.connection.process, why));
         if !tenant.connection.process.kill() {
             // It is of another PID namespace, and is asked to do it itself. Its frames stay aside until it has.
             let _ = tenant.connection.control.send(&TurnCommand::End { text: why.to_owned() }, &[]);
@@ -88,14 +89,14 @@ impl Server {
     }
 
     /// The consequences for the tenants if the coordinator ends now; none if there are no tenants.
-    pub fn left_behind(&self) -> Option<String> {
+    pub fn left_behind(&self) -> Option<Message> {
         let (stay, go) = self.if_ended_now();
         match (go.is_empty(), stay.is_empty()) {
             (true, true) => None,
-            (false, true) => Some(format!("ended; these go on without it: {}", go.join(", "))),
+            (false, true) => Some(baton_messages::ended_without_harm(go.join(", "))),
             _ => {
-                let rest = if go.is_empty() { String::new() } else { format!("; the others go on: {}", go.join(", ")) };
-                Some(format!("ended with memory of programs that cannot go on without it: {}{rest}", stay.join(", ")))
+                let rest = if go.is_empty() { String::new() } else { baton_messages::others_go_on(go.join(", ")) };
+                Some(baton_messages::ended_with_memory(stay.join(", "), rest))
             }
         }
     }

@@ -102,7 +102,7 @@ impl Server {
                 self.look_at_activity();
             }
             FromTenant::Opening(_) | FromTenant::Request(_) => {
-                return Err("it sent a request where reports belong".to_owned());
+                return Err(baton_messages::request_instead_of_report().into());
             }
         }
         Ok(())
@@ -132,11 +132,11 @@ impl Server {
     /// A request is served at once, or when its tenant is let in again.
     fn request(&mut self, id: TenantId, message: FromTenant) -> Result<(), String> {
         let FromTenant::Request(request) = message else {
-            return Err("it sent a report where requests belong".to_owned());
+            return Err(baton_messages::report_instead_of_request().into());
         };
         let Some(tenant) = self.card.tenants.get_mut(id) else { return Ok(()) };
         if !tenant.connection.ask() {
-            return Err("it sent a request before the last one was answered".to_owned());
+            return Err(baton_messages::request_before_an_answer().into());
         }
         if tenant.memory.is_taken() {
             // Its memory may be other tenants' until it is let in again.
@@ -232,7 +232,7 @@ impl Server {
     /// when all its own memory is here too.
     fn unite(&mut self, id: TenantId, other: TenantId) {
         let name = |id: TenantId| self.card.tenants.get(id).map_or("", |tenant| tenant.name.as_str());
-        log::info!("{} and {} share memory or events: they take their turns together", name(id), name(other));
+        baton_messages::info!(are_united(name(id), name(other)));
         let decisions = self.card.arbiter.unite(self.now(), id, other);
         self.note_waiting(id);
         self.carry_out(decisions);
@@ -302,7 +302,7 @@ impl Server {
             // It was asked to drain for another reason, and is about to be paused.
             return;
         }
-        log::warn!("the work of {} did not end in time; it keeps the GPU until the next try", tenant.name);
+        baton_messages::warn!(work_did_not_end(&tenant.name));
         self.tell_arbiter(id, Event::DrainTimedOut);
     }
 
@@ -459,7 +459,7 @@ impl Server {
                     self.grant(id);
                 }
             }
-            MemoryEvent::Spoiled(id) => self.kill(id, "its memory could not be copied"),
+            MemoryEvent::Spoiled(id) => self.kill(id, baton_messages::NOT_COPIED),
         }
     }
 

@@ -10,10 +10,11 @@ use baton_contract::scheduling::Scheduling;
 use baton_contract::socket_path;
 use baton_contract::text::shown;
 use baton_contract::wire::VERSION;
+use baton_messages::Message;
 use baton_report::quota::{Met, Quota};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
-use super::lobby::{FULL, Lacks, Newcomer, Refused, refuse};
+use super::lobby::{Lacks, Newcomer, Refused, refuse};
 use super::options::{Isolation, Options};
 use super::recorder::event::What;
 use super::state::Server;
@@ -56,7 +57,7 @@ impl Server {
         };
         let name = if name.is_empty() { "unnamed".to_owned() } else { shown(&name) };
         let (scheduling, met) = self.options.quotas.bound(guest, scheduling);
-        met.iter().for_each(|met| log::warn!("{name} is scheduled otherwise than it asked for: {met}"));
+        met.iter().for_each(|met| baton_messages::warn!(is_scheduled_otherwise(&name, met)));
         let newcomer = Newcomer { peer, name, process, scheduling, met, need };
         // Others may have come before it, and wait until this round ends.
         let is_behind =
@@ -95,17 +96,11 @@ impl Server {
     fn process_of(&self, peer: &Peer, gpu: [u8; 16], sent: Option<OwnedFd>) -> Result<Process, Refused> {
         let ours = self.card.memory.gpu();
         if gpu != ours.uuid {
-            let text = format!(
-                "this coordinator serves {} ({}), the program uses {}",
-                socket_path::gpu_name(ours.uuid),
-                ours.name,
-                socket_path::gpu_name(gpu)
-            );
-            return Err((Refusal::OtherGpu, text));
+            let (serves, asked) = (socket_path::gpu_name(ours.uuid), socket_path::gpu_name(gpu));
+            return Err((Refusal::OtherGpu, baton_messages::other_gpu(serves, &ours.name, asked)));
         }
-        let failed =
-            |error: &dyn std::fmt::Display| (Refusal::Failed, format!("nobody knows which process this is: {error}"));
-        let sent = sent.ok_or_else(|| failed(&"no descriptor came"))?;
+        let failed = |error: &dyn std::fmt::Display| (Refusal::Failed, baton_messages::unknown_process(error));
+        let sent = sent.ok_or_else(|| failed(&baton_messages::NO_DESCRIPTOR))?;
         Process::of_peer(peer, sent).map_err(|error| busy(&error).unwrap_or_else(|| failed(&error)))
     }
 
@@ -124,7 +119,7 @@ impl Server {
     fn refuse_those_in_vain(&mut self) {
         let never_has = |newcomer: &Newcomer| self.card.memory.never_has(&self.card.tenants, newcomer.need?);
         let refused = |(at, (newcomer, _))| Some((at, never_has(newcomer)?));
-        let all: Vec<(usize, String)> = self.front.lobby.waiting().enumerate().filter_map(refused).collect();
+        let all: Vec<(usize, Message)> = self.front.lobby.waiting().enumerate().filter_map(refused).collect();
         for (at, why) in all.into_iter().rev() {
             if let Some(mut newcomer) = self.front.lobby.take(at) {
                 refuse(&mut newcomer.peer, (Refusal::Failed, why));
@@ -164,7 +159,7 @@ impl Server {
             Ok(tenant) => {
                 let scheduling = tenant.scheduling.wanted;
                 let joined = What::Joined { name: tenant.name.as_str().into(), class: tenant.class() };
-                log::info!("{} ({}, {}) joined", tenant.name, tenant.class(), tenant.connection.process);
+                baton_messages::info!(joined(&tenant.name, tenant.class(), &tenant.connection.process));
                 self.card.outsiders.expect(tenant.connection.process.pid());
                 if self.card.tenants.is_empty() {
                     self.card.memory.nobody_is_here();
@@ -177,12 +172,12 @@ impl Server {
                     }
                     Err(error) => {
                         self.card.corun.leave(self.card.tenants.next_id());
-                        log::error!("a connection cannot be watched: {error}");
+                        baton_messages::error!(cannot_watch(error));
                     }
                 }
             }
             Err((mut peer, error)) => {
-                refuse(&mut peer, busy(&error).unwrap_or_else(|| (Refusal::Failed, error.to_string())));
+                refuse(&mut peer, busy(&error).unwrap_or_else(|| (Refusal::Failed, baton_messages::of_system(error))));
             }
         }
     }
@@ -261,5 +256,5 @@ fn is_room_for(tenants: &Tenants, options: &Options, guest: Option<u32>) -> bool
 /// The refusal for a peer for which the system has no room now. The peer is to come again.
 fn busy(error: &io::Error) -> Option<Refused> {
     let is_full = matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM));
-    is_full.then(|| (Refusal::Busy, FULL.to_owned()))
+    is_full.then(|| (Refusal::Busy, baton_messages::no_more_connections()))
 }

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use baton_contract::messages::DriverKind;
+use baton_messages::Message;
 
 use super::tenants::guests::Quotas;
 use super::tuning::Tuning;
@@ -94,8 +95,11 @@ pub enum ServeError {
     /// The GPU or its driver.
     #[error(transparent)]
     Gpu(#[from] GpuError),
+    /// Anything that a message explains.
+    #[error(transparent)]
+    Told(#[from] Message),
     /// The system.
-    #[error("{what}: {error}")]
+    #[error("{}", baton_messages::of_path(what, error))]
     System {
         /// The attempted action.
         what: String,

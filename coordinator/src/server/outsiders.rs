@@ -107,17 +107,15 @@ impl Outsiders {
                         continue;
                     }
                     if outsider.shown.from_baton == Some(true) {
-                        log::warn!(
-                            "{outsider} was started by a program under Baton, uses the GPU and has not joined: has it lost its environment?"
-                        );
+                        baton_messages::warn!(is_lost(outsider));
                     } else {
-                        log::info!("{outsider} uses the GPU without Baton");
+                        baton_messages::info!(uses_the_gpu_without_baton(outsider));
                     }
                 }
                 self.told.retain(|identity| lives(identity.pid));
             }
             Err(why) if !self.has_told_why => {
-                log::info!("who else uses the GPU is not known: {why}");
+                baton_messages::info!(others_are_not_known(why));
                 self.has_told_why = true;
             }
             Err(_) => {}
@@ -126,14 +124,14 @@ impl Outsiders {
 
     /// All outsiders, or the reason why they are not known.
     pub(super) fn list(&self, tenants: &Tenants) -> Result<Vec<Outsider>, String> {
-        let seen = self.seen.as_ref().ok_or("nobody has looked yet")?;
+        let seen = self.seen.as_ref().ok_or(baton_messages::NO_LOOK_YET)?;
         let all = seen.all.as_ref().map_err(Clone::clone)?;
         if seen.at.elapsed() > OUTDATED {
-            return Err("the driver has not answered that for a while".to_owned());
+            return Err(baton_messages::NO_LOOK_LATELY.to_owned());
         }
         let numbers: Vec<Option<i32>> = tenants.iter().map(|(_, tenant)| tenant.connection.process.pid()).collect();
         if numbers.contains(&None) {
-            return Err("some programs are of another PID namespace and cannot be told from others".to_owned());
+            return Err(baton_messages::OTHER_NAMESPACES.to_owned());
         }
         let is_one = |sighting: &&Sighting| {
             let pid = sighting.holder.pid as i32;

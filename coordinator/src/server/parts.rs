@@ -3,6 +3,7 @@
 use super::state::Server;
 use super::tenants::peer::Peer;
 use super::{memory, preemption, turns};
+use baton_messages::Message;
 use baton_policy::arbiter::{Event, TenantId};
 
 impl Server {
@@ -38,28 +39,21 @@ impl Server {
 
     /// The tenant with this name, for a peer that asks for something to be done about it. A guest may ask that for its user's own
     /// programs, as far as no others go with them, and learns nothing of others.
-    pub(super) fn called(&self, name: &str, by: &Peer) -> Result<TenantId, String> {
+    pub(super) fn called(&self, name: &str, by: &Peer) -> Result<TenantId, Message> {
         let found = self.card.tenants.iter().find(|(_, tenant)| tenant.name == name && tenant.connection.is_open());
         let found = found.map(|(id, _)| id);
         if let Some(user) = by.guest() {
             let is_its = |id: &TenantId| {
                 self.card.tenants.get(*id).is_some_and(|one| one.connection.control.guest() == Some(user))
             };
-            let mine = found.filter(is_its).ok_or_else(|| {
-                format!(
-                    "user {user} has no program called {} here; only root and the user who runs this coordinator may steer others'",
-                    name.escape_default()
-                )
-            })?;
+            let none = || baton_messages::may_not_steer(user, name.escape_default());
+            let mine = found.filter(is_its).ok_or_else(none)?;
             return match self.card.arbiter.members(mine).iter().all(is_its) {
                 true => Ok(mine),
-                false => Err(format!(
-                    "{name} shares memory with programs of other users, which would go with it; only root and the user who runs \
-                     this coordinator may steer those"
-                )),
+                false => Err(baton_messages::would_steer_others(name)),
             };
         }
-        found.ok_or_else(|| format!("there is no program called {}; `baton status` lists them", name.escape_default()))
+        found.ok_or_else(|| baton_messages::no_such_program(name.escape_default()))
     }
 
     /// A tenant that no other tenant waits for is to leave the GPU all the same, with all that it runs with.

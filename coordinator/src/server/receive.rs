@@ -58,10 +58,7 @@ impl Server {
         match message {
             FromTenant::Preemption(PreemptionReport::Channels { begun, .. }) => {
                 let name = self.card.tenants.get(id).map_or("", |tenant| &tenant.name);
-                log::warn!(
-                    "{name} cannot be preempted, because the coordinator can open no more descriptors: start it with a \
-                     higher `ulimit -n`"
-                );
+                baton_messages::warn!(too_few_descriptors_to_preempt(name));
                 PreemptionReport::Channels { channels: Channels::None, begun }.into()
             }
             FromTenant::Memory(MemoryReport::Consolidate { at, bytes, .. }) => {

@@ -126,7 +126,7 @@ impl Access<'_> {
         let Some(tenant) = self.tenants.get_mut(id) else { return false };
         match tenant.turn.on_closed() {
             // The arbiter has heard already that its turn is over.
-            Closed::Late => log::info!("{} answers again", tenant.name),
+            Closed::Late => baton_messages::info!(answers_again(&tenant.name)),
             Closed::InTime => {
                 self.recorder.record(id, What::Drained { took: Duration::from_micros(drain_micros) });
                 return true;
@@ -163,7 +163,7 @@ impl Access<'_> {
         let Some(tenant) = self.tenants.get_mut(id) else { return false };
         let is_news = is_given_up(&mut tenant.turn);
         if is_news {
-            log::warn!("{} does not answer; others go on with the memory that it does not have", tenant.name);
+            baton_messages::warn!(others_go_on_with_the_rest(&tenant.name));
         }
         is_news
     }

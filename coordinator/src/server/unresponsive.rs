@@ -50,7 +50,7 @@ impl Server {
         let Some(tenant) = self.card.tenants.get_mut(id).filter(|tenant| tenant.scheduling.left_out.is_none()) else {
             return;
         };
-        log::warn!("{} does not answer: others go on without it, with its memory if they need that", tenant.name);
+        baton_messages::warn!(others_go_on_with_its_memory(&tenant.name));
         tenant.scheduling.left_out = Some(Instant::now());
         tenant.scheduling.was_stopped = tenant.connection.process.is_stopped() == Some(true);
         if self.card.arbiter.state(id) == State::Arriving {
@@ -66,10 +66,7 @@ impl Server {
         if is_off && tenant.is_to_be_taken() {
             let is_in_driver = tenant.is_in_driver();
             if is_in_driver {
-                log::warn!(
-                    "{} cannot unmap memory before its work goes on: others have it until its turn",
-                    tenant.name
-                );
+                baton_messages::warn!(cannot_unmap_yet(&tenant.name));
             }
             self.memory().take(id);
             if !self.returns_in_place(id) {
@@ -105,9 +102,9 @@ impl Server {
         tenant.scheduling.stuck.killed_after = None;
         let (name, process, guest) = (&tenant.name, &tenant.connection.process, tenant.connection.control.guest());
         if process.kill() {
-            log::warn!("{name} ({process}) does not answer, and others wait for it: it is killed");
+            baton_messages::warn!(stuck_is_killed(name, process));
         } else {
-            log::warn!("{name} ({process}) does not answer, and the coordinator may not kill it: others wait for it");
+            baton_messages::warn!(stuck_may_not_be_killed(name, process));
             if self.turns().give_up(id) {
                 self.will_tell(id, Event::Closed);
             }
@@ -164,7 +161,7 @@ impl Server {
             return;
         }
         if !tenant.preemption.is_under_way() || tenant.preemption.has_passed() {
-            log::info!("{} answers again", tenant.name);
+            baton_messages::info!(answers_again(&tenant.name));
             if let Some(tenant) = self.card.tenants.get_mut(id).filter(|tenant| !tenant.scheduling.was_stopped) {
                 tenant.connection.be_more_patient();
             }

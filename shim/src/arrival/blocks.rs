@@ -184,7 +184,7 @@ pub(super) fn count(needs: &Needs) {
         OPAQUE.fetch_add(1, Ordering::Relaxed);
         let bit = 1 << *opaque as u32;
         if NOTED.fetch_or(bit, Ordering::Relaxed) & bit == 0 {
-            user::note(format_args!("a call {} while memory arrives: it waits for all of that", opaque.why()));
+            user::note(&baton_messages::call_waits_for_all(opaque.why()));
         }
     }
 }

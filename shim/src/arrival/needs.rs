@@ -60,14 +60,14 @@ impl Opaque {
     /// The call's action, for the user.
     pub(super) fn why(self) -> &'static str {
         match self {
-            Self::LateCopy => "copies host memory that the program may still write",
-            Self::LongCopy => "copies more host memory than is looked through",
-            Self::HostWords => "copies host memory that cannot be read, or in which addresses of host memory lie",
-            Self::SplitWords => "copies parts of words",
-            Self::Elsewhere => "copies from memory that is not Baton's",
-            Self::Parameters => "launches a kernel whose parameters are not known",
-            Self::HostParameter => "gives a kernel an address of host memory",
-            Self::Node => "launches a graph that allocates, or copies what is not known",
+            Self::LateCopy => baton_messages::COPIES_UNFINISHED_MEMORY,
+            Self::LongCopy => baton_messages::COPIES_MUCH_MEMORY,
+            Self::HostWords => baton_messages::COPIES_UNREADABLE_MEMORY,
+            Self::SplitWords => baton_messages::COPIES_PARTS_OF_WORDS,
+            Self::Elsewhere => baton_messages::COPIES_FOREIGN_MEMORY,
+            Self::Parameters => baton_messages::LAUNCHES_AN_UNKNOWN_KERNEL,
+            Self::HostParameter => baton_messages::GIVES_A_HOST_ADDRESS,
+            Self::Node => baton_messages::LAUNCHES_AN_UNKNOWN_GRAPH,
         }
     }
 }

@@ -83,10 +83,7 @@ pub(crate) fn get() -> Option<&'static Driver> {
     };
     let (driver, ours) = DRIVER.keep(found);
     if let (None, true, Some(path)) = (driver, ours, named) {
-        user::warn(format_args!(
-            "BATON_DRIVER={} is not a CUDA driver that can be opened; there is no GPU for this program",
-            path.display()
-        ));
+        user::warn(&baton_messages::named_driver_does_not_open(path.display()));
     }
     driver.as_ref()
 }

@@ -63,10 +63,7 @@ fn policy() -> Policy {
     };
     let (kept, ours) = POLICY.keep(policy);
     if let (Policy::Hidden, true, Some(word)) = (*kept, ours, word) {
-        user::warn(format_args!(
-            "BATON_UNKNOWN={} is not `whole`; functions that Baton does not know are not there",
-            word.display()
-        ));
+        user::warn(&baton_messages::no_such_policy(word.display()));
     }
     *kept
 }
@@ -91,14 +88,10 @@ fn number_of(name: &CStr, function: Function) -> Option<usize> {
 fn tell() {
     let names: Vec<_> = NAMES.iter().filter_map(Once::get).map(|name| name.to_string_lossy()).collect();
     let fate = match policy() {
-        Policy::Whole => "they run while all memory is here",
-        _ => "it was told that there are none",
+        Policy::Whole => baton_messages::THEY_RUN_WHOLE,
+        _ => baton_messages::THERE_ARE_NONE,
     };
-    user::note(format_args!(
-        "the program asked for functions of this driver that Baton does not know ({}), and {fate}: {}",
-        names.len(),
-        names.join(", ")
-    ));
+    user::note(&baton_messages::asked_for_unknown_functions(names.len(), fate, names.join(", ")));
 }
 
 /// The state that is held during such a call. It is released in this order.

@@ -636,9 +636,7 @@ impl Space {
                     spare.get_or_insert_with(reserve::let_go);
                 }
                 Err(Unserved::Undelivered) => {
-                    user::warn(format_args!(
-                        "this program can open no more descriptors, so it gets no more GPU memory: raise its limit (`ulimit -n`)"
-                    ));
+                    user::warn(&baton_messages::gets_no_more_memory());
                     return Err(CUDA_ERROR_OUT_OF_MEMORY);
                 }
                 // Without a coordinator there is no memory to get.

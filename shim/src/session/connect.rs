@@ -19,6 +19,7 @@ use baton_contract::page::{ACTIVITY_SLOTS, CoordinatorPage, PAGE_BYTES};
 use baton_contract::scheduling::Scheduling;
 use baton_contract::wire::{GpuNumber, VERSION};
 use baton_contract::{link, settings, socket_path};
+use baton_messages::Message;
 
 use super::tenant::Session;
 use crate::arrival::roots;
@@ -45,19 +46,14 @@ pub(super) enum Unjoined {
     /// Joining failed.
     Cannot {
         /// The reason for the failure.
-        why: String,
+        why: Message,
         /// The user's remedy.
-        remedy: String,
+        remedy: &'static str,
     },
 }
 
-pub(super) fn cannot(why: impl Into<String>, remedy: impl Into<String>) -> Unjoined {
-    Unjoined::Cannot { why: why.into(), remedy: remedy.into() }
-}
-
-/// The remedy for most failures.
-fn look_at_the_log() -> String {
-    "see the coordinator's log".to_owned()
+pub(super) fn cannot(why: Message, remedy: &'static str) -> Unjoined {
+    Unjoined::Cannot { why, remedy }
 }
 
 /// A device's UUID; `None` if CUDA does not work in this process.
@@ -96,23 +92,17 @@ pub(super) fn join(device: CUdevice, uuid: [u8; 16], channels: Own) -> Result<Se
     let (needs, run) = needs()?;
     let hello = Opening::Hello { name: name(), scheduling: scheduling()?, gpu: uuid, needs, run };
     if !gate::prepare() {
-        return Err(cannot(
-            "this system has no membarrier, so calls cannot be held back",
-            "use Linux 4.14 or newer, without a filter on this system call",
-        ));
+        return Err(cannot(baton_messages::no_membarrier(), baton_messages::USE_LINUX_4_14));
     }
     let (socket, received) = greet(&path, chosen, &hello, uuid)?;
     let (gpu, tenant, slot) = match FromCoordinator::decode(&received.message) {
         Ok((gpu, FromCoordinator::Admission(Admission::Welcome { tenant, slot }))) => (gpu, tenant, slot),
         Ok((_, FromCoordinator::Admission(Admission::Refused { text, .. }))) => {
-            return Err(cannot(text, look_at_the_log()));
+            return Err(cannot(baton_messages::answered(text), baton_messages::SEE_THE_LOG));
         }
-        Ok(_) => return Err(cannot("the coordinator answered with something else than a welcome", look_at_the_log())),
+        Ok(_) => return Err(cannot(baton_messages::no_welcome(), baton_messages::SEE_THE_LOG)),
         Err(error) => {
-            return Err(cannot(
-                format!("the coordinator's answer is no use: {error}"),
-                "use the same build of Baton for both",
-            ));
+            return Err(cannot(baton_messages::answer_is_no_use(error), baton_messages::USE_ONE_BUILD));
         }
     };
     let session = session_of(device, channels, socket, received, (gpu, tenant, slot))?;
@@ -127,27 +117,25 @@ struct Waiting {
 }
 
 impl Waiting {
-    fn say(&mut self, what: &dyn core::fmt::Display) {
+    fn say(&mut self, why: impl core::fmt::Display) {
         if self.since.elapsed() >= SILENCE && !core::mem::replace(&mut self.is_said, true) {
-            user::warn(format_args!("waiting: {what}"));
+            user::warn(&baton_messages::waits_to_join(why));
         }
     }
 }
 
 /// Greets the coordinator at a path, and waits for its answer: even until other tenants have left, if there are too many.
 fn greet(path: &Path, chosen: Chosen, hello: &Opening, uuid: [u8; 16]) -> Result<(OwnedFd, Received), Unjoined> {
-    let at = path.display();
+    let at = &path.display();
     let own = own_process()?;
     let mut waiting = Waiting { since: Instant::now(), is_said: false };
     loop {
         let socket = link::connect(path, chosen, SILENCE).map_err(|error| match error {
             Unconnected::NobodyListens if is_only_shared_if_it_can_be(uuid) => Unjoined::NotAsked,
-            Unconnected::NobodyListens => {
-                cannot(format!("no coordinator answers at {at}"), "start one with `baton serve`")
-            }
-            error => cannot(format!("{at}: {error}"), "see `baton doctor`"),
+            Unconnected::NobodyListens => cannot(baton_messages::no_coordinator_at(at), baton_messages::START_ONE),
+            error => cannot(baton_messages::of_path(at, error), baton_messages::SEE_DOCTOR),
         })?;
-        let gone = || cannot(format!("the coordinator at {at} ended the connection"), look_at_the_log());
+        let gone = || cannot(baton_messages::connection_ended(at), baton_messages::SEE_THE_LOG);
         // If sending fails, the coordinator may have sent its reason before.
         let _ = link::send(socket.as_fd(), &hello.encode(GpuNumber::ANY), &[own.as_fd()], false);
         let asked = Instant::now();
@@ -162,26 +150,21 @@ fn greet(path: &Path, chosen: Chosen, hello: &Opening, uuid: [u8; 16]) -> Result
                 },
                 Ok(None) => return Err(gone()),
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-                Err(error) => return Err(cannot(format!("{at}: {error}"), look_at_the_log())),
+                Err(error) => return Err(cannot(baton_messages::of_path(at, error), baton_messages::SEE_THE_LOG)),
             }
             match queued {
-                Some((ahead, lacking @ 1..)) => waiting.say(&format_args!(
-                    "{} more of memory are to be free for this program (`baton run --needs`), and {ahead} wait before this one",
-                    size(lacking)
-                )),
-                Some((ahead, 0)) => waiting.say(&format_args!(
-                    "as many programs share the GPU as may (`baton serve --max-programs`), and {ahead} wait before this one"
-                )),
-                None if asked.elapsed() < PATIENCE => waiting.say(&format_args!("the coordinator at {at} does not answer yet")),
+                Some((ahead, lacking @ 1..)) => waiting.say(baton_messages::memory_is_not_free(size(lacking), ahead)),
+                Some((ahead, 0)) => waiting.say(baton_messages::all_places_are_taken(ahead)),
+                None if asked.elapsed() < PATIENCE => waiting.say(baton_messages::no_answer_yet(at)),
                 None => {
-                    let why = format!("the coordinator at {at} has not answered for {} s", PATIENCE.as_secs());
-                    return Err(cannot(why, "let it go on if it is stopped, or end it"));
+                    let why = baton_messages::no_answer_for(at, PATIENCE.as_secs());
+                    return Err(cannot(why, baton_messages::LET_IT_GO_ON));
                 }
             }
         };
         match FromCoordinator::decode(&received.message) {
             Ok((_, FromCoordinator::Admission(Admission::Refused { reason: Refusal::Busy, text }))) => {
-                waiting.say(&text);
+                waiting.say(text);
                 std::thread::sleep(COME_AGAIN);
             }
             _ => return Ok((socket, received)),
@@ -195,7 +178,7 @@ fn own_process() -> Result<OwnedFd, Unjoined> {
     let own = unsafe { libc::syscall(libc::SYS_pidfd_open, libc::getpid(), 0) };
     if own < 0 {
         let error = std::io::Error::last_os_error();
-        return Err(cannot(format!("pidfd_open: {error}"), "use Linux 5.3 or newer, and check `ulimit -n`"));
+        return Err(cannot(baton_messages::no_pidfd(error), baton_messages::USE_LINUX_5_3));
     }
     // SAFETY: new, and ours.
     Ok(unsafe { OwnedFd::from_raw_fd(own as i32) })
@@ -217,7 +200,7 @@ pub(super) fn offered(uuid: [u8; 16]) -> Option<u64> {
             Ok((_, FromCoordinator::Admission(Admission::Refused { reason: Refusal::Busy, text })))
                 if waiting.since.elapsed() < PATIENCE =>
             {
-                waiting.say(&text);
+                waiting.say(text);
                 std::thread::sleep(COME_AGAIN);
             }
             _ => return None,
@@ -234,10 +217,10 @@ fn session_of(
     (gpu, tenant, slot): (GpuNumber, u32, u32),
 ) -> Result<Session, Unjoined> {
     let mut descriptors = received.descriptors.into_iter();
-    let few = || cannot("not all of the coordinator's descriptors have come", "allow the program more (`ulimit -n`)");
+    let few = || cannot(baton_messages::descriptors_are_missing(), baton_messages::ALLOW_DESCRIPTORS);
     let mut next = || descriptors.next().ok_or_else(few);
     let (theirs, own, requests, activity, elsewhere) = (next()?, next()?, next()?, next()?, next()?);
-    let unmapped = || cannot("a shared page cannot be mapped", "check `ulimit -v`");
+    let unmapped = || cannot(baton_messages::page_cannot_be_mapped(), baton_messages::CHECK_ADDRESS_SPACE);
     let coordinators: NonNull<CoordinatorPage> = map(&theirs, false).ok_or_else(unmapped)?.cast();
     let own = map(&own, true).ok_or_else(unmapped)?;
     // A forked child has no use for it, and the coordinator is to see when this process no longer has it.
@@ -246,15 +229,16 @@ fn session_of(
     // SAFETY: just mapped, made of atomics.
     let version = unsafe { coordinators.as_ref() }.version.load(Ordering::Acquire);
     if version != VERSION {
-        let why = format!("the coordinator's page is of version {version}, not {VERSION}");
-        return Err(cannot(why, "use the same build of Baton for both"));
+        let why = baton_messages::other_page_version(version, VERSION);
+        return Err(cannot(why, baton_messages::USE_ONE_BUILD));
     }
     activity::use_elsewhere(map(&elsewhere, false).ok_or_else(unmapped)?.cast().as_ptr());
     if !take_page(&activity, slot) {
         return Err(unmapped());
     }
     // From here on the control loop waits without a limit.
-    link::set_patience(&socket, None).map_err(|error| cannot(error.to_string(), look_at_the_log()))?;
+    link::set_patience(&socket, None)
+        .map_err(|error| cannot(baton_messages::of_system(error), baton_messages::SEE_THE_LOG))?;
     let news = Event::new().ok_or_else(few)?;
     // SAFETY: both were just mapped, for ever, whole and aligned; our own one writable.
     let link = crate::link::begin(unsafe { Link::new((socket, requests), (gpu, tenant), coordinators, own.cast()) });
@@ -274,14 +258,11 @@ fn session_of(
 /// The scheduling that the user wants for this program.
 fn scheduling() -> Result<Scheduling, Unjoined> {
     let scheduling = Scheduling {
-        class: of(settings::CLASS, Class::default(), "latency, normal or batch")?,
-        weight: of(settings::WEIGHT, 1, "a number from 1 to 1000")?,
-        slo_micros: of(settings::SLO_MICROS, 0, "a number of microseconds")?,
+        class: of(settings::CLASS, Class::default(), baton_messages::A_CLASS)?,
+        weight: of(settings::WEIGHT, 1, baton_messages::A_WEIGHT)?,
+        slo_micros: of(settings::SLO_MICROS, 0, baton_messages::A_TIME)?,
     };
-    scheduling
-        .check()
-        .map(|()| scheduling)
-        .map_err(|why| cannot(why, "correct BATON_CLASS, BATON_WEIGHT or BATON_SLO_MICROS"))
+    scheduling.check().map(|()| scheduling).map_err(|why| cannot(why, baton_messages::CORRECT_THE_SCHEDULING))
 }
 
 /// The value of a setting, or the default.
@@ -289,14 +270,15 @@ fn of<T: FromStr>(name: &CStr, usual: T, what: &str) -> Result<T, Unjoined> {
     let Some(word) = user::setting(name) else { return Ok(usual) };
     let value = word.to_str().and_then(|word| word.parse().ok());
     let name = name.to_string_lossy();
-    value.ok_or_else(|| cannot(format!("{name}={} is not {what}", word.to_string_lossy()), "correct it"))
+    let wrong = || baton_messages::variable_is_wrong(name, word.to_string_lossy(), what);
+    value.ok_or_else(|| cannot(wrong(), baton_messages::CORRECT_IT))
 }
 
 /// The memory that this program needs, and the number of the run that shares the need; its own if it was started alone.
 fn needs() -> Result<(u64, u64), Unjoined> {
-    let needs = of(settings::NEEDS, 0, "a number of bytes")?;
+    let needs = of(settings::NEEDS, 0, baton_messages::AN_AMOUNT)?;
     let alone = u64::from(std::process::id());
-    Ok((needs, of(settings::RUN, alone, "a number")?))
+    Ok((needs, of(settings::RUN, alone, baton_messages::A_NUMBER)?))
 }
 
 /// Closes the connection that `baton run` has left open so that a coordinator waits for this program, which has joined the coordinator at

@@ -106,9 +106,7 @@ impl Session {
             let is_idle = |device| drain(device, Instant::now() + LONGEST_WAIT, || ());
             self.space.consolidate(wanted.handle, home, wanted.piece, is_idle, tell)
         } else {
-            user::warn(format_args!(
-                "memory could not be exported (error 801): this program's work on the GPU does not end, and cannot be paused"
-            ));
+            user::warn(&baton_messages::cannot_export());
             Err(CUDA_ERROR_NOT_SUPPORTED)
         };
         wanted.answer.store(answer.err().unwrap_or(CUDA_SUCCESS), Ordering::Release);

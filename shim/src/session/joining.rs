@@ -102,9 +102,9 @@ fn decide(device: CUdevice) {
     match connect::join(device, uuid, channels).and_then(begin) {
         Ok(()) => DECIDED.store(true, Ordering::Release),
         Err(Unjoined::NotAsked) => pass_over(device),
-        Err(Unjoined::Cannot { why, remedy }) if user::is_on(settings::REQUIRE) => refuse::end(&why, &remedy),
+        Err(Unjoined::Cannot { why, remedy }) if user::is_on(settings::REQUIRE) => refuse::end(&why, remedy),
         Err(Unjoined::Cannot { why, remedy }) => {
-            user::warn(format_args!("{why}; {remedy}; running without Baton"));
+            user::warn(&baton_messages::goes_without(why, remedy));
             pass_over(device);
         }
     }
@@ -131,7 +131,7 @@ fn begin(session: Session) -> Result<(), Unjoined> {
         return Ok(());
     }
     link::give_up();
-    Err(connect::cannot("no thread can be started", "allow the program more threads (`ulimit -u`)"))
+    Err(connect::cannot(baton_messages::no_thread(), baton_messages::ALLOW_THREADS))
 }
 
 /// The size of "the GPU" that the program sees, now or once it has joined; `None` if that is the GPU itself.

@@ -5,6 +5,8 @@ use core::ffi::{CStr, c_char, c_int, c_void};
 use core::time::Duration;
 use std::io::Write as _;
 
+use baton_messages::Message;
+
 use crate::sys::user;
 
 /// The exit code: that of a launcher that failed itself.
@@ -18,7 +20,7 @@ unsafe extern "C" {
 }
 
 /// Prints the reason, in one line, and ends the process. Output that the program has printed so far is not lost.
-pub(super) fn end(why: &str, remedy: &str) -> ! {
+pub(super) fn end(why: &Message, remedy: &str) -> ! {
     flush_pythons();
     // Only this one: another file may be locked by a thread that waits for input.
     // SAFETY: the C library's own, which is open or null; null would flush all.
@@ -28,10 +30,7 @@ pub(super) fn end(why: &str, remedy: &str) -> ! {
             libc::fflush(output);
         }
     }
-    let program = user::program();
-    let line = format!(
-        "baton: {program} cannot share the GPU and ends: {why}; {remedy}, or let it run without Baton (`baton run --optional`)\n"
-    );
+    let line = format!("{}\n", baton_messages::cannot_share(user::program(), why, remedy));
     let _ = std::io::stderr().write_all(line.as_bytes());
     // No handlers: other threads are in the middle of their work.
     // SAFETY: ends the process.

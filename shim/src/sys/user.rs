@@ -1,7 +1,6 @@
 //! The user's side of the library: settings read from the environment, and our few messages.
 
 use core::ffi::{CStr, c_char};
-use core::fmt;
 use core::mem::ManuallyDrop;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -10,6 +9,7 @@ use std::os::fd::FromRawFd;
 use std::os::unix::ffi::OsStrExt;
 
 use baton_contract::settings;
+use baton_messages::Message;
 
 use super::{cancel, environment};
 
@@ -46,7 +46,7 @@ pub(crate) fn program() -> String {
 
 /// Warns the user that a wish cannot be met: the only message that is printed unasked. It goes to the file that `BATON_LOG` names, or to
 /// standard error.
-pub(crate) fn warn(message: fmt::Arguments<'_>) {
+pub(crate) fn warn(message: &Message) {
     if !note(message) {
         let line = format!(
             "baton: {message}
@@ -62,7 +62,7 @@ pub(crate) fn warn(message: fmt::Arguments<'_>) {
 }
 
 /// Writes a message for the user to the file that `BATON_LOG` names. False if there is none.
-pub(crate) fn note(message: fmt::Arguments<'_>) -> bool {
+pub(crate) fn note(message: &Message) -> bool {
     let _uncancelled = cancel::Off::begin();
     let file = setting(settings::LOG).and_then(|path| File::options().append(true).create(true).open(path).ok());
     let Some(mut file) = file else { return false };

@@ -133,7 +133,8 @@ fn ctrl_c_ends_the_demo_at_any_step_and_leaves_nothing() {
         terminal.until(step, |lines| lines.iter().any(|line| line.contains(step) && line.ends_with(" s left")));
         terminal.keys("\u{3}");
         assert_eq!(terminal.end().code(), Some(130), "{step}");
-        let lines = terminal.until("what ended it", |lines| lines.iter().any(|line| line == "baton demo: interrupted"));
+        let lines =
+            terminal.until("what ended it", |lines| lines.iter().any(|line| line == "baton demo: interrupted [B0012]"));
         assert!(!lines.iter().any(|line| line.ends_with(" s left")), "{step}: {lines:#?}");
         assert!(!is_used(prepared.place.folder()), "{step}");
         let left: Vec<_> =

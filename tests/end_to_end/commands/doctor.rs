@@ -23,7 +23,10 @@ fn doctor_pauses_a_kernel_and_says_so() {
 #[test]
 fn doctor_says_why_work_is_waited_for() {
     let line = preemption(&Serving::arena("64MiB").setting("SIMCUDA_PAUSING", "off"));
-    assert!(line.starts_with("less ") && line.ends_with("what there is to pause: work is waited for"), "{line}");
+    assert!(
+        line.starts_with("less ") && line.ends_with("what there is to pause: work is waited for [B1211]"),
+        "{line}"
+    );
 }
 
 /// All commands that need the driver give this advice where `cuInit` answers with this error.

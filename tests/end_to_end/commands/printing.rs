@@ -23,11 +23,12 @@ const OF_A_COORDINATOR: [&[&str]; 10] = [
     &["trace"],
     &["trace", "--html"],
 ];
-const OF_NONE: [&[&str]; 8] = [
+const OF_NONE: [&[&str]; 9] = [
     &["serve", "--print-config"],
     &["doctor", "--driver", "sim"],
     &["cdi", "generate", "--driver", "sim"],
     &["completions", "bash"],
+    &["explain"],
     &["man"],
     &["--help"],
     &["--version"],

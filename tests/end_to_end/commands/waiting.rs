@@ -88,7 +88,7 @@ fn an_end_that_was_asked_for_stands_until_somebody_cancels_it() {
     assert!(outcome.err.contains("ends when its last program has left"), "{outcome:?}");
     let well = |said: &str| (Some(0), said.to_owned(), String::new());
     assert_eq!(told(&coordinator, &["stop", "--cancel"]), well("programs may join again\n"));
-    assert_eq!(told(&coordinator, &["stop", "--cancel"]), well("nobody had asked for the end\n"));
+    assert_eq!(told(&coordinator, &["stop", "--cancel"]), well("no end had been asked for\n"));
     let mut again = late();
     assert!(again.line(LIMIT).starts_with("ready "));
     assert!(again.ask("quit", LIMIT).ends_with(" ok"));

@@ -93,7 +93,10 @@ fn results_are_the_same_while_tracing() {
 fn a_wrong_setting_is_named() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let outcome = known_calls("everything", &folder.path().join("trace"), &[]).succeeded();
-    assert_eq!(outcome.err, "baton: BATON_TRACE=everything is neither `counts` nor `calls`; nothing is traced\n");
+    assert_eq!(
+        outcome.err,
+        "baton: BATON_TRACE=everything is neither `counts` nor `calls`; nothing is traced [B0358]\n"
+    );
 }
 
 #[test]

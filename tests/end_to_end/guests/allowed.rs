@@ -169,7 +169,8 @@ fn a_program_that_names_anothers_channels_can_have_nothing_done_to_them() {
         liar.tell(&PreemptionReport::Channels { channels: Channels::Simulated { process: *number }, begun: 0 });
         // It is answered when the report has been heard, and what came of it is known a moment later.
         liar.take_gpu();
-        let refused = || coordinator.log().matches("what it offers to be paused is another process's").count();
+        let refused =
+            || coordinator.log().matches("the work that it offers to pause belongs to another process").count();
         let is_known = || refused() > at;
         coordinator.until("it was looked at", |status| is_known() || tenant(status, "liar")["preemptible"] == true);
         assert_eq!(tenant(&coordinator.status(), "liar")["preemptible"], false, "{number} of {all:?}");
@@ -177,7 +178,7 @@ fn a_program_that_names_anothers_channels_can_have_nothing_done_to_them() {
         coordinator.until("the liar has gone", |status| tenant(status, "liar").is_null());
         assert!(victim.ask("touch", LIMIT).starts_with("touched "));
     }
-    let refused = coordinator.log().matches("what it offers to be paused is another process's").count();
+    let refused = coordinator.log().matches("the work that it offers to pause belongs to another process").count();
     assert_eq!(refused, all.len(), "{}", coordinator.log());
     assert!(victim.ask("quit", LIMIT).ends_with(" ok"));
 }

@@ -161,7 +161,7 @@ mod root {
             let said = said(&coordinator, words);
             assert!(said.contains("asked for class latency") && said.contains("(--guest-class)"), "{said}");
         }
-        assert!(coordinator.log().contains("urgent is scheduled otherwise than it asked for"), "{}", coordinator.log());
+        assert!(coordinator.log().contains("urgent is not scheduled as it asked for"), "{}", coordinator.log());
         let refused = asked_as(coordinator.prepared(), GUEST, &["set", "modest", "class=latency"]);
         assert!(refused.status == "exit status: 1" && refused.err.contains("--guest-class"), "{refused:?}");
         // The owner may have it otherwise.

@@ -188,7 +188,7 @@ fn send_everywhere(coordinator: &Coordinator, what: &str, odd: BorrowedFd<'_>) {
         PreemptionReport::Channels { channels: Channels::ResourceManager(objects), begun: 0 }.encode(GpuNumber::FIRST);
     link::send(liar.control.as_fd(), &offer, &[odd], false).expect("a message");
     coordinator.until("it is refused in words", |_| {
-        coordinator.log().contains("what it offered is not the driver's control device")
+        coordinator.log().contains("it offered something other than the driver's control device")
     });
     drop(liar);
     coordinator.until("the liars have gone", |status| tenant(status, "liar").is_null());

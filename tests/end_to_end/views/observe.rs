@@ -184,7 +184,7 @@ fn a_coordinator_that_is_stopped_now_says_whom_that_fails() {
     let stopped = baton(&coordinator, &["stop", "--now"]).succeeded();
     assert_eq!(
         stopped.out,
-        "these fail, because memory of theirs is on the host: away\nthese go on by themselves: here\nthe coordinator has ended\n"
+        "these fail, because some of their memory is on the host: away\nthese go on by themselves: here\nthe coordinator has ended\n"
     );
     assert_eq!(coordinator.end(libc::SIGCONT).code(), Some(0), "{}", coordinator.log());
     assert!(here.ask("touch", LIMIT).contains("touched"));

@@ -124,7 +124,7 @@ fn a_program_that_loses_its_environment_under_baton_run_is_named_as_such() {
 fn without_a_coordinator_doctor_asks_the_driver_who_is_there() {
     let Prepared { place, .. } = &Serving::arena("64MiB").prepare();
     let said = said_by(place, &["doctor", "--driver", "sim"]);
-    assert!(said.contains("none uses the GPU without Baton"), "{said}");
+    assert!(said.contains("no program uses the GPU without Baton"), "{said}");
     let running = beside(place);
     let said = said_by(place, &["doctor", "--driver", "sim"]);
     assert!(said.contains(&format!("without Baton: unmanaged (process {}) 8 MiB", running.pid())), "{said}");

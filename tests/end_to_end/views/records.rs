@@ -124,7 +124,7 @@ fn where_nothing_can_be_recorded_the_coordinator_says_so_and_serves() {
     let mut one = hold::joined(&coordinator, "one", "batch", "8", None);
     assert!(one.ask("quit", LIMIT).ends_with(" ok"));
     let log = coordinator.log();
-    assert!(log.contains("what happens is not recorded: ") && log.contains("others can enter this folder"), "{log}");
+    assert!(log.contains("events are not recorded: ") && log.contains("others can enter this folder"), "{log}");
     let kept = Serving::arena("64MiB").option("--no-record", "true");
     let coordinator = kept.start();
     assert!(!coordinator.place.folder().join("state").exists() && !coordinator.log().contains("recorded"));

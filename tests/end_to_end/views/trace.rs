@@ -174,7 +174,7 @@ fn a_file_that_cannot_be_written_is_named() {
     let coordinator = Serving::arena("64MiB").start();
     let file = Path::new("/nowhere/trace.json");
     let outcome = run(&mut trace(&coordinator, &["-o", file.to_str().expect("UTF-8")]));
-    assert_eq!(outcome.err, "baton trace: /nowhere/trace.json: No such file or directory (os error 2)\n");
+    assert_eq!(outcome.err, "baton trace: /nowhere/trace.json: No such file or directory (os error 2) [B0004]\n");
 }
 
 #[track_caller]

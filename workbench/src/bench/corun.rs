@@ -17,6 +17,7 @@ use baton_contract::memory::size;
 use baton_harness::Error;
 use baton_harness::place::{Ground, Setting};
 use baton_harness::stop::Stop;
+use baton_messages::Message;
 use clap::{Args, ValueEnum};
 
 use crate::output::write_file;
@@ -53,9 +54,9 @@ pub struct Options {
     batch: Vec<Batch>,
 }
 
-fn load(word: &str) -> Result<f64, String> {
+fn load(word: &str) -> Result<f64, Message> {
     let share = word.parse().ok().filter(|share| *share > 0.0 && *share < 1.0);
-    share.ok_or_else(|| "more than 0 and less than 1".to_owned())
+    share.ok_or_else(baton_messages::no_share)
 }
 
 /// A server.

@@ -294,7 +294,7 @@ impl Measuring<'_> {
             self.stop.check()?;
             trainer.poll()?;
             if Instant::now() > end {
-                return Err(Error::Coordinator(format!("it never came to pass that {what}")));
+                return Err(Error::Coordinator(baton_messages::did_not_happen(what)));
             }
             std::thread::sleep(Duration::from_millis(2));
         }

@@ -6,6 +6,7 @@ use crate::server::pending::{Eviction, Stage};
 use crate::server::state::Server;
 use crate::server::tenants::peer::Peer;
 use crate::server::tenants::tenant::Tenant;
+use baton_messages::Message;
 use baton_policy::arbiter::State;
 
 /// The most requests to evict a tenant that wait: each is a connection.
@@ -16,18 +17,23 @@ enum Next {
     /// The eviction goes on at a later event.
     Wait(Stage),
     /// The eviction is over.
-    Over(Result<(), &'static str>),
+    Over(Result<(), Message>),
 }
 
-const IN_USE: Next = Next::Over(Err("the program is in use again; `baton suspend` it first"));
-const HAS_LEFT: Next = Next::Over(Err("the program has left"));
+fn in_use() -> Next {
+    Next::Over(Err(baton_messages::is_in_use_again()))
+}
+
+fn has_left() -> Next {
+    Next::Over(Err(baton_messages::program_has_left()))
+}
 
 impl Server {
     /// Moves all of a tenant's memory to the host, when it is idle.
     pub(in crate::server) fn evict_on_request(&mut self, mut peer: Peer, name: &str) {
         match self.called(name, &peer) {
             Ok(_) if self.pending.evictions.iter().filter(|eviction| eviction.peer.is_some()).count() >= MOST => {
-                say(&mut peer, Err(format!("{MOST} evictions wait already; try again when one is over")));
+                say(&mut peer, Err(baton_messages::many_evictions(MOST)));
             }
             Ok(tenant) => {
                 let grant = self.card.tenants.get(tenant).map_or(0, |tenant| tenant.turn.number());
@@ -59,7 +65,7 @@ impl Server {
                 Next::Wait(stage) => self.pending.evictions.push(Eviction { stage, ..eviction }),
                 Next::Over(done) => {
                     if let Some(mut peer) = eviction.peer {
-                        say(&mut peer, done.map_err(str::to_owned));
+                        say(&mut peer, done);
                     }
                 }
             }
@@ -69,22 +75,22 @@ impl Server {
     fn next_of(&mut self, eviction: &Eviction) -> Next {
         let (id, stage) = (eviction.tenant, eviction.stage);
         let state = self.card.arbiter.state(id);
-        let Some(tenant) = self.card.tenants.get(id) else { return HAS_LEFT };
+        let Some(tenant) = self.card.tenants.get(id) else { return has_left() };
         if tenant.turn.number() != eviction.grant {
-            return IN_USE;
+            return in_use();
         }
         if !tenant.connection.is_open() {
-            return HAS_LEFT;
+            return has_left();
         }
         if !tenant.is_movable() || tenant.memory.is_late() {
             // Its remaining work is unknown: its memory stays as it is.
-            return Next::Over(Err("the program does not answer"));
+            return Next::Over(Err(baton_messages::program_does_not_answer()));
         }
         let left_alone = tenant.turn.left_alone().is_some();
         let comes_in = self.memory().brings_in(id);
         if state == State::Arriving || state == State::Running && comes_in {
             // This holds even if it was let in before all its memory is there: repeated requests would keep it waiting for ever.
-            return IN_USE;
+            return in_use();
         }
         if !state.is_off_the_gpu() {
             // Perhaps no other tenant wants the GPU, so that it has kept the baton.
@@ -108,8 +114,8 @@ impl Server {
                 Evicted::Done => {}
                 Evicted::UnderWay => next = Next::Wait(stage),
                 Evicted::NoRoom => {
-                    log::warn!("an eviction on request has no room on the host");
-                    return Next::Over(Err("there is no room on the host; a larger --host-pool would help"));
+                    baton_messages::warn!(no_room_to_evict());
+                    return Next::Over(Err(baton_messages::no_room_on_the_host()));
                 }
             }
         }

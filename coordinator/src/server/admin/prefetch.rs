@@ -1,6 +1,7 @@
 //! Memory that comes back on request, before its program asks for the GPU.
 
 use baton_contract::memory::size;
+use baton_messages::Message;
 use serde_json::json;
 
 use super::set::say;
@@ -19,7 +20,7 @@ impl Server {
     pub(in crate::server) fn prefetch_on_request(&mut self, mut peer: Peer, name: &str) {
         match self.called(name, &peer) {
             Ok(_) if self.pending.prefetches.len() >= MOST => {
-                say(&mut peer, Err(format!("{MOST} prefetches wait already; try again when one is over")));
+                say(&mut peer, Err(baton_messages::many_prefetches(MOST)));
             }
             Ok(id) => {
                 let missing = self.card.tenants.get(id).map_or(0, |tenant| tenant.extents().counts().away);
@@ -47,20 +48,20 @@ impl Server {
     }
 
     /// The bytes that have come, or the reason why not all could; none if more are coming.
-    fn fetch_more(&mut self, prefetch: &Prefetch) -> Option<Result<u64, String>> {
+    fn fetch_more(&mut self, prefetch: &Prefetch) -> Option<Result<u64, Message>> {
         let id = prefetch.tenant;
         let Some(tenant) = self.card.tenants.get(id).filter(|tenant| tenant.connection.is_open()) else {
-            return Some(Err("the program has left".to_owned()));
+            return Some(Err(baton_messages::program_has_left()));
         };
         if !tenant.is_movable() || tenant.memory.is_late() {
-            return Some(Err("the program does not answer".to_owned()));
+            return Some(Err(baton_messages::program_does_not_answer()));
         }
         let counts = tenant.extents().counts();
         if counts.missing == 0 {
             return Some(Ok(prefetch.missing));
         }
         if self.card.arbiter.is_united(id) {
-            return Some(Err("the program shares memory with others, with whom it comes in".to_owned()));
+            return Some(Err(baton_messages::comes_in_with_others()));
         }
         match self.card.arbiter.state(id) {
             State::Idle | State::Waiting => {}
@@ -75,11 +76,7 @@ impl Server {
             Fetched::NoRoom => {
                 let left = self.card.tenants.get(id).map_or(0, |tenant| tenant.extents().counts().away);
                 let came = size(prefetch.missing.saturating_sub(left));
-                let left = size(left);
-                Some(Err(format!(
-                    "{came} have come; the arena has no free room for the other {left}: evict an idle program, or serve with a \
-                     larger --arena"
-                )))
+                Some(Err(baton_messages::no_free_room(came, size(left))))
             }
         }
     }

@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use baton_contract::messages::{Admission, CorunCommand};
 use baton_contract::scheduling::Change;
+use baton_messages::Message;
 use baton_report::quota::Quota;
 use serde_json::json;
 
@@ -13,10 +14,10 @@ use crate::server::tenants::peer::Peer;
 use baton_policy::arbiter::{Event, State};
 
 /// Answers a tool: done, or why not.
-pub(in crate::server) fn say(peer: &mut Peer, done: Result<(), String>) {
+pub(in crate::server) fn say(peer: &mut Peer, done: Result<(), Message>) {
     let answer = match done {
         Ok(()) => json!({}),
-        Err(error) => json!({ "error": error }),
+        Err(error) => json!({ "error": error.to_string() }),
     };
     let piece = answer.to_string().into_bytes();
     // A peer that does not wait for the answer does not get it.
@@ -30,7 +31,7 @@ impl Server {
         say(&mut peer, done);
     }
 
-    fn set(&mut self, name: &str, change: Change, by: &Peer) -> Result<(), String> {
+    fn set(&mut self, name: &str, change: Change, by: &Peer) -> Result<(), Message> {
         let id = self.called(name, by)?;
         let Some(tenant) = self.card.tenants.get_mut(id) else { return Ok(()) };
         let (before, scheduling) = (tenant.scheduling.wanted, tenant.scheduling.wanted.changed(change));
@@ -39,11 +40,11 @@ impl Server {
         if let (_, met) = self.options.quotas.bound(by.guest(), scheduling)
             && let Some(met) = met.first()
         {
-            return Err(met.to_string());
+            return Err(baton_messages::quota_forbids(met));
         }
         if scheduling != before {
             tenant.scheduling.wanted = scheduling;
-            log::info!("{name} is now {}, weight {}", scheduling.class, scheduling.weight);
+            baton_messages::info!(is_scheduled_now(name, scheduling.class, scheduling.weight));
             if scheduling.class != before.class {
                 self.card.corun.change(id, scheduling.class);
                 if let Some((slot, [page, _])) = self.card.corun.place(id) {

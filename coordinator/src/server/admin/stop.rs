@@ -14,7 +14,10 @@ impl Server {
         if !super::send(&mut peer, &answer) {
             return;
         }
-        log::info!("ends {}, as was asked for (`baton stop`)", if now { "now" } else { "after the last program" });
+        match now {
+            true => baton_messages::info!(ends_now()),
+            false => baton_messages::info!(ends_after_the_last()),
+        }
         self.send_newcomers_away();
         self.front.lobby.awaits_end(peer);
         if now {
@@ -27,7 +30,7 @@ impl Server {
         if closed {
             let (fails, goes_on) = self.if_ended_now();
             super::send(&mut peer, &json!({ "fails": fails, "goes_on": goes_on }));
-            log::info!("ends after the last program, as was asked for (`baton stop`)");
+            baton_messages::info!(ends_after_the_last());
             self.send_newcomers_away();
             self.front.lobby.stays_closed();
         } else {
@@ -37,7 +40,7 @@ impl Server {
             }
             super::send(&mut peer, &json!({ "was_closed": was_closed }));
             if was_closed {
-                log::info!("programs may join again, as was asked for (`baton stop --cancel`)");
+                baton_messages::info!(may_join_again());
             }
         }
     }

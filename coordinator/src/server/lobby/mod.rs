@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use baton_contract::messages::{Admission, FromTenant, Message as _, Opening, Refusal};
 use baton_contract::scheduling::Scheduling;
 use baton_contract::wire::{GpuNumber, Malformed};
+use baton_messages::Message;
 use baton_report::quota::Met;
 
 use super::event_loop::{EventLoop, Interest, Source};
@@ -26,7 +27,6 @@ use super::tenants::process::Process;
 use crate::endpoint::{Closing, Endpoint};
 use baton_books::reservations::Need;
 use debts::Debts;
-pub(super) use strangers::FULL;
 use strangers::{Stage, Strangers};
 
 /// A program that has greeted and waits until there is room for one more tenant.
@@ -68,7 +68,7 @@ const MOST_WAITING: usize = 64;
 const TIMES: u32 = 9;
 
 /// The reason why a program is not let in.
-pub(super) type Refused = (Refusal, String);
+pub(super) type Refused = (Refusal, Message);
 
 /// A waiting newcomer.
 #[derive(Debug)]
@@ -132,15 +132,15 @@ impl Lobby {
         match endpoint.look(|socket| self.strangers.take_in(socket, waiting)) {
             Ok(false) => {}
             Ok(true) => {
-                log::warn!("the coordinator's socket was removed; it is there again, at {}", endpoint.path().display());
+                baton_messages::warn!(socket_is_there_again(endpoint.path().display()));
                 let watched = self.events.ensure(&*endpoint, Source::Listener, Interest::Read);
                 let watched =
                     watched.and_then(|()| self.events.ensure(endpoint.watch(), Source::Place, Interest::Read));
                 if let Err(error) = watched {
-                    log::error!("nobody can join any more: {error}");
+                    baton_messages::error!(no_program_can_join(error));
                 }
             }
-            Err(error) => log::error!("newcomers do not find the coordinator: {error}"),
+            Err(error) => baton_messages::error!(cannot_be_found(error)),
         }
     }
 
@@ -148,7 +148,7 @@ impl Lobby {
     /// then on no program finds it any more.
     pub(super) fn close_if_unwanted(&mut self, endpoint: &mut Endpoint) -> bool {
         let failed = |error: &dyn std::fmt::Display| {
-            log::error!("nobody can join any more: {error}");
+            baton_messages::error!(no_program_can_join(error));
             true
         };
         let waiting = self.waiting.len();
@@ -198,7 +198,7 @@ impl Lobby {
         let stranger = self.strangers.remove(at)?;
         let mut peer = stranger.peer;
         if stranger.stage == Stage::Ending && self.is_closed && !self.stays_closed && !self.strangers.is_end_awaited() {
-            log::info!("programs may join again: whoever asked for the end (`baton stop`) has gone");
+            baton_messages::info!(end_is_taken_back());
             self.is_closed = false;
         }
         // An expected peer has no more messages to send.
@@ -214,16 +214,17 @@ impl Lobby {
             gpu => peer.check(gpu).map(|()| message),
         });
         let refusal = match decoded {
-            Ok(FromTenant::Opening(Opening::Hello { .. })) if received.truncated => (Refusal::Busy, FULL.to_owned()),
+            Ok(FromTenant::Opening(Opening::Hello { .. })) if received.truncated => {
+                (Refusal::Busy, baton_messages::no_more_connections())
+            }
             decoded => match decoded.and_then(|message| message.expect(received.descriptors.len())) {
-                Ok(FromTenant::Opening(opening)) if is_guest && !is_for_guests(&opening) => (
-                    Refusal::Failed,
-                    "only root and the user who runs this coordinator may ask how it stands and stop it".to_owned(),
-                ),
+                Ok(FromTenant::Opening(opening)) if is_guest && !is_for_guests(&opening) => {
+                    (Refusal::Failed, baton_messages::not_for_guests())
+                }
                 Ok(FromTenant::Opening(opening)) => return Some((peer, opening, received.descriptors.pop())),
-                Ok(_) => (Refusal::Malformed, "the first message has to be a greeting".to_owned()),
-                Err(error @ Malformed::Version { .. }) => (Refusal::Version, error.to_string()),
-                Err(error) => (Refusal::Malformed, error.to_string()),
+                Ok(_) => (Refusal::Malformed, baton_messages::no_greeting()),
+                Err(error @ Malformed::Version { .. }) => (Refusal::Version, error.into()),
+                Err(error) => (Refusal::Malformed, error.into()),
             },
         };
         refuse(&mut peer, refusal);
@@ -248,8 +249,7 @@ impl Lobby {
 
     /// The reason why no program becomes a tenant, if the lobby is closed.
     pub(super) fn closed(&self, reason: Refusal) -> Option<Refused> {
-        let text = "the coordinator ends when its last program has left, because of `baton stop`";
-        self.is_closed.then(|| (reason, text.to_owned()))
+        self.is_closed.then(|| (reason, baton_messages::lobby_is_closed()))
     }
 
     /// True if the end was requested and a peer waits for it.
@@ -260,18 +260,13 @@ impl Lobby {
     /// A guest's program did not answer, and others had to wait for it for so long: others of that user have to wait too.
     pub(super) fn keep_out(&mut self, user: u32, waited: Duration) {
         let left = self.kept_out.add(user, TIMES * waited).as_secs_f64();
-        log::warn!(
-            "no more programs of user {user} are let in for {left:.1} s: others had to wait for one that did not answer"
-        );
+        baton_messages::warn!(user_is_kept_out(user, format_args!("{left:.1}")));
     }
 
     /// The reason why no program of a guest is let in now, if there is one.
     pub(super) fn kept_out(&self, guest: Option<u32>) -> Option<Refused> {
         let (user, left) = (guest?, self.kept_out.of(guest)?.as_secs_f64());
-        let text = format!(
-            "others had to wait for a program of user {user} that did not answer: no more of them are let in for {left:.1} s"
-        );
-        Some((Refusal::Busy, text))
+        Some((Refusal::Busy, baton_messages::is_kept_out(user, format_args!("{left:.1}"))))
     }
 
     /// The reason why no further program of a guest can wait, if there is one.
@@ -279,8 +274,7 @@ impl Lobby {
         let user = guest?;
         let is_its = |waiting: &&Waiting| waiting.newcomer.peer.guest() == guest;
         let is_full = self.waiting.iter().filter(is_its).count() >= MOST_WAITING;
-        let text = || format!("{MOST_WAITING} programs of user {user} wait to share the GPU already, as many as may");
-        is_full.then(|| (Refusal::Busy, text()))
+        is_full.then(|| (Refusal::Busy, baton_messages::user_waits_often(MOST_WAITING, user)))
     }
 
     /// Has a newcomer wait until it is its turn.
@@ -350,10 +344,10 @@ fn is_for_guests(opening: &Opening) -> bool {
 }
 
 /// Refuses a peer: it gets only this one answer, and goes.
-pub(super) fn refuse(peer: &mut Peer, (reason, text): Refused) {
+pub(super) fn refuse(peer: &mut Peer, (reason, why): Refused) {
     // A program that may come again does so, many times a second.
     if reason != Refusal::Busy {
-        log::warn!("refused a connection: {text}");
+        baton_messages::warn!(refused_a_connection(&why));
     }
-    let _ = peer.send(&Admission::Refused { reason, text }, &[]);
+    let _ = peer.send(&Admission::Refused { reason, text: why.into() }, &[]);
 }

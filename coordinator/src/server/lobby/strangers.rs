@@ -6,7 +6,6 @@
 //! and only a limited number of each guest's is heard.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::{self, Display};
 use std::fs::File;
 use std::ops::RangeInclusive;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -16,6 +15,7 @@ use std::time::{Duration, Instant};
 use baton_contract::link;
 use baton_contract::messages::{Admission, Message as _, Refusal};
 use baton_contract::wire::GpuNumber;
+use baton_messages::Message;
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 
@@ -159,7 +159,7 @@ impl Strangers {
         let number = self.last;
         self.last = self.last.wrapping_add(1);
         if let Err(error) = self.events.add(&stranger, Source::Stranger(number), stranger.interest()) {
-            return log::error!("a connection cannot be watched: {error}");
+            return baton_messages::error!(cannot_watch(error));
         }
         self.ends.extend(stranger.ends().map(|end| (end, number)));
         self.of_guests.add(stranger.peer.guest());
@@ -196,11 +196,11 @@ impl Strangers {
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
                 Err(Errno::AGAIN) => return,
                 Err(error) => {
-                    self.say_full(&format!("no connection can be taken in: {error}"));
+                    self.say_full(&baton_messages::cannot_take_in(error));
                     // The first peer learns the reason. The others wait, and no peer is asked again at once.
                     self.spare = None;
                     if let Ok(socket) = endpoint.accept() {
-                        refuse(Peer::new(socket, THIS_GPU, None), &FULL);
+                        refuse(Peer::new(socket, THIS_GPU, None), baton_messages::no_more_connections());
                     }
                     self.spare = spare();
                     return self.rest(endpoint, BACK_OFF);
@@ -226,17 +226,16 @@ impl Strangers {
         let peer = Peer::new(socket, THIS_GPU, guest);
         if let Some(user) = guest.filter(|user| self.comes_too_fast(*user)) {
             // Its message is not even read: reading would cost the others.
-            return refuse(peer, &format_args!("user {user} connects more often than other users may"));
+            return refuse(peer, baton_messages::user_connects_often(user));
         }
         if self.all.len() + others >= self.most {
-            self.say_full("there are as many connections as the limit on descriptors allows");
-            return refuse(peer, &FULL);
+            self.say_full(&baton_messages::connections_are_full());
+            return refuse(peer, baton_messages::no_more_connections());
         }
         let is_much =
             |user| self.of_guests.of(user) >= self.most / GUEST_PART || self.of_guests.all() >= self.most / GUESTS_PART;
         if let Some(user) = guest.filter(|user| is_much(*user)) {
-            let why = format_args!("user {user} has as many connections to this coordinator as other users may have");
-            return refuse(peer, &why);
+            return refuse(peer, baton_messages::user_has_many_connections(user));
         }
         self.is_full = false;
         self.keep(peer, Stage::Silent);
@@ -254,18 +253,18 @@ impl Strangers {
     /// A user's program is not taken in. It costs as little as possible: there may be no end of them.
     fn turn_away(&mut self, socket: &OwnedFd, user: u32) {
         if self.turned_away.as_ref().is_none_or(|(last, _)| *last != user) {
-            let text = NoGuest(user).to_string();
+            let text = baton_messages::not_for_this_user(user).into();
             self.turned_away = Some((user, Admission::Refused { reason: Refusal::Failed, text }.encode(THIS_GPU)));
         }
         if let Some((_, message)) = &self.turned_away {
             let _ = link::send(socket.as_fd(), message, &[], true);
         }
-        log::warn!("refused a connection: {}", NoGuest(user));
+        baton_messages::warn!(refused_a_connection(baton_messages::not_for_this_user(user)));
     }
 
-    fn say_full(&mut self, why: &str) {
+    fn say_full(&mut self, why: &Message) {
         if !std::mem::replace(&mut self.is_full, true) {
-            log::warn!("{why}; who comes has to wait. A higher limit (`ulimit -n`) would help");
+            baton_messages::warn!(newcomers_wait(why));
         }
     }
 
@@ -279,7 +278,7 @@ impl Strangers {
             && let Some(mut late) = self.remove(number)
         {
             if late.stage == Stage::Silent {
-                let text = format!("nothing was said for {} s", PATIENCE.as_secs());
+                let text = baton_messages::said_nothing_for(PATIENCE.as_secs()).into();
                 let _ = late.peer.send(&Admission::Refused { reason: Refusal::Malformed, text }, &[]);
             }
         }
@@ -290,25 +289,13 @@ impl Strangers {
 const THIS_GPU: GpuNumber = GpuNumber::FIRST;
 
 /// The reason why a user's programs are not taken in.
-struct NoGuest(u32);
-
-impl Display for NoGuest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "this coordinator takes in no programs of user {} (`baton serve --allow-uid`)", self.0)
-    }
-}
-
 fn spare() -> Option<File> {
     File::open("/dev/null").ok()
 }
 
-/// The message to a peer for which there is no room.
-pub(in crate::server) const FULL: &str =
-    "the coordinator has as many connections as it can have; try again, or start it with a higher `ulimit -n`";
-
 /// The peer comes again by itself.
-fn refuse(mut peer: Peer, why: &dyn Display) {
-    let _ = peer.send(&Admission::Refused { reason: Refusal::Busy, text: why.to_string() }, &[]);
+fn refuse(mut peer: Peer, why: Message) {
+    let _ = peer.send(&Admission::Refused { reason: Refusal::Busy, text: why.into() }, &[]);
 }
 
 #[cfg(test)]

@@ -137,19 +137,17 @@ impl Ground<'_> {
         let Some(tenant) = self.tenants.get_mut(id) else { return };
         tenant.memory.is_over(Notice::PutOff);
         let why = match full {
-            Full::Arena => {
-                format!("with its {} MiB that is more than the arena", tenant.extents().counts().bytes >> 20)
-            }
+            Full::Arena => baton_messages::more_than_the_arena(tenant.extents().counts().bytes >> 20),
             Full::HostPool => {
                 let kept = match kept {
                     0 => String::new(),
-                    bytes => format!(", with {} that are kept for others (`baton run --needs`)", size(bytes)),
+                    bytes => baton_messages::kept_for_others(size(bytes)),
                 };
-                format!("arena and host pool together have no room{kept}; a larger --host-pool would help")
+                baton_messages::no_room(kept)
             }
-            Full::Held => "the memory for it is held by a program that does not give it back".to_owned(),
+            Full::Held => baton_messages::MEMORY_IS_HELD.to_owned(),
         };
-        log::warn!("{} asked for {} MiB and got none: {why}", tenant.name, bytes >> 20);
+        baton_messages::warn!(got_no_memory(&tenant.name, bytes >> 20, why));
         self.recorder.record(id, What::Refused { bytes, why: full });
         self.tenants.answer(id, &Answer::Denied { full }, &[]);
     }
@@ -159,7 +157,7 @@ impl Ground<'_> {
         let holder = self.tenants.get(holder).map_or(String::new(), |tenant| tenant.name.clone());
         let Some(tenant) = self.tenants.get_mut(id) else { return };
         if tenant.memory.is_news(Notice::PutOff) {
-            log::warn!("{} waits for {} MiB that {holder} has, which does not answer", tenant.name, bytes >> 20);
+            baton_messages::warn!(waits_for_memory_of(&tenant.name, bytes >> 20, holder));
         }
         self.tenants.answer(id, &Answer::TryAgain, &[]);
     }
@@ -175,14 +173,14 @@ impl Claims {
         bytes: u64,
     ) -> Result<(), String> {
         if bytes == 0 || !bytes.is_multiple_of(GRANULE) {
-            return Err(format!("it asked for {bytes} bytes, which is no multiple of 2 MiB"));
+            return Err(baton_messages::asked_for_part_of_a_granule(bytes).into());
         }
         if !ground.is_room_at(id, at, bytes) {
-            return Err(format!("it asked for {bytes} bytes at {at:#x}, where there is no room"));
+            return Err(baton_messages::asked_where_no_room_is(bytes, format_args!("{at:#x}")).into());
         }
         let unresponsive = ground.tenants.get(id).is_some_and(|tenant| tenant.turn.is_overdue());
         if !unresponsive && ground.is_off_the_gpu(id) {
-            return Err("it asked for memory without the baton".to_owned());
+            return Err(baton_messages::asked_without_the_baton().into());
         }
         if self.is_above_quota(ground, id, bytes) {
             return Ok(());

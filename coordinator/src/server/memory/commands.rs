@@ -33,7 +33,7 @@ impl Ground<'_> {
         let resident = |extent: &ExtentId| match tenant.extents().get(*extent).map(Extent::state) {
             Some(ExtentState::Resident { frame }) => Ok(frame),
             _ if let Some(frame) = self.frame_of_attachment((id, *extent)) => Ok(frame),
-            _ => Err(format!("it asked for the frame of extent {}, which it does not have mapped", extent.0)),
+            _ => Err(baton_messages::asked_for_unmapped_frame(extent.0).into()),
         };
         extents.iter().map(resident).collect()
     }

@@ -34,14 +34,14 @@ impl Ground<'_> {
         let is_row = row.first().is_some_and(|(_, extent)| extent.at() == at) && whole == bytes;
         let overlaps = |one: &Consolidation| one.at < at + bytes && at < one.at + one.bytes;
         if !is_row || tenant.memory.consolidations.iter().any(overlaps) {
-            return Err(format!("it wants {bytes} bytes at {at:#x} in one piece, which are not its own"));
+            return Err(baton_messages::wants_foreign_bytes_in_one_piece(bytes, format_args!("{at:#x}")).into());
         }
         let is_shared = row.iter().any(|(extent, _)| self.store.sharing.is_shared((id, *extent)));
         let name = &tenant.name;
         let piece = match piece.map(|piece| self.store.frames.gpu().import(piece, bytes)) {
             Some(Ok(piece)) if !is_shared => Some(piece),
             Some(Err(error)) => {
-                log::warn!("{name} cannot have {} MiB in one piece: {error}", bytes >> 20);
+                baton_messages::warn!(cannot_be_in_one_piece(name, bytes >> 20, error));
                 None
             }
             _ => None,

@@ -33,10 +33,7 @@ impl Ground<'_> {
                 let Some(tenant) = self.tenants.get_mut(id) else { return Ok(()) };
                 tenant.memory.redeliver();
                 if tenant.memory.is_news(Notice::NoDescriptors) {
-                    log::warn!(
-                        "{} can open no more descriptors, and waits for its memory until it can: raise its limit (`ulimit -n`)",
-                        tenant.name
-                    );
+                    baton_messages::warn!(waits_for_descriptors(&tenant.name));
                 }
                 Ok(())
             }
@@ -52,7 +49,7 @@ impl Ground<'_> {
                 Ok(())
             }
             Some(Batch::Unmap(_) | Batch::Consolidated(_)) | None => {
-                Err(format!("it reports command {batch}, which it was not given"))
+                Err(baton_messages::reported_unknown_command(batch).into())
             }
         }
     }

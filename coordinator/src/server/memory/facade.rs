@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use baton_contract::messages::{ExtentId, IPC_HANDLE, ProcessId, Request};
+use baton_messages::Message;
 
 use super::claims::{Claim, Claims, Progress};
 use super::departed::{Departed, Remains};
@@ -59,7 +60,7 @@ impl Memory {
         let transfer = Transfer::new(&gpu, &waker)?;
         let scans = Scans::new(&gpu, &waker)?;
         let host = Host::new(&gpu, options.host_pool, !options.until_idle, waker.clone())
-            .map_err(|error| ServeError::System { what: "reserving addresses for the host pool".to_owned(), error })?;
+            .map_err(|error| ServeError::Told(baton_messages::cannot_reserve(error)))?;
         let own = gpu.memory.saturating_sub(gpu.free_memory().unwrap_or(gpu.memory));
         let leases = Leases::new(gpu.memory, own);
         let store = Store {
@@ -153,7 +154,7 @@ impl Memory {
     }
 
     /// The reason why a newcomer with this need would wait for ever, if it would.
-    pub(in crate::server) fn never_has(&self, tenants: &Tenants, need: Need) -> Option<String> {
+    pub(in crate::server) fn never_has(&self, tenants: &Tenants, need: Need) -> Option<Message> {
         self.store.never_has(tenants, need)
     }
 

@@ -126,7 +126,7 @@ impl Frames {
             match result {
                 Ok(()) => scrubbed.push(Scrubbed { bytes, time }),
                 Err(error) => {
-                    log::error!("a copy failed ({lane:?}): {error}");
+                    baton_messages::error!(copy_failed(format_args!("{lane:?}"), error));
                     // These frames must not be lent as they are.
                     for frame in frames {
                         if let Some(frame) = self.arena.withdraw(frame) {
@@ -218,7 +218,7 @@ impl Frames {
                     }
                     Err(error) => {
                         // Contexts and code beside the arena have taken memory that was meant for it.
-                        log::warn!("the arena is smaller for now: {error}");
+                        baton_messages::warn!(arena_is_smaller(error));
                         self.arena.set_capacity(self.arena.bytes().all());
                     }
                 }
@@ -272,7 +272,7 @@ impl Frames {
         if let Some(memory) = self.made[frame.0 as usize].take()
             && let Err(error) = self.gpu.unmake(memory)
         {
-            log::error!("releasing memory: {error}");
+            baton_messages::error!(release_failed(error));
         }
     }
 

@@ -17,7 +17,7 @@ impl Ground<'_> {
         }
         let Some(mut own) = self.tenants.extents(id) else { return Ok(()) };
         match ranges.iter().find(|(at, bytes)| !own.set_spare(*at, *bytes, true)) {
-            Some((at, bytes)) => Err(format!("it freed {bytes} bytes at {at:#x}, which it does not have mapped")),
+            Some((at, bytes)) => Err(baton_messages::freed_unmapped_bytes(bytes, format_args!("{at:#x}")).into()),
             None => Ok(()),
         }
     }
@@ -28,7 +28,7 @@ impl Ground<'_> {
         if own.set_spare(at, bytes, false) {
             Ok(())
         } else {
-            Err(format!("it uses {bytes} bytes at {at:#x} again, which were not spare"))
+            Err(baton_messages::used_what_was_not_spare(bytes, format_args!("{at:#x}")).into())
         }
     }
 }
@@ -47,7 +47,7 @@ impl Residency {
             let freed = own.remove(*extent);
             drop(own);
             let (Some(freed), Some(tenant)) = (freed, ground.tenants.get_mut(id)) else {
-                return Err(format!("it freed extent {}, which it does not have mapped", extent.0));
+                return Err(baton_messages::freed_unmapped_extent(extent.0).into());
             };
             tenant.memory.history.forget(*extent);
             if let Some(frame) = freed.left_behind() {

@@ -61,12 +61,12 @@ impl Host {
                     self.files.push(file);
                 }
                 Prepared::Failed(why) => {
-                    log::warn!("the host pool ends at {} MiB: {why}", self.pool.ready() >> 20);
+                    baton_messages::warn!(host_pool_ends_at(self.pool.ready() >> 20, why));
                     self.pool.no_more();
                 }
             }
             if !self.is_preparing() {
-                log::info!("host pool of {} MiB is ready", self.pool.ready() >> 20);
+                baton_messages::info!(host_pool_is_ready(self.pool.ready() >> 20));
             }
         }
     }

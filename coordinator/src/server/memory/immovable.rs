@@ -34,7 +34,7 @@ impl Ground<'_> {
         let Some(tenant) = self.tenants.get_mut(id) else { return };
         let (name, bytes) = (tenant.name.clone(), tenant.extents().counts().immovable >> 20);
         if bytes > 0 && tenant.memory.is_news(Notice::Immovable) {
-            log::info!("{name} has {bytes} MiB that others can reach: they stay on the GPU until it frees them");
+            baton_messages::info!(others_can_reach(&name, bytes));
         }
         let does_not_fit = |(other, tenant): &(TenantId, &Tenant)| {
             *other != id && tenant.extents().counts().bytes > self.capacity_without_immovable(*other)
@@ -43,10 +43,7 @@ impl Ground<'_> {
         for other in squeezed {
             let Some(other) = self.tenants.get_mut(other) else { continue };
             if other.memory.is_news(Notice::NoRoom) {
-                log::warn!(
-                    "{} does not fit beside the {bytes} MiB of {name} that cannot move, and has to wait",
-                    other.name
-                );
+                baton_messages::warn!(does_not_fit_beside(&other.name, bytes, &name));
             }
         }
     }

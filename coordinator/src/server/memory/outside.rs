@@ -22,7 +22,7 @@ impl Ground<'_> {
         if let Need::Lease { .. } = need
             && let Some(tenant) = self.tenants.get(id)
         {
-            log::warn!("{} asked for {} MiB beside the arena, and nobody can give it", tenant.name, bytes >> 20);
+            baton_messages::warn!(got_no_lease(&tenant.name, bytes >> 20));
         }
     }
 
@@ -184,7 +184,7 @@ impl Claims {
     pub(super) fn unlease(&mut self, ground: &Ground<'_>, id: TenantId, bytes: u64) -> Result<(), String> {
         self.hear_of_unmanaged(ground, id);
         if !self.leases.ledger.unlease(id, bytes) {
-            return Err(format!("it gave back {bytes} bytes beside the arena, which it has not leased"));
+            return Err(baton_messages::gave_back_too_much(bytes).into());
         }
         self.show_offer(ground, id);
         Ok(())

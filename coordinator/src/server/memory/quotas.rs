@@ -16,7 +16,7 @@ impl Ground<'_> {
         let most = self.store.rules.quotas.leases;
         let met = Met { quota: Quota::Leases, most: size(most), asked: size(bytes) };
         if let Some(tenant) = self.tenants.get(id) {
-            log::warn!("{} asked for {} MiB and got none ({} are left): {met}", tenant.name, bytes >> 20, size(left));
+            baton_messages::warn!(lease_quota_is_used_up(&tenant.name, bytes >> 20, size(left), &met));
         }
         self.tenants.record_met(id, met);
     }
@@ -72,7 +72,7 @@ impl Claims {
         let Some(met) = self.quota_in_the_way(ground, id, bytes) else { return false };
         let full = if met.quota == Quota::Arena { Full::Arena } else { Full::HostPool };
         if let Some(tenant) = ground.tenants.get(id) {
-            log::warn!("{} asked for {} MiB and got none: {met}", tenant.name, bytes >> 20);
+            baton_messages::warn!(quota_is_used_up(&tenant.name, bytes >> 20, &met));
         }
         ground.tenants.record_met(id, met);
         ground.recorder.record(id, What::Refused { bytes, why: full });

@@ -33,14 +33,14 @@ impl Ground<'_> {
     pub(super) fn batch_failed(&mut self, id: TenantId, batch: u32, code: u32) -> Result<(), String> {
         let Some(tenant) = self.tenants.get_mut(id) else { return Ok(()) };
         if !tenant.memory.has_batch(batch) {
-            return Err(format!("it reports command {batch}, which it was not given"));
+            return Err(baton_messages::reported_unknown_command(batch).into());
         }
         // After an error that breaks a context, as a kernel's wild access does, the driver maps and unmaps nothing
         // any more in that process. Its memory comes back when it ends.
-        log::error!("{} cannot map or unmap (CUDA error {code}): its memory stays until it ends", tenant.name);
+        baton_messages::error!(cannot_map(&tenant.name, code));
         tenant.memory.stay();
         // The tenant's calls fail from here on, and give the reason.
-        Err("it cannot carry out what it is told".to_owned())
+        Err(baton_messages::cannot_carry_out().into())
     }
 }
 
@@ -119,7 +119,7 @@ impl Residency {
                     tenant.memory.consolidations.retain(|one| one.at != at);
                 }
             }
-            None => return Err(format!("it reports command {batch}, which it was not given")),
+            None => return Err(baton_messages::reported_unknown_command(batch).into()),
         }
         Ok(())
     }

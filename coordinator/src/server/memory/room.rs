@@ -7,6 +7,7 @@ use crate::server::tenants::table::Tenants;
 use crate::server::tenants::tenant::Tenant;
 use baton_books::extents::Counts;
 use baton_books::reservations::{Need, Run};
+use baton_messages::Message;
 use baton_policy::arbiter::TenantId;
 
 /// One byte in this many is kept for the coordinator's user and root alone, however many guests there are.
@@ -109,18 +110,18 @@ impl Store {
     }
 
     /// The reason why a newcomer with this need would wait for ever, if it would.
-    pub(super) fn never_has(&self, tenants: &Tenants, need: Need) -> Option<String> {
+    pub(super) fn never_has(&self, tenants: &Tenants, need: Need) -> Option<Message> {
         let (arena, pool) = (self.frames.arena().configured(), self.host.pool().bytes());
         let limit = match need.run.guest {
             Some(user) if need.bytes > self.most_of(need.run.guest).min(arena + pool) => {
-                format!("programs of user {user} may have {} together", size(self.most_of(need.run.guest)))
+                baton_messages::user_may_have(user, size(self.most_of(need.run.guest)))
             }
             _ if need.bytes > arena + pool || tenants.is_empty() && need.bytes > self.most() => {
-                format!("arena ({}) and host pool ({}) together are less", size(arena), size(pool))
+                baton_messages::both_are_less(size(arena), size(pool))
             }
             _ => return None,
         };
-        Some(format!("it needs {} of memory, and {limit}", size(need.bytes)))
+        Some(baton_messages::never_fits(size(need.bytes), limit))
     }
 
     /// Bytes that one tenant may have: the arena less the headroom.

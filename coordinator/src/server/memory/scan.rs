@@ -83,7 +83,7 @@ impl Ground<'_> {
                 self.note_contents(look, scanned.id, scan);
             }
             Err(error) => {
-                log::warn!("scanning memory failed: {error}");
+                baton_messages::warn!(scan_failed(error));
                 // Memory that cannot be scanned is copied as it is, and comes back whole.
                 self.store.rules.hash = false;
                 self.store.rules.pipeline = Pipeline::Off;

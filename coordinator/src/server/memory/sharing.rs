@@ -147,9 +147,7 @@ impl Ground<'_> {
         if !fits {
             let name = |id| self.tenants.get(id).map_or("", |tenant| tenant.name.as_str());
             let (one, other, mib) = (name(id), name(other), together >> 20);
-            log::warn!(
-                "{one} and {other} cannot run together: they have {mib} MiB, and the arena has no room for that"
-            );
+            baton_messages::warn!(cannot_be_united(one, other, mib));
         }
         fits
     }
@@ -213,7 +211,7 @@ impl Ground<'_> {
         let start = found[0].1;
         let size: u64 = found.iter().map(|(_, _, class, _)| class.bytes()).sum();
         if !self.is_room_at(id, at, size) {
-            return Err(format!("it opened {size} bytes at {at:#x}, where there is no room"));
+            return Err(baton_messages::opened_where_no_room_is(size, format_args!("{at:#x}")).into());
         }
         let mut extents = Vec::with_capacity(found.len());
         for (extent, address, class, _) in found {
@@ -367,7 +365,7 @@ impl Ground<'_> {
             if is_lost {
                 tenant.memory.redeliver();
             }
-            log::info!("{} keeps memory that it shared with a program that no longer has it", tenant.name);
+            baton_messages::info!(keeps_shared_memory(&tenant.name));
         }
         None
     }

@@ -142,7 +142,7 @@ impl Transfer {
             let Finished { lane, job, time, result } = self.finished.try_recv().ok()?;
             let Some(task) = self.tasks.remove(&job) else { continue };
             if let Err(error) = &result {
-                log::error!("a copy failed ({lane:?}): {error}");
+                baton_messages::error!(copy_failed(format_args!("{lane:?}"), error));
             }
             return Some(Ended { lane, task, time, well: result.is_ok() });
         }

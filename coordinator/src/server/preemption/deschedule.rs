@@ -32,10 +32,10 @@ impl Access<'_> {
         let Some(tenant) = self.tenants.get_mut(id) else { return Next::Nothing };
         let works = result.is_ok();
         if let Err(error) = result {
-            log::warn!("{} could not be descheduled or rescheduled: {error}", tenant.name);
+            baton_messages::warn!(could_not_be_descheduled(&tenant.name, error));
         }
         if !tenant.preemption.on_moved(went, works) {
-            self.raise(PreemptEvent::Lost { tenant: id, why: "its work cannot be put back on the GPU" });
+            self.raise(PreemptEvent::Lost { tenant: id, why: baton_messages::NOT_PUT_BACK });
             return Next::Nothing;
         }
         if works {

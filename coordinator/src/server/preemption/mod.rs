@@ -75,7 +75,7 @@ impl Access<'_> {
                 Some(PreemptTarget::ResourceManager(objects, Arc::new(control)))
             }
             (Channels::ResourceManager(_), _) => {
-                return Err("what it offered is not the driver's control device".to_owned());
+                return Err(baton_messages::no_control_device().into());
             }
         };
         let Some(tenant) = self.tenants.get_mut(id).filter(|_| self.preemptions.is_allowed) else { return Ok(()) };
@@ -206,7 +206,7 @@ impl Access<'_> {
         let Some(tenant) = self.tenants.get_mut(id) else { return };
         tenant.preemption.on_tried(result.is_ok());
         if let Err(error) = result {
-            log::warn!("{} cannot be preempted, so switches wait for its work: {error}", tenant.name);
+            baton_messages::warn!(cannot_be_preempted(&tenant.name, error));
         }
     }
 
@@ -250,7 +250,7 @@ impl Access<'_> {
                 }
             }
             Err(error) if self.arbiter.is_to_leave(id) => {
-                log::warn!("{} could not be preempted, so its work is waited for: {error}", tenant.name);
+                baton_messages::warn!(could_not_be_preempted(&tenant.name, error));
                 // Some of it may have been paused before.
                 let paused = tenant.preemption.take_paused();
                 tenant.preemption.give_up();
@@ -259,9 +259,9 @@ impl Access<'_> {
             }
             // It runs though it is not its turn, and its memory is not touched as long as that lasts.
             Err(error) => {
-                log::warn!("{} could not be preempted again: {error}", tenant.name);
+                baton_messages::warn!(could_not_be_preempted_again(&tenant.name, error));
                 if !tenant.preemption.fail() {
-                    self.raise(PreemptEvent::Lost { tenant: id, why: "its work cannot be taken off the GPU" });
+                    self.raise(PreemptEvent::Lost { tenant: id, why: baton_messages::NOT_TAKEN_OFF });
                 }
             }
         }
@@ -304,8 +304,8 @@ impl Access<'_> {
             // It has lost its turn meanwhile.
             Ok(()) => self.start_pausing(id),
             Err(error) => {
-                log::warn!("{} could not be resumed: {error}", tenant.name);
-                self.raise(PreemptEvent::Lost { tenant: id, why: "its work cannot be put back on the GPU" });
+                baton_messages::warn!(could_not_be_resumed(&tenant.name, error));
+                self.raise(PreemptEvent::Lost { tenant: id, why: baton_messages::NOT_PUT_BACK });
             }
         }
     }

@@ -46,8 +46,7 @@ impl Access<'_> {
             Looked::Nothing => Next::Nothing,
             Looked::Resume { first } => {
                 if first {
-                    let why = "its driver cannot unmap memory before its work has ended";
-                    log::info!("{} is resumed for a while: {why}", tenant.name);
+                    baton_messages::info!(is_resumed_for_a_while(&tenant.name));
                 }
                 self.recorder.record(id, What::UnmapTimedOut);
                 // Nothing was moved yet. Missing memory was missing when its work ran.

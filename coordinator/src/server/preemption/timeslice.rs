@@ -42,7 +42,7 @@ impl Access<'_> {
         if tenant.preemption.slice.was_set(micros, result.is_ok())
             && let Err(error) = result
         {
-            log::warn!("{} cannot run at the same time as others: {error}", tenant.name);
+            baton_messages::warn!(cannot_run_beside_others(&tenant.name, error));
         }
     }
 }

@@ -76,9 +76,7 @@ impl Process {
         let process = Self::of_pidfd(sent, user, false)?;
         match process.pid {
             None => Ok(process),
-            Some(_) => {
-                Err(io::Error::new(io::ErrorKind::PermissionDenied, "what it sent is another process's descriptor"))
-            }
+            Some(_) => Err(io::Error::new(io::ErrorKind::PermissionDenied, baton_messages::OTHER_PROCESS)),
         }
     }
 
@@ -154,7 +152,7 @@ impl fmt::Display for Process {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.pid {
             Some(pid) => write!(f, "process {pid}"),
-            None => f.write_str("a process of another PID namespace"),
+            None => f.write_str(baton_messages::OTHER_NAMESPACE),
         }
     }
 }
@@ -177,7 +175,7 @@ fn number(pidfd: BorrowedFd<'_>) -> io::Result<Option<i32>> {
     let pid = info.lines().find_map(|line| line.strip_prefix("Pid:")?.trim().parse::<i32>().ok());
     match pid {
         Some(pid) => Ok((pid > 0).then_some(pid)),
-        None => Err(io::Error::new(io::ErrorKind::InvalidInput, "what it sent is no process's descriptor")),
+        None => Err(io::Error::new(io::ErrorKind::InvalidInput, baton_messages::NO_PROCESS)),
     }
 }
 

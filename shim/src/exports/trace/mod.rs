@@ -64,10 +64,7 @@ fn tracing() -> Option<&'static Tracing> {
             // SAFETY: the handler only stores to atomics and closes a descriptor of ours.
             unsafe { libc::pthread_atfork(None, None, Some(forget)) };
         }
-        (None, true, Some(word)) => user::warn(format_args!(
-            "BATON_TRACE={} is neither `counts` nor `calls`; nothing is traced",
-            word.display()
-        )),
+        (None, true, Some(word)) => user::warn(&baton_messages::no_such_trace(word.display())),
         _ => {}
     }
     kept.as_ref()

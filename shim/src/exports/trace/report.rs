@@ -121,7 +121,7 @@ impl Output {
         let fd = unsafe { libc::open(path.as_ptr(), flags, 0o644) };
         if fd < 0 {
             let error = std::io::Error::last_os_error();
-            user::warn(format_args!("BATON_TRACE_FILE={} cannot be written: {error}", path.to_string_lossy()));
+            user::warn(&baton_messages::trace_cannot_be_written(path.to_string_lossy(), error));
             return None;
         }
         Some(fd)

@@ -205,9 +205,7 @@ impl Control {
     fn on_coordinator_gone(mut self) {
         self.corun.on_turn_ends();
         if self.session.link.coordinators().taken.load(Ordering::SeqCst) == TAKEN {
-            user::warn(format_args!(
-                "the coordinator is gone, and had given memory of this program to others because it did not answer: it is killed"
-            ));
+            user::warn(&baton_messages::memory_was_given_away());
             // SAFETY: our own process.
             unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
         }
@@ -218,14 +216,11 @@ impl Control {
             // Also if it was about to pause us, or to resume us.
             self.session.channels.resume();
             channels::resume_what_came();
-            user::warn(format_args!("the coordinator is gone; this program goes on with what it has"));
+            user::warn(&baton_messages::goes_on_alone());
             gate::open(false);
             arrival::wake();
         } else {
-            user::warn(format_args!(
-                "the coordinator is gone and had memory of this program; its GPU calls fail from here on \
-                 (CUDA_ERROR_DEVICE_UNAVAILABLE), and those that wait for work which was interrupted never return"
-            ));
+            user::warn(&baton_messages::calls_fail_from_here());
             gate::set_broken();
             arrival::wake();
         }

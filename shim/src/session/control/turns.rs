@@ -67,7 +67,7 @@ impl Control {
                 }
             }
             TurnCommand::End { text } => {
-                user::warn(format_args!("this program could only go on with wrong results, and is killed: {text}"));
+                user::warn(&baton_messages::results_would_be_wrong(text));
                 // As the coordinator would, were this process not of another PID namespace.
                 // SAFETY: our own process.
                 unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };

@@ -70,7 +70,7 @@ pub(super) fn table(report: &Report) -> String {
         };
         rows.add_row(cells(&row));
     }
-    let verdict = if report.outputs_match { "every answer is right" } else { "answers differ: this is a bug" };
+    let verdict = if report.outputs_match { "every answer is right" } else { baton_messages::ANSWERS_DIFFER };
     format!(
         "\n{}\n{} requests each, at {:.0} % load; x is against alone, and alone again against alone is the noise; {verdict}\n",
         trimmed(&rows),

@@ -27,10 +27,10 @@ pub(super) fn table(report: &Report) -> String {
     for variant in &report.variants {
         let mut row = vec![variant.name.clone(), format!("{:.1}", variant.p50_ms), format!("{:.1}", variant.max_ms)];
         row.extend(variant.switches.as_ref().map_or(std::array::from_fn(|_| String::new()), cells));
-        row.push(if variant.outputs_match { "" } else { "ANSWERS DIFFER" }.to_owned());
+        row.push(if variant.outputs_match { "" } else { baton_messages::ANSWERS_DIFFER_HERE }.to_owned());
         rows.add_row(row);
     }
-    let verdict = if report.outputs_match { "every answer is the same" } else { "answers differ: this is a bug" };
+    let verdict = if report.outputs_match { "every answer is the same" } else { baton_messages::ANSWERS_DIFFER };
     format!(
         "\n{}\n{} requests each, switches' medians; {} moved for each request; {verdict}\n",
         trimmed(&rows),
