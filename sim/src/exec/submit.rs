@@ -148,17 +148,20 @@ pub(crate) fn enqueue(stream: &Arc<Stream>, after: Vec<Ticket>, op: Op) -> Outco
         Kind::Legacy => context.locks.pass_objects(),
         _ => context.locks.pass_submission(),
     }
-    enqueue_aside(stream, after, op)
+    put(&context, stream, after, op)
 }
 
 /// The same for work that calls do not hold up which wait for all of the context's work.
-pub(crate) fn enqueue_aside(stream: &Arc<Stream>, mut after: Vec<Ticket>, op: Op) -> Outcome<Ticket> {
-    let context = Context::of(stream)?;
+pub(crate) fn enqueue_aside(stream: &Arc<Stream>, after: Vec<Ticket>, op: Op) -> Outcome<Ticket> {
+    put(&Context::of(stream)?, stream, after, op)
+}
+
+fn put(context: &Arc<Context>, stream: &Arc<Stream>, mut after: Vec<Ticket>, op: Op) -> Outcome<Ticket> {
     stream.enter(&context.locks);
+    let job = Box::new(Job { context: context.clone(), op });
     let _ordered = context.ordered();
-    after.extend(behind(&context, stream)?);
-    let job = Job { context: context.clone(), op };
-    Ok(stream.push(after, Box::new(job)))
+    after.extend(behind(context, stream)?);
+    Ok(stream.push(after, job))
 }
 
 /// The points in other streams that work has to wait for which is submitted to a stream now. Of default streams they may be reached

@@ -1,6 +1,6 @@
 //! A launch: a function, a shape, and the values of its parameters at the time of the call.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::Function;
 use crate::border::{List, bytes_at, read_at};
@@ -41,7 +41,7 @@ pub(crate) struct Launch {
     pub(crate) shape: Shape,
     params: Box<[u8]>,
     /// The addresses of the parameters in `params`, as a program reads them back.
-    pointers: Box<[usize]>,
+    pointers: OnceLock<Box<[usize]>>,
 }
 
 impl Launch {
@@ -79,15 +79,14 @@ impl Launch {
         if !sizes.eq(body.params.iter().copied()) {
             return Err(Status::NOT_SUPPORTED);
         }
-        let params = params.into_boxed_slice();
-        let start = params.as_ptr().expose_provenance();
-        let pointers = function.entry.params.iter().map(|param| start + param.offset).collect();
-        Ok(Launch { function, handle, shape, params, pointers })
+        Ok(Launch { function, handle, shape, params: params.into_boxed_slice(), pointers: OnceLock::new() })
     }
 
     /// The same launch with other parameters or another shape is a new one; this is how to see them.
     pub(crate) fn param_pointers(&self) -> usize {
-        self.pointers.as_ptr().expose_provenance()
+        let start = self.params.as_ptr().expose_provenance();
+        let made = || self.function.entry.params.iter().map(|param| start + param.offset).collect();
+        self.pointers.get_or_init(made).as_ptr().expose_provenance()
     }
 
     /// True if the other launches the same function in the same way.
