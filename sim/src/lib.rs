@@ -14,8 +14,8 @@
 //! No files use each other in a circle. From the ground up: the GPU (`gpu_file/`, `engine.rs`, `memory/`), streams and events
 //! (`exec/`), pools, contexts (`exec/context.rs`), kernels and modules, operations (`exec/op.rs`), graphs, the driver with all its
 //! objects (`state.rs`), captures and submission, the calls. So a lower file keeps as an opaque value what belongs to a higher
-//! one: a stream its work ([`exec::stream::Work`]), its context and its capture, an allocation the lease of a pool, a kernel its
-//! context ([`kernels::machine::Machine`]).
+//! one: a stream its work (`Work`), its context and its capture, an allocation the lease of a pool, a kernel its
+//! context (`Machine`).
 //!
 //! Nothing runs before `cuInit`. Settings are environment variables, described in `settings.rs`; `gpu_file/` has the part of the
 //! simulated GPU that several processes share.

@@ -9,7 +9,7 @@ use crate::memory::space::Space;
 use crate::pool::pools::Pools;
 use crate::settings::Settings;
 
-/// One for the process.
+/// Contexts share it: there is one for the process.
 pub(crate) struct Common {
     pub(crate) space: Space,
     pub(crate) pools: Pools,
