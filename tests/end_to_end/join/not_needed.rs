@@ -62,7 +62,7 @@ fn a_program_that_looks_for_a_gpu_is_told_that_there_is_none() {
     assert_eq!(outcome.out, "cuInit -> 100\n");
     assert_eq!(
         outcome.err,
-        "baton: BATON_DRIVER=/nonexistent/libcuda.so.1 is not a CUDA driver that can be opened; there is no GPU for this program\n"
+        "baton: BATON_DRIVER=/nonexistent/libcuda.so.1 is not a CUDA driver that can be opened; there is no GPU for this program [B0357]\n"
     );
 }
 

@@ -308,8 +308,24 @@ fn a_context_is_made_although_a_program_that_runs_has_the_memory() {
 }
 
 #[test]
+fn an_array_is_refused_if_others_memory_would_no_longer_fit_arena_and_host_pool() {
+    let coordinator = serving("230MiB").option("--host-pool", "96MiB").start();
+    let mut maker = maker(&coordinator, "maker");
+    let (mut first, mut second) = (holder(&coordinator, "first", "100"), holder(&coordinator, "second", "100"));
+    assert_ne!(maker.ask("array 120", LIMIT), "made");
+    adds_up(&coordinator.status());
+    for running in [&mut first, &mut second] {
+        assert!(running.ask("touch", LIMIT).starts_with("touched "));
+    }
+    assert_eq!(maker.ask("array 20", LIMIT), "made");
+    for running in [&mut first, &mut second, &mut maker] {
+        assert!(running.ask("quit", LIMIT).ends_with(" ok"));
+    }
+}
+
+#[test]
 fn an_array_is_made_although_a_program_that_runs_has_the_memory() {
-    let coordinator = serving("230MiB").start();
+    let coordinator = serving("230MiB").option("--host-pool", "192MiB").start();
     let mut maker = maker(&coordinator, "maker");
     let (mut first, mut second) = (holder(&coordinator, "first", "100"), holder(&coordinator, "second", "100"));
     let busy = Busy::start(&mut second, &coordinator.place);

@@ -42,12 +42,16 @@ impl Ground<'_> {
         self.store.frames.arena().capacity().saturating_sub(self.immovable_bytes() - own)
     }
 
-    /// The smallest capacity of the arena with which each tenant still fits beside immovable memory.
+    /// The smallest capacity of the arena with which each tenant still fits beside immovable memory, and all of them together fit
+    /// arena and host pool.
     pub(super) fn least_capacity(&self) -> u64 {
         let movable = |(id, tenant): (TenantId, &Tenant)| {
             movable_bytes(tenant.extents().counts()) + self.bytes_of_others_in_unit(id)
         };
-        self.immovable_bytes() + self.tenants.iter().map(movable).max().unwrap_or(0)
+        let each = self.immovable_bytes() + self.tenants.iter().map(movable).max().unwrap_or(0);
+        let one_moves =
+            self.store.host.pool().bytes().saturating_sub(self.store.frames.arena().largest_class().bytes());
+        each.max(self.tenants.totals().used().saturating_sub(one_moves))
     }
 
     /// The offer shown to a tenant that comes later, if it ever does.
