@@ -14,7 +14,7 @@ pub const SCHEMA: u32 = 1;
 pub const MOST: usize = 1024;
 
 words! {
-    /// What has happened. `from_ns` to `to_ns` is the time that it took, where one is named.
+    /// The kind of an event. Where a duration is named, it runs from `from_ns` to `to_ns`.
     pub enum Kind = Asked {
         /// A program has become a tenant.
         Joined = "joined",
@@ -74,7 +74,7 @@ words! {
         Worked = "worked",
         /// The GPU has read its memory in that time.
         Scanned = "scanned",
-        /// The GPU has overwritten memory that was nobody's, in that time.
+        /// The GPU has overwritten free memory in that time.
         Scrubbed = "scrubbed",
     }
 }
@@ -89,12 +89,12 @@ pub struct Event {
     /// The number of the program that it is about, which no other program ever has; absent if it is about the GPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<u32>,
-    /// What the user called that program.
+    /// The program's name, as the user gave it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
-    /// What has happened.
+    /// The kind of the event.
     pub what: Kind,
-    /// When what has ended now had begun.
+    /// When the operation that has now ended began.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_ns: Option<u64>,
     /// When it ended, if that was not just now.
@@ -103,7 +103,7 @@ pub struct Event {
     /// How much memory it is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
-    /// In how many pieces.
+    /// The number of extents that this memory consists of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extents: Option<u64>,
     /// Of `leaves`, `comes`: how much of it needs no copy: it has not changed, or is zero.
@@ -118,7 +118,7 @@ pub struct Event {
     /// Of `arrived`: when the first call went to the GPU, if one did before all was there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_launch_ns: Option<u64>,
-    /// Of `worked`: for how much of the time it had the GPU, or was at work beside whoever had it.
+    /// Of `worked`: for how much of the time the program had the GPU, or was at work beside the program that had it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu_ns: Option<u64>,
     /// Of `departed`: the most memory that it had.
@@ -144,9 +144,9 @@ pub struct History {
     pub now_ns: u64,
     /// The number of the oldest event that is still known.
     pub oldest: u64,
-    /// What to ask for next: events that came after these have this number or a higher one.
+    /// The number to ask for next: events that came after these have this number or a higher one.
     pub next: u64,
-    /// Whether there are more already.
+    /// True if more events are there already.
     pub more: bool,
     /// In the order in which they were written down.
     pub events: Vec<Event>,

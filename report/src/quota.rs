@@ -13,9 +13,9 @@ pub enum Quota {
     Arena,
     /// The memory of all of a user's programs.
     HostPool,
-    /// What these have that does not move, beside the arena or in it.
+    /// The memory of all of a user's programs that does not move, beside the arena or in it.
     Leases,
-    /// How many share the GPU at once.
+    /// The number of a user's programs that share the GPU at once.
     Tenants,
     /// The best class.
     Class,
@@ -23,14 +23,14 @@ pub enum Quota {
     Weight,
 }
 
-/// A quota that keeps a program from what it has asked for.
+/// A quota that refuses a program's request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Met {
     /// Which: `arena` is `--guest-arena`, and so on.
     pub quota: Quota,
-    /// What it allows, in words.
+    /// The most that the quota allows, in words.
     pub most: String,
-    /// What the program has asked for.
+    /// The program's request, in words.
     pub asked: String,
 }
 

@@ -33,19 +33,19 @@ pub struct Status {
     pub socket: String,
     /// The coordinator's process.
     pub pid: u32,
-    /// Whether it takes no new programs, and ends after the last one (`baton stop`).
+    /// True if the coordinator takes no new programs, and ends after the last one (`baton stop`).
     pub ending: bool,
     /// The GPU memory that is lent out. nvidia-smi shows it under the coordinator's process.
     pub arena: Arena,
     /// All of the GPU's memory. The lines add up to it.
     pub ledger: Ledger,
-    /// Host memory for what is evicted.
+    /// Host memory for evicted memory.
     pub host_pool: HostPool,
-    /// Of how many pieces all programs' memory is.
+    /// The number of extents that all programs' memory consists of.
     pub extents: usize,
     /// Open descriptors of the coordinator.
     pub descriptors: usize,
-    /// Who has the GPU; null: nobody.
+    /// The program that has the GPU; null if no program has it.
     pub holder: Option<String>,
     /// How often the GPU changed hands.
     pub switches: u64,
@@ -63,9 +63,9 @@ pub struct Status {
     /// Processes that use the GPU's compute engines and are no tenants. Null if they are not known, for the reason that
     /// `outsiders_unknown` gives.
     pub outsiders: Option<Vec<Outsider>>,
-    /// Why it is not known who else uses the GPU; null if it is.
+    /// The reason why other users of the GPU are not known; null if they are.
     pub outsiders_unknown: Option<String>,
-    /// The last changes of who has the GPU, oldest first.
+    /// The last changes of the GPU's holder, oldest first.
     pub recent: Vec<Switch>,
     /// The last allocations for which others had to go.
     pub allocations: Vec<Switch>,
@@ -73,9 +73,9 @@ pub struct Status {
     pub departed: Vec<Departed>,
     /// Of all tenants that have left, together.
     pub departed_totals: DepartedTotals,
-    /// How long each part of switches takes, in buckets. What a switch did not need is not counted in it.
+    /// How long each part of switches takes, in buckets. A part that a switch did not need is not counted.
     pub switch_buckets: SwitchBuckets,
-    /// What each bucket holds at most, in seconds. What takes longer is in one more.
+    /// The longest duration of each bucket, in seconds. One more bucket holds longer durations.
     pub bucket_seconds: Vec<f64>,
 }
 
@@ -117,11 +117,11 @@ pub struct Counters {
     pub refused_host_pool: u64,
     /// The same because others do not give memory back.
     pub refused_held: u64,
-    /// Overwritten, because it was somebody else's.
+    /// Overwritten, because another program had used it.
     pub scrubbed_bytes: u64,
     /// How long that took.
     pub scrub_seconds: f64,
-    /// Read on the GPU, to find what has changed and what points where.
+    /// Read on the GPU, to find changed memory and pointers.
     pub scanned_bytes: u64,
     /// How long that took.
     pub scan_seconds: f64,
