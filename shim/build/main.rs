@@ -44,7 +44,7 @@ fn symbols() -> Vec<Symbol> {
     listed.chain(beyond).collect()
 }
 
-/// What a program asks for to get a symbol of which no list says so.
+/// The name by which a program asks for a symbol, where no list gives one.
 fn base_of(name: &str) -> String {
     let name = ["_ptds", "_ptsz"].into_iter().find_map(|twin| name.strip_suffix(twin)).unwrap_or(name);
     match name.rsplit_once("_v") {

@@ -26,7 +26,7 @@ use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use loom::thread;
 use protocol::{CLOSED, Gate, InCall, OPEN, RESTING, passes, state};
 
-/// The GPU's memory, for loom to find whoever touches it while it is changed.
+/// The GPU's memory: loom finds every access to it during a change.
 struct Memory(UnsafeCell<u32>);
 
 // SAFETY: loom watches every access.
@@ -58,14 +58,14 @@ impl World {
             return false;
         }
         self.memory.0.with(|memory| {
-            // SAFETY: loom checks that nobody writes meanwhile.
+            // SAFETY: loom checks that no thread writes meanwhile.
             unsafe { memory.read() }
         });
         word.leave();
         true
     }
 
-    /// Closes the gate and waits until nobody is inside.
+    /// Closes the gate and waits until no call is inside.
     fn close(&self) {
         self.gate.close();
         fence(Ordering::SeqCst);
@@ -76,7 +76,7 @@ impl World {
 
     fn change_memory(&self) {
         self.memory.0.with_mut(|memory| {
-            // SAFETY: loom checks that nobody else is there.
+            // SAFETY: loom checks that no other thread is there.
             unsafe { *memory += 1 }
         });
     }

@@ -35,7 +35,7 @@ fn megabytes(keeps: Keeps) -> [&'static str; 2] {
     }
 }
 
-/// Whose a program is.
+/// The owner of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Whose {
     Own,

@@ -59,7 +59,7 @@ impl Control {
     fn run(mut self) {
         // For good: nothing this thread does disturbs a capture.
         core::mem::forget(api::Relaxed::enter());
-        // For good too: whoever waits in the driver may wait for what this thread is told to do.
+        // For good too: a thread that waits in the driver may wait for work that this thread is told to do.
         core::mem::forget(api::MustNotWait::begin());
         // SAFETY: a number for this thread.
         unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, TIMER_SLACK.as_nanos() as libc::c_ulong) };
