@@ -120,7 +120,7 @@ class Server:
 
 
 class Scene:
-    """What all parts have in common."""
+    """The common ground of all parts."""
 
     def __init__(self, arguments, engine, folder):
         self.arguments, self.engine, self.folder = arguments, engine, pathlib.Path(folder)
