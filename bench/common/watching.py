@@ -18,7 +18,7 @@ import time
 
 # Options of `baton serve`.
 OPTIONS = ["--http", "127.0.0.1:0"]
-# The size of the terminal of `baton top`, and the time that a viewer has to see something (seconds).
+# The terminal size of `baton top`, and the time that a viewer has to see something (seconds).
 ROWS, COLUMNS, LIMIT = 50, 160, 30
 VIEWERS = ("top", "page", "metrics")
 
