@@ -1,6 +1,6 @@
 //! How fast pages are digested: `cargo bench -p baton-coordinator --bench digest [-- OPTIONS]`.
 //!
-//! The pages lie in extents as the arena has them. What is timed is a whole scan, from its submission until its result
+//! The pages lie in extents as the arena has them. A measurement times a whole scan, from its submission until its result
 //! is in the caller's hands; the figure is the median over several. Beside it, the same memory is filled by the
 //! driver, which shows what it can do. Some pages of every kind are copied out and digested on the CPU.
 //!

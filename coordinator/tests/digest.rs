@@ -121,7 +121,7 @@ fn pointers_are_listed_once_and_in_order() {
         .flat_map(|(page, contents)| granules_in(contents, &RANGE).into_iter().map(move |granule| (*page, granule)))
         .collect();
     assert_eq!(expected.len(), 42);
-    // What one scan has found is new to the next.
+    // Each scan reports all pointers, also those of the scan before.
     for _ in 0..3 {
         assert_eq!(bench.scan(&pages, RANGE).pointers, Some(expected.clone()));
     }

@@ -11,7 +11,7 @@ use crate::switch::Switch;
 use crate::tenant::{Departed, DepartedTotals, Newcomer, Outsider, Tenant};
 use crate::times::{AllTimes, SwitchBuckets};
 
-/// How a coordinator and its programs stand: what `baton status --json` prints.
+/// The state of a coordinator and its programs, as `baton status --json` prints it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[schemars(title = "baton status --json", extend("$id" = "https://baton.invalid/status.schema.json"))]

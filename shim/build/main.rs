@@ -1,5 +1,5 @@
 //! Generates the shim's doors from the symbol lists: one exported name, one slot and two small stubs
-//! per entry point. What they are for is told in `src/exports/symbols.rs`, which includes the result.
+//! per entry point. `src/exports/symbols.rs`, which includes the result, tells their purpose.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use std::{env, fs};
 /// How many functions of a newer driver can be let through, if the user wants that: more than a CUDA version has brought.
 const UNKNOWN: usize = 256;
 
-/// One row of the list: what a program asks for, and what the driver exports for it.
+/// One row of the list: the name that a program asks for, and the driver's export for it.
 struct Symbol {
     base: String,
     version: u32,

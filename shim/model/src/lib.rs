@@ -164,7 +164,7 @@ fn calls_are_left_inside_only_when_nobody_changes_what_memory_there_is() {
 fn a_call_that_comes_as_the_program_comes_to_rest_is_not_overlooked() {
     model(None, || {
         let world = World::new(OPEN);
-        // Whether others wait for us.
+        // 1 if others wait for us.
         let at_work = Arc::new(AtomicU32::new(1));
         let caller = {
             let (world, at_work) = (world.clone(), at_work.clone());
@@ -200,7 +200,7 @@ fn a_call_that_comes_as_the_program_comes_to_rest_is_not_overlooked() {
     });
 }
 
-/// The activity page: whether anybody is at work can be told from the summary when all have said what they had to.
+/// The activity page: the summary tells if any program is at work, once all have written their words.
 #[test]
 fn the_summary_of_the_activity_page_is_right_whoever_begins_and_ends_at_once() {
     const PREEMPTIONS: usize = 3;

@@ -44,7 +44,7 @@ fn taken_from_slow(serving: &Serving, lingers: bool) -> u64 {
     let status = coordinator.until_empty();
     let to_quick = |record: &&Value| record["to"] == "quick" && record["from"] == "slow";
     let taken = status["recent"].as_array().expect("a list").iter().filter(to_quick);
-    // What the kernel has not come to yet has not changed, and is not copied.
+    // Memory that the kernel has not come to yet has not changed, and is not copied.
     let left =
         |record: &Value| record["bytes_out"].as_u64().unwrap_or(0) + record["bytes_unchanged"].as_u64().unwrap_or(0);
     let most = taken.map(left).max().expect("it got the GPU");

@@ -116,7 +116,7 @@ fn nothing_is_left_on_the_gpu(mut coordinator: Coordinator) {
     let numbers: Vec<u64> = line.split_whitespace().filter_map(|word| word.parse().ok()).collect();
     let &[free, total] = numbers.as_slice() else { panic!("{line}") };
     assert_eq!(total, 512 * MIB);
-    // What the asking program takes itself is less than this.
+    // The asking program itself takes less than this.
     assert!(free + 16 * MIB >= total, "{free} of {total} bytes are free");
 }
 

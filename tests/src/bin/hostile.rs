@@ -42,7 +42,7 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// How many connections a crowd is.
 static COUNT: AtomicU64 = AtomicU64::new(10_000);
 
-// What was done.
+// Counts of the attacks.
 static MESSAGES: AtomicU64 = AtomicU64::new(0);
 static CONNECTIONS: AtomicU64 = AtomicU64::new(0);
 static TENANTS: AtomicU64 = AtomicU64::new(0);
@@ -120,7 +120,7 @@ fn crowds(socket: &Path, _: &mut Random) {
     let open = |at| {
         let connection = bare_tenant::connection(socket);
         if at % 2 == 0 {
-            // Who is not let in may have gone already.
+            // A connection that is not let in may have ended already.
             let _ = expect(&connection);
         }
         count(&CONNECTIONS, 1);

@@ -120,7 +120,7 @@ impl Control {
         match self.turn {
             Turn::Here { .. } => self.requests.look(&mut self.watch, &mut self.idle),
             Turn::Away => self.requests.look_behind_closed_gate(),
-            // What is queued may be paused.
+            // Queued work may be paused.
             Turn::Held { .. } => {}
         }
         if let (Some(grant), Some(patience)) = (self.turn.grant(), self.patience)

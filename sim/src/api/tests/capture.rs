@@ -212,7 +212,7 @@ fn the_events_of_a_context_are_not_for_one_that_captures() {
     let whole: [&dyn Fn() -> u32; 2] =
         [&|| cuCtxRecordEvent(session.context, event), &|| cuCtxWaitEvent(session.context, event)];
     for call in whole {
-        // Whatever the modes are, and in whichever stream: all captures of the context suffer.
+        // All captures of the context suffer, in every mode and every stream.
         assert_eq!((cuStreamBeginCapture_v2(one, MODE_RELAXED), cuStreamBeginCapture_v2(two, MODE_RELAXED)), (0, 0));
         assert_eq!(call(), 900);
         for stream in [one, two] {

@@ -26,7 +26,7 @@ impl Model {
         let (bytes, kind) = (memory.bytes, memory.kind);
         only_if(memory.context == context && kind != Some(HostKind::Pageable))?;
         let rows = self.rows(rows, context, None);
-        // What was queued before may still read what was there before.
+        // Work that was queued before may still read the earlier contents.
         self.comes_after(Buf::Host(host), true)?;
         let (flag, call) = self.wait_call(named, flag, by)?;
         only_if(matches!(flag, Flag::Host(_)))?;
