@@ -17,7 +17,7 @@ struct Symbol {
 
 fn main() {
     println!("cargo::rerun-if-changed=build/main.rs");
-    // The loader hands a preloaded library with this name to everyone who asks for the driver.
+    // The loader hands a preloaded library with this name to all code that asks for the driver.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libcuda.so.1");
     // Our own table of doors must mean our doors, also when another preloaded library has a function of
     // the same name.

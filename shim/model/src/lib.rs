@@ -159,7 +159,7 @@ fn calls_are_left_inside_only_when_nobody_changes_what_memory_there_is() {
     });
 }
 
-/// Beside others: who has come to rest is seen at work again by its first call, or did not come to rest.
+/// Beside others: a program that has come to rest is seen at work again by its first call, or did not come to rest.
 #[test]
 fn a_call_that_comes_as_the_program_comes_to_rest_is_not_overlooked() {
     model(None, || {

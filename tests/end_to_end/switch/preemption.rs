@@ -73,7 +73,7 @@ fn a_kernel_that_waits_for_the_host_is_taken_off_and_goes_on_waiting() {
     let mut quick = hold::joined(&coordinator, "quick", "latency", "56", None);
     let pauses = || coordinator.status()["preemptions"].as_u64().expect("a number");
     let mut answers = want[..6].iter();
-    // On a loaded machine it may have ended before anybody came.
+    // On a loaded machine it may have ended before another program came.
     for _ in 0..6 {
         let mut spinning = coordinator.run("spinning", "batch", &spins, &arguments);
         while spinning.ended().is_none()

@@ -33,7 +33,7 @@ fn three_tenants(form: Form) {
     let coordinator = Serving::arena(form.of("32MiB", "64MiB")).start();
     let before = coordinator.until_ready();
     let arena = before["arena"]["bytes"].as_u64().expect("bytes");
-    // Each has all of it: not a byte is left for anybody else. The more urgent ones rest often, so that the
+    // Each has all of it: not a byte is left for others. The more urgent ones rest often, so that the
     // others have their turns.
     let megabytes = (arena / MIB).to_string();
     let tenants = [

@@ -239,7 +239,7 @@ fn writable(file: &OwnedFd) -> Option<&'static [AtomicU64]> {
     let (access, file) = (libc::PROT_READ | libc::PROT_WRITE, file.as_raw_fd());
     // SAFETY: a new mapping wherever the system likes.
     let at = unsafe { libc::mmap(ptr::null_mut(), PAGE_BYTES, access, libc::MAP_SHARED, file, 0) };
-    // SAFETY: just mapped, for ever, a page of numbers that anybody may change at any time.
+    // SAFETY: just mapped, for ever, a page of numbers that other processes may change at any time.
     (at != libc::MAP_FAILED).then(|| unsafe { std::slice::from_raw_parts(at.cast(), PAGE_BYTES / 8) })
 }
 

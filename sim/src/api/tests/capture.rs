@@ -95,7 +95,7 @@ fn waiting_for_a_captured_stream_spoils_the_capture() {
 
 #[test]
 fn who_minds_a_capture_may_not_allocate_meanwhile() {
-    // A global capture is everyone's concern, so this test has a process of its own.
+    // A global capture concerns all threads, so this test has a process of its own.
     super::processes::in_a_process_of_its_own("global-capture");
 }
 

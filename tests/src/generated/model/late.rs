@@ -1,7 +1,7 @@
 //! Host memory that is written late: behind calls that have queued work which reads it.
 //!
 //! The work comes after a stream's wait for a flag, and the thread that releases the flag writes before. So for the device the memory is
-//! written at the wait, and the books have it as written there: who reads it in another stream has to come after that point.
+//! written at the wait, and the books have it as written there: a read in another stream has to come after that point.
 
 use super::threads::{Changes, Looks, Resource, Wait};
 use super::{Done, Model, held, only_if};
