@@ -79,7 +79,7 @@ words! {
     }
 }
 
-/// Something that has happened.
+/// An event.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Event {
     /// Counts all events since the coordinator began, from 0.
@@ -97,7 +97,7 @@ pub struct Event {
     /// When the operation that has now ended began.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_ns: Option<u64>,
-    /// When it ended, if that was not just now.
+    /// When the operation ended, if that was not just now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to_ns: Option<u64>,
     /// How much memory it is about.
@@ -130,7 +130,7 @@ pub struct Event {
     pub class: Option<String>,
 }
 
-/// Some of what has happened: the answer to Events, which traces, `baton logs`, `stats` and `top` are made of.
+/// Some of the events: the answer to Events, which traces, `baton logs`, `stats` and `top` are made of.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(title = "What has happened", extend("$id" = "https://baton.invalid/events.schema.json"))]
 pub struct History {
@@ -140,7 +140,7 @@ pub struct History {
     pub gpu: String,
     /// When the coordinator began, in milliseconds since 1970.
     pub started_unix_ms: u64,
-    /// When this was said, in nanoseconds since the coordinator began.
+    /// When this answer was given, in nanoseconds since the coordinator began.
     pub now_ns: u64,
     /// The number of the oldest event that is still known.
     pub oldest: u64,
@@ -148,6 +148,6 @@ pub struct History {
     pub next: u64,
     /// True if more events are there already.
     pub more: bool,
-    /// In the order in which they were written down.
+    /// The events, in the order in which they were written down.
     pub events: Vec<Event>,
 }

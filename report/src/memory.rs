@@ -15,13 +15,13 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 pub struct Arena {
     /// UUID of the GPU that this is about, as `nvidia-smi -L` prints it.
     pub gpu: Arc<str>,
-    /// Its size now.
+    /// The arena's size now.
     pub bytes: u64,
-    /// Its size as asked for; it is smaller while others use the GPU's memory.
+    /// The arena's size as asked for; it is smaller while others use the GPU's memory.
     pub configured_bytes: u64,
     /// The number of frames that have been made.
     pub frames: usize,
-    /// The size of all these frames together.
+    /// The size of all frames together.
     pub frame_bytes: u64,
     /// The part of the arena that programs have.
     pub lent_bytes: u64,
@@ -96,7 +96,7 @@ impl Lines {
 pub struct HostPool {
     /// UUID of the GPU that this is about, as `nvidia-smi -L` prints it.
     pub gpu: Arc<str>,
-    /// Its size.
+    /// The host pool's size.
     pub bytes: u64,
     /// The part of the host pool that is prepared.
     pub ready_bytes: u64,

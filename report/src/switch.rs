@@ -23,11 +23,11 @@ pub struct Switch {
     pub bytes_in: u64,
     /// From the beginning of the first copy to the host to the end of the last.
     pub out_seconds: f64,
-    /// The same of copies to the GPU.
+    /// From the beginning of the first copy to the GPU to the end of the last.
     pub in_seconds: f64,
     /// How long the work before it took to end.
     pub drain_ms: f64,
-    /// How long it took to take that work off the GPU in the middle; 0 if it ended by itself.
+    /// How long it took to take the work before off the GPU in the middle; 0 if it ended by itself.
     pub pause_ms: f64,
     /// How long programs took to unmap memory.
     pub unmap_ms: f64,
@@ -47,7 +47,7 @@ pub struct Switch {
     pub extents: u64,
     /// Calls that waited for memory meanwhile.
     pub waits: u64,
-    /// How long they waited, all together.
+    /// How long these calls waited for memory, all together.
     pub waited_ms: f64,
     /// Calls that needed all memory because they had not shown what they would reach.
     pub opaque: u64,

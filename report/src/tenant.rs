@@ -65,7 +65,7 @@ pub struct Tenant {
     pub standing: Standing,
     /// All its memory that moves.
     pub bytes: u64,
-    /// The part of its memory that moves and is on the GPU.
+    /// The part of its movable memory that is on the GPU.
     pub resident_bytes: u64,
     /// The part of its memory that is on the host.
     pub evicted_bytes: u64,
@@ -160,7 +160,7 @@ pub struct Newcomer {
     pub waited_seconds: f64,
     /// The memory that it needs, of arena and host pool together (`baton run --needs`). Null if any amount will do.
     pub needs_bytes: Option<u64>,
-    /// That it waits to join, for its place or for memory.
+    /// The reason why it waits to join: for its place, or for memory.
     pub waits_for: WaitsFor,
 }
 
@@ -194,15 +194,15 @@ pub struct Departed {
     pub peak_bytes: u64,
     /// How often it got the GPU after another.
     pub switches: u64,
-    /// How long it had it.
+    /// How long it had the GPU.
     pub gpu_seconds: f64,
 }
 
-/// Of all programs that have left, together.
+/// Totals of all programs that have left.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct DepartedTotals {
-    /// How many.
+    /// The number of programs that have left.
     pub tenants: u64,
     /// How long they had the GPU.
     pub gpu_seconds: f64,

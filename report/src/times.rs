@@ -5,11 +5,11 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// How long something took, since the beginning.
+/// Durations of one kind, since the coordinator began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Times {
-    /// How many there were.
+    /// The number of these durations.
     pub count: u64,
     /// The median, in milliseconds; null if there were none.
     pub p50: Option<f64>,
@@ -31,11 +31,11 @@ pub struct AllTimes {
     pub drain: Times,
     /// Until work was off the GPU.
     pub preempt: Times,
-    /// Until memory was there that was asked for.
+    /// From asking for memory to getting it.
     pub allocate: Times,
     /// Requests of programs of class latency.
     pub request: Times,
-    /// From the end of such a request until work goes on that had made way for it.
+    /// From the end of a request of class latency until work goes on that had made way for it.
     pub gap: Times,
 }
 

@@ -26,7 +26,7 @@ words! {
         UnitSuspended = "unit_suspended",
         /// Its work makes way for an urgent program.
         Urgent = "urgent",
-        /// It waits for memory of a program that does not answer.
+        /// It waits for memory of an unresponsive program.
         Held = "held",
         /// There is no room on the host for the memory that has to go.
         HostPool = "host_pool",
@@ -68,7 +68,7 @@ words! {
 pub struct WaitsFor {
     /// The reason for the wait. `idle` and `running` are no waits; docs/observe.md explains each.
     pub reason: Reason,
-    /// For how long that has been so, in milliseconds; null if it is not known.
+    /// How long the reason has held, in milliseconds; null if it is not known.
     pub since_ms: Option<f64>,
     /// The programs on which it depends, by name.
     pub whom: Vec<String>,
