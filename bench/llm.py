@@ -114,7 +114,7 @@ class Server:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(patience)
                 break
-        # Whatever of its group is left would hold GPU memory.
+        # A process of its group that is left would hold GPU memory.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
 

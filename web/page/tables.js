@@ -102,7 +102,7 @@ export class Programs {
   }
 
   order() {
-    // Who is about to press something in the table is not disturbed.
+    // A user about to press something in the table is not disturbed.
     if (this.body.contains(document.activeElement) && this.rows.size) {
       const ids = [...this.rows.keys()];
       if (ids.every((id) => this.all.has(id))) return;
