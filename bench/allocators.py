@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Whether programs that get their memory in different ways share a GPU that they do not fit together.
+"""Checks that programs with different allocators share a GPU that they do not fit together.
 
     python3 bench/allocators.py --baton target/release --out allocators.json
 
@@ -146,7 +146,7 @@ def parse():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--block", type=parse_bytes, help="instead of what is usual")
     parser.add_argument("--arena", default="90%")
-    # JAX takes three quarters of the arena whatever it is asked to hold: with two others of 50 GiB
+    # JAX takes three quarters of the arena, however much it is to hold: with two others of 50 GiB
     # that is 68 GiB more than the arena of an H200.
     parser.add_argument("--host-pool", default="72GiB")
     parser.add_argument("--serve", default="", help="more options for `baton serve`, in one word")

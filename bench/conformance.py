@@ -66,7 +66,7 @@ def workload_programs(names, device):
 
 
 def preloaded_settings(baton):
-    """What the environment of a preloaded run holds and that of a bare one does not."""
+    """Settings that the environment of a preloaded run holds and that of a bare one does not."""
     return programs.preload_environment(baton)
 
 
@@ -106,7 +106,7 @@ def compare(program, baton, timeout, with_trace):
 
 
 def run_record(outcome, digest):
-    """What the result file keeps of one run."""
+    """The result file's record of one run."""
     record = {"status": outcome.status, "seconds": round(outcome.seconds, 2), "digest": digest}
     if outcome.reason:
         record["reason"] = machine.scrub(outcome.reason)

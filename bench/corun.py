@@ -11,7 +11,7 @@ in the same run:
     baton         both under one `baton serve`
     exclusive     the same with `--mode exclusive`
     no preemption the same with `--no-preempt`: launches are held, and nothing more; what has been
-                  launched is waited for, and nobody co-runs
+                  launched is waited for, and no program co-runs
     default       bare: the driver's own time slicing
     mps           bare, as clients of a daemon of NVIDIA's MPS, which this script starts and ends
     mps priority  the same, and the training with less priority (CUDA_MPS_CLIENT_PRIORITY)

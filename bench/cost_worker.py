@@ -81,7 +81,7 @@ WORKLOADS = {
 
 
 def reserved_bytes():
-    """What PyTorch has allocated from the driver; 0 where it is not used."""
+    """Bytes that PyTorch has allocated from the driver; 0 where it is not used."""
     torch = sys.modules.get("torch")
     return torch.cuda.memory_reserved() if torch and torch.cuda.is_initialized() else 0
 

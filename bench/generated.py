@@ -49,7 +49,7 @@ def evicted(coordinator, name):
 
 
 def played(programs, script, patience, coordinator=None, settings=None):
-    """(What a script says, how it ended, how often its memory was moved)."""
+    """(A script's output, its end, the number of times that its memory was moved)."""
     executor = "generated_exchange" if script.name.startswith("exchange") else "generated_program"
     argv = [str(programs / executor), str(script), "--rests", "--patience", str(patience)]
     environment = {**os.environ, **EAGER, **(settings or {})}
@@ -122,7 +122,7 @@ def main():
         said, ended, evictions = play(script, coordinator)
         if (said, ended) == bare[:2]:
             return script, "equal", "", evictions
-        # What is rare bare may just not have happened yet.
+        # A rare outcome of bare runs may just not have happened yet.
         again = [play_bare(script) for _ in range(AGAIN)]
         if other := next((one for one in again if one != bare), None):
             return script, "differs bare", f"{other[1]}, but not at first", evictions

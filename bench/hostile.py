@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What an owner's programs lose to a guest that does the coordinator harm.
+"""Measures an owner's programs' losses to a guest that does the coordinator harm.
 
     sudo python3 bench/hostile.py --baton target/release --out hostile.json
 
 A server of class latency (requests at random, 100 a second; their times include the wait) and a
 training of class normal are the coordinator's user's. Beside them is one guest after the other, a
-program of another user (`--allow-uid`), and before and after each of them nobody:
+program of another user (`--allow-uid`), and before and after each of them no guest:
 
     fair        a training of class normal, which behaves: its fair share is what others leave it
     burns       threads that use the CPU alone, to tell what that does by itself
@@ -53,7 +53,7 @@ from common.hostility import FAIR, HEADER, WITHOUT, figures, rows_of, rows_shown
 OWN, GUEST, UNINVITED = None, 65534, 65533
 # Each may have a part of the arena. All of them fit it beside the owner's.
 GUEST_TENANTS = 2
-# Guests that are the program `hostile`, by what it is told, and as whom.
+# Guests that are the program `hostile`: its argument, and its user.
 ATTACKS = {
     "burns": ("burns", GUEST),
     "floods": ("floods", GUEST),
@@ -167,7 +167,7 @@ class Program:
 
 
 class Guest:
-    """A guest, which comes again when somebody ends it, and what is done to it meanwhile."""
+    """A guest, which comes again when it is ended, and the attacks on it meanwhile."""
 
     def __init__(self, scene, name):
         self.scene, self.name = scene, name

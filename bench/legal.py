@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Whether legal programs of unusual kinds do under Baton what they do bare.
+"""Checks that legal programs of unusual kinds do the same under Baton as bare.
 
     python3 bench/legal.py --baton target/release --programs FOLDER --out legal.json
 
@@ -65,7 +65,7 @@ HEADER = ["program", "case", "meanwhile", "done", "result"]
 
 
 class Meanwhile:
-    """What is done to a tenant that waits for a line."""
+    """The disturbances of a tenant that waits for a line."""
 
     def __init__(self, coordinator, name, what, programs, megabytes):
         self.coordinator, self.name, self.what, self.programs = coordinator, name, what, programs
@@ -114,7 +114,7 @@ class Meanwhile:
             self.done += 1
 
     def end(self):
-        """Nobody else wants the GPU any more."""
+        """No other program wants the GPU any more."""
         if self.other is not None:
             self.other.stdin.close()
             self.other.wait(60)

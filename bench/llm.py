@@ -114,13 +114,13 @@ class Server:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(patience)
                 break
-        # Whatever of its group is left would hold GPU memory.
+        # A process of its group that is left would hold GPU memory.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
 
 
 class Scene:
-    """What all parts have in common."""
+    """The common ground of all parts."""
 
     def __init__(self, arguments, engine, folder):
         self.arguments, self.engine, self.folder = arguments, engine, pathlib.Path(folder)

@@ -93,7 +93,7 @@ def main():
         "queue": arguments.queue,
         "gpu": arguments.gpu,
         "products": products,
-        # Whether its driver ever waited for preempted work before it unmapped memory.
+        # True if its driver ever waited for preempted work before it unmapped memory.
         "stuck": status["unmap_timeouts"] > 0,
         "pause": figures(paused) if paused else None,
         "granted": figures([r["phases"]["granted_ms"] for r in came]),

@@ -6,7 +6,7 @@
     pausing_work.py ask N GAP MEGABYTES   N requests: times of the first kernel, and of small ones
 
 On the first GPU. With `--gpu N` at the end on that one, and then `multiply` has products on all
-other GPUs too, in turn with these: work for which nobody waits, and which nobody takes off them.
+other GPUs too, in turn with these: no program waits for that work or takes it off them.
 """
 
 import json
@@ -33,7 +33,7 @@ def multiply(side, gpus):
 
 
 def queue(megabytes):
-    """Additions that nobody waits for: mostly this thread is inside the driver, at a full queue."""
+    """Additions without a wait: mostly this thread is inside the driver, at a full queue."""
     memory, count = torch.zeros(megabytes << 18, device="cuda"), 0
     print("ready", flush=True)
     while not select.select([sys.stdin], [], [], 0)[0]:

@@ -61,7 +61,7 @@ def llm(runs):
     ]
     if not found:
         return {}
-    # What servers usually do.
+    # With CUDA graphs if there is such a run, as servers usually are.
     run = max(found, key=lambda run: run["graphs"])
     groups = {}
     for name, model, asked, alone in serving_llms.asked_of(run):

@@ -41,14 +41,14 @@ PAUSING = {
     "small_kernel": "a small kernel beside a preempted program",
     "small_kernel_alone": "the same, alone on the GPU",
 }
-# What a stopped program was before its memory went to others.
+# The state of a stopped program before its memory went to others.
 STOPPED = {
     "in_place": "inside the driver: it goes on in the same memory",
     "kill": "killed meanwhile",
     "coordinator_dies": "the coordinator killed meanwhile",
     "programs": "C programs, stopped at random",
 }
-# What a guest does, as `hostile.py` calls it.
+# A guest's deeds, by their names in `hostile.py`.
 GUESTS = {
     "without": "nobody",
     "fair": "nothing wrong: it trains",
@@ -70,7 +70,7 @@ BESIDE = {
     "idle": "beside an idle latency program",
     "left": "after a latency program has left",
 }
-# What is measured with viewers and without, but for calls.
+# The measurements with viewers and without, but for calls.
 WATCHED = {"demo": "The demo", "switch": "An evicted model's answer"}
 # Kinds without a title belong to the section before them.
 TITLES = {
@@ -167,7 +167,7 @@ def section(kind, runs, intro, *parts):
     return "\n\n".join([*titled, f"{intro} {source(kind, runs)}", *(p for p in parts if p)])
 
 
-# What the tables show, by kind: a function of the runs gives the section.
+# The sections by kind: each is a function of the runs.
 
 
 def corun_section(runs):
@@ -344,13 +344,13 @@ def pausing_section(runs):
 
 
 def pausing_label(run):
-    """What was interrupted."""
+    """The work that was interrupted."""
     what = "a full queue of kernels of 1 ms" if run["queue"] else "kernels of 100 ms"
     return what if run.get("gpu") is None else f"{what}, the second of two GPUs"
 
 
 def stuck_section(runs):
-    """What others lose to programs that do not let go."""
+    """Others' losses to programs that do not let go."""
     lines = []
     for run in runs:
         for mode, one in run["modes"].items():
@@ -374,7 +374,7 @@ def stuck_section(runs):
 
 
 def stopped_section(runs):
-    """What others lose to programs that are stopped at random, and whether all is equal."""
+    """Others' losses to programs that are stopped at random, and a check that all is equal."""
     parts = {name: one for run in runs for name, one in run["parts"].items()}
     rows, others = stopped.tables(parts)
     tables = [table.markdown(stopped.HEADER, rows)] if rows else []
@@ -434,7 +434,7 @@ def llm_section(runs):
 
 
 def hostile_section(runs):
-    """What the owner's programs lose to a guest."""
+    """The owner's programs' losses to a guest."""
     lines = []
     for run in runs:
         where = "simulated driver" if run["driver"] == "sim" else "GPU"
@@ -650,7 +650,7 @@ def hook_section(runs):
 
 
 def watched_section(runs):
-    """What those lose who are looked at."""
+    """The cost of viewers to programs."""
 
     def said(one):
         ratios = one["ratios"]

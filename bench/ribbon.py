@@ -21,7 +21,7 @@ import time
 
 from common import coordinator, programs
 
-# What programs are given, and an arena that is too small for all of them.
+# The programs' options, and an arena that is too small for all of them.
 SIZES = {
     "small": {
         "train": ["--batch", "64", "--inputs", "256", "--hidden", "1024"],
@@ -38,7 +38,7 @@ SIZES = {
         "pool": "8GiB",
     },
 }
-# What `baton trace` is told for each kind of file.
+# Options of `baton trace` for each kind of file.
 KINDS = {"svg": ["--svg"], "html": ["--html"], "json": []}
 LOOK = "look"
 ROOT = pathlib.Path(__file__).resolve().parent.parent

@@ -25,7 +25,7 @@ FAMILIES = ["vmm", "pools", "ipc", "devices"]
 
 
 def played(program, rule, coordinator=None):
-    """What a rule says, line by line, and how its process ended."""
+    """The lines of a rule, and the end of its process."""
     argv, environment = [str(program), rule], None
     if coordinator:
         argv = coordinator.run(rule, argv)

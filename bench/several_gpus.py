@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Whether programs that use two GPUs compute under Baton what they compute bare.
+"""Checks that programs that use two GPUs compute the same under Baton as bare.
 
     python3 bench/several_gpus.py --baton target/release --out several_gpus.json
 
@@ -50,7 +50,7 @@ def work(*words):
 
 
 def said(process, what, timeout=300):
-    """What a program has printed, word by word; it has ended well."""
+    """The words that a program has printed; it has ended well."""
     try:
         out, errors = process.communicate(timeout=timeout)
     except subprocess.TimeoutExpired:
@@ -121,7 +121,7 @@ class Scene:
         raise Failed(self.logs[-1].read_text(errors="replace")[-800:])
 
     def status(self, gpu, timeout=120):
-        """What the coordinator of a GPU says; waits until it does."""
+        """The status of a GPU's coordinator; waits until it answers."""
         argv = [str(self.install.command), "status", "--json", "--socket", str(self.sockets[gpu])]
         end = time.monotonic() + timeout
         while True:
@@ -168,7 +168,7 @@ class Scene:
 
 
 def bare(job):
-    """What a program computes without Baton."""
+    """A program's result without Baton."""
     started = time.monotonic()
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     process = subprocess.Popen(work(job), env={**os.environ, **QUIET}, **pipes)

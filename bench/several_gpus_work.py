@@ -36,7 +36,7 @@ def layers(count):
 
 
 def inputs(step, rank=0):
-    """What a step gets."""
+    """The inputs of a step."""
     generator = torch.Generator().manual_seed(1000 * rank + step)
     return torch.randn(BATCH, WIDTH, generator=generator)
 

@@ -159,7 +159,7 @@ def share(names, alone, arguments, driver):
 
 
 def figures(status, everything):
-    """What the result keeps of the coordinator's own counts, at the end."""
+    """The coordinator's own counts that the result keeps, at the end."""
     kept = {name: status[name] for name in ("switches", "bytes_in", "bytes_out")}
     switch = status["times"]["switch"]
     kept |= {"switch_ms_p50": switch["p50"], "switch_ms_max": switch["max"]}
@@ -270,7 +270,7 @@ def shown(group):
 
 
 def recovery_line(result):
-    """What the last program came to, in a sentence."""
+    """The outcome of the last program, in a sentence."""
     if not result.get("recovered"):
         reason = result.get("reason", result)
         return f"a program that asks for more than the arena did NOT recover: {reason}"
@@ -359,7 +359,7 @@ def main():
 
 
 def is_good(result):
-    """Whether the result shows what it is to show."""
+    """True if the result passes."""
     groups = result["groups"]
     return bool(
         groups

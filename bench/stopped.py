@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What others lose to programs that are stopped (SIGSTOP) or killed while memory is short.
+"""Measures others' losses to programs that are stopped (SIGSTOP) or killed while memory is short.
 
     python3 bench/stopped.py --baton target/release --out stopped.json
 
@@ -64,7 +64,7 @@ STEADY = {
     "streams": ["--rounds", "60", "--gap-ms", "2"],
     "capture": ["--rounds", "80"],
 }
-# What the log says of one that does not answer, and of one that is inside the driver.
+# The log's words for an unresponsive program, and for one that is inside the driver.
 LEFT_OUT, INSIDE = "does not answer: others go on", "cannot unmap memory before its work goes on"
 
 HEADER = [
@@ -101,7 +101,7 @@ def shown(value):
 
 
 def meets(step, spans):
-    """Whether a step, (seconds, milliseconds), was under way in one of these (begin, end)."""
+    """True if a step, (seconds, milliseconds), was under way in one of these (begin, end)."""
     began, ms = step
     return any(began < end and began + ms / 1e3 > begin for begin, end in spans)
 
@@ -202,7 +202,7 @@ class Work:
 
 
 def counts(serving):
-    """What its log and its counters say."""
+    """The figures of its log and its counters."""
     log = serving.log.read_text(errors="replace")
     status = serving.try_status() or {}
     counters = {
@@ -212,7 +212,7 @@ def counts(serving):
 
 
 def bare_digests(work, seed, steps, folder, megabytes=None):
-    """What so many steps of `pieces` give without Baton."""
+    """The results of so many steps of `pieces` without Baton."""
     with work.bare({PIECES: work.pieces(seed, megabytes)}, folder) as tenants:
         tenants.ask(PIECES, f"steps {steps}")
         return tenants.ask(PIECES, "told")["digests"]
@@ -287,7 +287,7 @@ def go_on(tenants, steps, *names):
 
 
 def is_gone(serving):
-    """Whether some of the victim's memory is not on the GPU."""
+    """True if some of the victim's memory is not on the GPU."""
     row = serving.tenant(VICTIM)
     return bool(row and row["evicted_bytes"] > 0)
 
@@ -331,7 +331,7 @@ def in_place(work, found, folder, dice):
                 is_held = holding.inside
                 # Its kernel goes on while that thread does not.
                 right = tenants.ask(VICTIM, "release")["right"]
-            # It never unmapped anything: whatever it had was lent, and returned behind its back.
+            # It never unmapped anything: all that it had was lent, and returned behind its back.
             found["gone"] += lent and is_held
             if not (right and tenants.ask(VICTIM, "unstick")["right"]):
                 found["wrong"].append("victim: its kernel does not end")
@@ -391,7 +391,7 @@ def went_on(tenants, found, name, *lines):
         told = tenants.ask(name, "told")
     except WorkerFailed:
         if worker.process.poll() is None:
-            # One that only closes its pipe may take a moment; whatever else is silent hangs.
+            # One that only closes its pipe may take a moment; any other silent one hangs.
             worker.process.wait(10)
         found["ended"] += 1
         words = worker.last_words().strip().splitlines()
@@ -504,7 +504,7 @@ def part_result():
 
 
 def shortcomings(result):
-    """What was wrong or not shown, in words."""
+    """The faults and the missing parts of a result, in words."""
     wrong = list(result["failures"])
     for part, one in result["parts"].items():
         wrong += [f"{part}: {what}" for what in one["wrong"]]
@@ -548,7 +548,7 @@ def tables(parts):
 
 
 def worker_options(parser):
-    """What `Work` needs beside the sizes of programs."""
+    """Options that `Work` needs beside the sizes of programs."""
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
     parser.add_argument("--size", default="full", choices=["full", "small"])
     parser.add_argument("--serve", default="", help="more options for `baton serve`, in one word")

@@ -52,7 +52,7 @@ class Served:
         self.outputs = self.service.request(number)
 
     def digest(self):
-        """What the last step gave."""
+        """The digest of the last step's outputs."""
         return self.service.digest(self.outputs)
 
     def finish(self):
@@ -72,7 +72,7 @@ class Shared:
         self.step, self.finish, self.bytes = parts
 
     def digest(self):
-        """What all steps gave so far."""
+        """The digest of all steps so far."""
         return self.sum.hex()
 
 
@@ -92,7 +92,7 @@ class Memory:
         self.sum.raw(f"sums{number}", self.pieces.add_up())
 
     def digest(self):
-        """What all steps gave so far."""
+        """The digest of all steps so far."""
         return self.sum.hex()
 
     def finish(self):
@@ -184,7 +184,7 @@ class Program:
         return {"began": self.began, "ms": self.ms, "digests": self.digests}
 
     def finish(self):
-        """What is left."""
+        """The digest of all steps, once they have ended."""
         self.load.finish()
         return {"digest": self.load.digest()}
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What others lose to a tenant whose kernel does not end, and to one that was stopped (SIGSTOP).
+"""Measures others' losses to a tenant whose kernel does not end, and to a stopped one (SIGSTOP).
 
     python3 bench/stuck.py --baton target/release --out stuck.json
 
@@ -43,13 +43,13 @@ HERE = pathlib.Path(__file__).resolve().parent
 MIB = 1 << 20
 # Options of `baton serve`.
 MODES = {"default": [], "exclusive": ["--mode", "exclusive"]}
-# What the P99 of requests may lose.
+# The most that the P99 of requests may lose.
 LIMIT_MS = 5
 ENDLESS, STEADY, SMALL, THIRD = "endless", "steady", "small", "third"
 # Tenants and their roles. Those that make requests are of class latency, the others are all of one.
 TENANTS = {ENDLESS: "endless", STEADY: "steady", SMALL: "small", THIRD: "steady"}
 CLASSES = ["batch", "normal", "latency"]
-# What happens beside those that are measured; `stopped` is the steady tenant.
+# The neighbours of those that are measured; `stopped` is the steady tenant.
 ALONE, STOPPED = "alone", "stopped"
 BESIDE = [ALONE, STEADY, ENDLESS, STOPPED]
 PARTS = ["delay", "turns"]
@@ -62,14 +62,14 @@ TURNS_HEADER += ["endless / steady"]
 
 
 def delay(requests, scene):
-    """What requests take longer than alone, figure by figure; None of what was not measured."""
+    """The delay of requests against those alone, figure by figure; None if it was not measured."""
     if scene == ALONE or scene not in requests:
         return None
     return {name: requests[scene][name] - requests[ALONE][name] for name in FIGURES}
 
 
 def verdict(requests, scene):
-    """Whether the delay keeps to the limit, in a word; one cannot tell if alone is above it."""
+    """Judges the delay by the limit, in a word; that is not possible if alone is above it."""
     lost = delay(requests, scene)
     if lost is None:
         return ""
@@ -117,7 +117,7 @@ def turns_rows(result):
 
 
 def shortcomings(result):
-    """What was wrong or not measured, in words."""
+    """The faults and the missing measurements, in words."""
     wrong = [
         f"{mode}: wrong result of {name}"
         for mode, one in result["modes"].items()
@@ -127,7 +127,7 @@ def shortcomings(result):
 
 
 def notes(result):
-    """What the coordinator counted, mode by mode."""
+    """The coordinator's counts, mode by mode."""
     return [
         f"{mode}: {counted['pauses']} pauses, {counted['switches']} switches, "
         f"{(counted['bytes_in'] + counted['bytes_out']) // MIB} MiB moved"
@@ -234,7 +234,7 @@ class Scene:
         self.add(STOPPED, ms)
 
     def beside(self, scene):
-        """What runs beside the third tenant."""
+        """The neighbour of the third tenant."""
         if scene == ALONE:
             return contextlib.nullcontext()
         return self.stopped(STEADY) if scene == STOPPED else self.busy(scene)
@@ -261,7 +261,7 @@ def plan(serving, arguments):
 
 
 def measure(mode, arguments, found, folder):
-    """All of one mode; `found` gets what there is, whatever comes later."""
+    """All of one mode; `found` gets each part at once, even if a later one fails."""
     driver = Driver(Install.of(arguments.baton), arguments.driver)
     options = [*MODES[mode], *arguments.serve.split()]
     sizes = arguments.arena, arguments.host_pool

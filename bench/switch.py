@@ -63,7 +63,7 @@ class Run:
         self.driver = Driver(Install.of(arguments.baton), arguments.driver, arguments.sim_memory)
         self.shim = self.driver.install.shim.name
         self.deadline = time.monotonic() + arguments.limit_seconds
-        # What each model answered first, for all variants.
+        # The first answer of each model, for all variants.
         self.references = {}
         self.trainer = arguments.trainer or switching.BESIDE[arguments.beside]
         self.gbps = None
@@ -98,7 +98,7 @@ class Run:
 
     @contextlib.contextmanager
     def kept_going(self, what):
-        """What fails within is noted, and the run goes on."""
+        """A failure within is noted, and the run goes on."""
         try:
             yield
         except FAILURES as failure:
@@ -117,7 +117,7 @@ class Run:
             yield number
 
     def label(self, model, variant):
-        """What a row of the coordinator's variants is called."""
+        """The name of a row of the coordinator's variants."""
         return switching.label(model, variant, self.arguments.beside)
 
     def command(self, script, name, *more):
@@ -330,7 +330,7 @@ def marked(one, server):
 
 
 def window(one, server, work):
-    """What was done while `work()` ran."""
+    """The steps, the GPU seconds and the time while `work()` ran."""
     before = marked(one, server)
     more = work()
     after = marked(one, server)

@@ -27,7 +27,7 @@ WARM_UP = 5
 
 
 class Trainer:
-    """What the commands do."""
+    """The commands' actions."""
 
     def __init__(self, training):
         self.training, self.runs, self.steps, self.filled = training, False, 0, 0

@@ -42,7 +42,7 @@ OUT_OF_MEMORY = 2
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """What is moved, and in which pieces it was allocated."""
+    """The memory that is moved, and the pieces in which it was allocated."""
 
     kind: str
     size: int
@@ -103,7 +103,7 @@ class Scene:
         return answer
 
     def skip(self):
-        """What was moved up to now belongs to no step."""
+        """Counts all moves up to now for no step."""
         self.before, _, _ = self.serving.since(self.before)
 
     def moved(self, direction, waited):
@@ -164,7 +164,7 @@ def exchange(case, scene, repeat):
 
 
 def restored(scene, name):
-    """Whether everything of a tenant is as it wrote it."""
+    """True if all of a tenant's memory is as the tenant wrote it."""
     return scene.ask(name, "check")["equal"]
 
 
@@ -298,7 +298,7 @@ def figure(value, digits=1):
 
 
 def holds(result, arguments):
-    """Whether a case is as it should be: contents right, often enough, as fast as asked."""
+    """True if a case passes: contents right, often enough, as fast as asked."""
     limit = arguments.limit_one if result["case"]["kind"] == "one" else arguments.limit_exchange
     wanted = arguments.repeat if result["case"]["kind"] == "one" else 2 * arguments.repeat - 1
     return result["equal"] and all(

@@ -25,7 +25,7 @@ from loads.driver_pieces import Pieces
 
 
 class Tenant:
-    """What the commands do."""
+    """The commands' actions."""
 
     def __init__(self):
         self.pieces, self.written = Pieces(), None

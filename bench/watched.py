@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Whether programs notice that others look: by `baton top`, the page, and the metrics.
+"""Measures the cost of viewers to programs: of `baton top`, the page, and the metrics.
 
     python3 bench/watched.py --baton target/release --out watched.json
     python3 bench/watched.py --baton target/release --driver sim --hooks BINARY --out watched.json
@@ -9,7 +9,7 @@ Three parts:
   demo   The programs of `baton demo`, which do not fit the arena together: how long until the last
          has ended. Rounds of three runs in changing order: unwatched, watched, unwatched again.
   hooks  The hook benchmark, whose program `cargo bench -p baton-tests --bench hook_cost --no-run`
-         names, beside a coordinator at which everybody looks: nanoseconds added to a call.
+         names, beside a coordinator at which all viewers look: nanoseconds added to a call.
   switch The small switching measurement (`switch.py --size small`), on the simulated driver: how
          long an evicted model takes to answer, at the median.
 

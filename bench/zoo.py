@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Whether programs of many kinds compute the same while they are evicted again and again.
+"""Checks that programs of many kinds compute the same while they are evicted again and again.
 
     python3 bench/zoo.py --bare --budget 400
     python3 bench/zoo.py --baton target/release --bare-from zoo_bare.json --budget 500
@@ -80,7 +80,7 @@ class Watch:
                 self.bytes_in[name] = self.bytes_in.get(name, 0) + record["bytes_in"]
 
     def of(self, name):
-        """What was seen of a tenant."""
+        """The observations of a tenant."""
         most = self.most.get(name) or dict.fromkeys(WATCHED, 0)
         return {**most, "bytes_in": self.bytes_in.get(name, 0)}
 
@@ -137,7 +137,7 @@ def evicted_run(name, bare, arguments, serving, budget):
 
 
 def row_of(name, bare, baton=None, evictor=None, seen=None):
-    """What the result file keeps of a program."""
+    """The result file's record of a program."""
     entry = ZOO[name]
     tolerance = entry.tolerance[0] if entry.tolerance else None
     evictions = evictor.done if evictor else 0

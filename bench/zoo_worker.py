@@ -44,7 +44,7 @@ def host_array(output):
 
 
 class Record:
-    """What was computed, step by step."""
+    """The results, step by step."""
 
     def __init__(self):
         self.whole, self.steps, self.figures = hashlib.sha256(), [], []

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs Baton @VERSION@ on Linux (x86-64, glibc 2.17 or later). Root of a Debian or Ubuntu gets the package, everybody else a folder in
-# their home, for which nobody has to be root.
+# Installs Baton @VERSION@ on Linux (x86-64, glibc 2.17 or later). Root of a Debian or Ubuntu gets the package; any other user gets a
+# folder in their home, which needs no root.
 #
 #     curl -fsSL @ADDRESS@/install.sh | sh
 #     curl -fsSL @ADDRESS@/install.sh | sh -s -- --uninstall
@@ -13,7 +13,7 @@ set -eu
 
 version=@VERSION@
 address=${BATON_RELEASE:-@ADDRESS@}
-# What the files have to be, as sha256sum writes it.
+# The files' checksums, as sha256sum writes them.
 sums='@SUMS@'
 
 fail() {
@@ -78,7 +78,7 @@ uninstall() {
     echo "Baton $version is gone."
 }
 
-# All of it is read before any of it runs: what was cut on its way does nothing.
+# The shell reads all of this file before it runs any of it: a cut download does nothing.
 main() {
     prefix=${HOME:-}/.local way=folder wanted=install
     if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null && command -v dpkg >/dev/null; then way=package; fi

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# For scripts to source: what they need beyond Rust is installed where it is missing.
+# For scripts to source: installs the tools that they need beyond Rust, where these are missing.
 
 # Debian's packages of tools that are not here. On another system: a sentence.
 need() { # TOOL:PACKAGE...

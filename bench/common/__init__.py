@@ -1,1 +1,1 @@
-"""What the bench scripts share: running programs, describing the machine, statistics, tables."""
+"""Shared by the bench scripts: running programs, describing the machine, statistics, tables."""

@@ -79,7 +79,7 @@ class Driver:
     memory: str = "512MiB"
 
     def options(self):
-        """What `baton` commands are told."""
+        """The options of `baton` commands."""
         return ["--driver", self.name] if self.name else []
 
     def library(self):
@@ -120,7 +120,7 @@ class Coordinator:
         self._folder = tempfile.TemporaryDirectory(prefix="baton-", ignore_cleanup_errors=True)
         self.folder = pathlib.Path(self._folder.name)
         self.socket, self.log = self.folder / "s.sock", self.folder / "serve.log"
-        # What is kept of it ends with it too.
+        # Its records end with it too.
         self.settings = {**driver.settings(self.folder), "XDG_STATE_HOME": str(self.folder)}
         # --force: some virtual machines are given their memory only as it is used, and until then
         # look as if they had too little for the pool.
@@ -169,7 +169,7 @@ class Coordinator:
         return machine.scrub(self.log.read_text(errors="replace")[-programs.TAIL :])
 
     def try_status(self):
-        """What `baton status --json` says; None if nothing answers."""
+        """The output of `baton status --json`; None if nothing answers."""
         argv = [str(self.install.command), "status", "--json", "--socket", str(self.socket)]
         environment = {**os.environ, **self.settings}
         try:
@@ -179,7 +179,7 @@ class Coordinator:
             return None
 
     def status(self):
-        """What `baton status --json` says."""
+        """The output of `baton status --json`."""
         status = self.try_status()
         if status is None:
             raise NoCoordinator(f"it does not answer: {self.said()}")

@@ -1,4 +1,4 @@
-"""What is made of the co-running measurement's cells: figures and tables. Pure."""
+"""Makes figures and tables of the co-running measurement's cells. Pure."""
 
 import statistics
 
@@ -50,7 +50,7 @@ def told(cell):
 
 
 def alone(result, load=None, **wanted):
-    """What a model or a training did alone: all such cells of the run."""
+    """The work of a model or a training alone: all such cells of the run."""
     wanted = {"way": ALONE, **wanted}
     return [
         cell
@@ -128,12 +128,12 @@ def panel_of(result, cell):
 
 
 def is_usual(result, cell):
-    """Whether the coordinator, if there was one, had no other options than the way's."""
+    """True if the coordinator, if there was one, had no other options than the way's."""
     return cell["way"] not in SCENES or not result.get("serve")
 
 
 def is_pair(cell):
-    """Whether it is a model beside a training, and no part of a sweep over loads."""
+    """True if it is a model beside a training, and no part of a sweep over loads."""
     return bool(cell["served"] and cell["trained"]) and cell.get("load") is None
 
 

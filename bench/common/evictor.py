@@ -1,7 +1,7 @@
 """Evicts one tenant again and again, at random times, in the middle of its work.
 
 It does what a user would: `baton suspend`, `baton evict`, `baton resume`. `baton evict` alone is
-refused to whoever goes on at once, so that it would hit a busy program hardly ever.
+refused to a program that goes on at once, so that it would hit a busy program hardly ever.
 """
 
 import collections

@@ -21,7 +21,7 @@ WALL = 0x40000000
 # How a stop at a call is told from a signal, and the stop that SIGSTOP makes.
 AT_CALL, STOPPED = 0x85, 128
 ENTRY = 1
-# What a driver calls to change mappings (ioctl, mmap, munmap), by architecture. The simulated one
+# A driver's calls to change mappings (ioctl, mmap, munmap), by architecture. The simulated one
 # makes no call: there a thread is held that is about to say that it is done (write).
 CALLS = {"x86_64": {16, 9, 11, 1}, "aarch64": {29, 222, 215, 64}}
 
@@ -71,7 +71,7 @@ class Holding:
         self.thread = thread_of(pid, name)
         if self.thread is None:
             raise CannotHold(f"process {pid} has no thread {name}")
-        # Whether it is held, inside.
+        # True while it is held, inside.
         self.inside = False
         self.failure = None
         self._calls = CALLS[os.uname().machine]
@@ -127,7 +127,7 @@ class Holding:
                 ptrace(SYSCALL, self.thread, 0, 0 if event or number == AT_CALL else number)
 
     def _is_entry(self):
-        """Whether it is about to make one of those calls."""
+        """True if it is about to make one of those calls."""
         info = (ctypes.c_uint8 * 88)()
         ptrace(SYSCALL_INFO, self.thread, len(info), ctypes.addressof(info))
         call = int.from_bytes(bytes(info[24:32]), "little")

@@ -1,10 +1,10 @@
-"""What is made of the measurement beside hostile guests: figures, limits and rows. Pure."""
+"""Makes figures, limits and rows of the measurement beside hostile guests. Pure."""
 
 import statistics
 
 from common import corunning, stats
 
-# With nobody beside the owner's programs, and with a guest that behaves.
+# With no guest beside the owner's programs, and with a guest that behaves.
 WITHOUT, FAIR = "without", "fair"
 # Those have the GPU in turns with the training.
 IN_TURNS = {FAIR, "floods", "stops", "held", "mute"}
@@ -73,7 +73,7 @@ def share_of(row):
 
 
 def faults(row, limit_ms, limit_share):
-    """What is beyond the limits, in words."""
+    """The figures beyond the limits, in words."""
     if row["name"] in NOT_JUDGED or row["name"] == WITHOUT:
         return []
     found = []

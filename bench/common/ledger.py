@@ -1,4 +1,4 @@
-"""The ledger of `baton status`: what of the GPU's memory belongs to whom."""
+"""The ledger of `baton status`: the owners of the GPU's memory."""
 
 
 def hidden(row):

@@ -16,7 +16,7 @@ PRIORITY = "CUDA_MPS_CLIENT_PRIORITY"
 
 
 class NoMps(RuntimeError):
-    """The daemon is not there, does not start, or serves nobody."""
+    """The daemon is not there, does not start, or serves no program."""
 
 
 class Daemon:
@@ -44,7 +44,7 @@ class Daemon:
         self.call(said="quit")
 
     def call(self, *options, said=""):
-        """What the control program answers to options, or to a command that it is told."""
+        """The control program's answer to options, or to a command that it is told."""
         # Into a file: the daemon keeps what it was started with, and a pipe would have no end.
         with tempfile.TemporaryFile("w+") as out:
             try:

@@ -15,14 +15,14 @@ import time
 
 # A program that misses a library it needs exits with this status and says so on stderr.
 ABSENT = 77
-# What ld.so says when it could not load what LD_PRELOAD names. The program then runs bare.
+# The message of ld.so when it could not load LD_PRELOAD's library. The program then runs bare.
 NOT_PRELOADED = "cannot be preloaded"
 TAIL = 1500
 
 
 @dataclasses.dataclass
 class Outcome:
-    """What one run came to."""
+    """The outcome of one run."""
 
     status: str  # ok | failed | timeout | absent
     seconds: float
@@ -37,7 +37,7 @@ def end_tidily():
 
 
 def preload_environment(library):
-    """The setting that preloads `library`, ahead of whatever is preloaded already."""
+    """The setting that preloads `library`, ahead of all that is preloaded already."""
     before = os.environ.get("LD_PRELOAD")
     path = str(pathlib.Path(library).resolve())
     return {"LD_PRELOAD": f"{path}:{before}" if before else path}

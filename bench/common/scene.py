@@ -60,7 +60,7 @@ class Scene:
         return self.serving.status()
 
     def request(self, name, number):
-        """A request, whatever is resident."""
+        """A request, with any memory resident."""
         return {"input": number, **self.ask(name, f"request {number}")}
 
     def rested_request(self, name, number):

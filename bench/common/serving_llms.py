@@ -1,4 +1,4 @@
-"""What LLM servers have answered that share a GPU, as rows of a table. Pure."""
+"""The answers of LLM servers that share a GPU, as rows of a table. Pure."""
 
 import collections
 import statistics
@@ -54,7 +54,7 @@ def judge(result):
 
 
 def differs(result):
-    """Whether any server under Baton gave other tokens than bare; false where bare was not run."""
+    """True if any server under Baton gave other tokens than bare; false where bare was not run."""
     beside = [answer for one in result.get("beside", []) for answer in one["answers"]]
     return any(answer.get("equal") is False for answer in beside) or any(
         one[kind].get("equal") is False

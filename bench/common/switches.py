@@ -6,7 +6,7 @@ FIELDS = ("bytes_out", "bytes_in", "out_seconds", "in_seconds", "drain_ms", "unm
 
 
 def later(before, after):
-    """What `after` has beyond `before`: lists of which the oldest may have been dropped."""
+    """The part of `after` beyond `before`: lists of which the oldest may have been dropped."""
     for start in range(len(before) + 1):
         kept = before[start:]
         if after[: len(kept)] == kept:
@@ -25,7 +25,7 @@ def fresh(before, after):
 
 
 def accounted(before, after, records):
-    """Whether the records hold every byte that was copied between the two statuses."""
+    """True if the records hold every byte that was copied between the two statuses."""
     return all(
         sum(record[way] for record in records) == after[way] - before[way]
         for way in ("bytes_out", "bytes_in")

@@ -1,4 +1,4 @@
-"""What is made of the switching measurement's samples: figures, rows, several runs as one. Pure.
+"""Makes figures and rows of the switching measurement's samples, and one run of several. Pure.
 
 A **row** is one model in one variant. Times are milliseconds, of a request from the input on the
 host to the outputs on the host, as the server measures it.
@@ -8,7 +8,7 @@ from common import switches, watching
 from common.corunning import quantile
 
 READY = "ready"
-# What has the GPU when a request comes, by name: the load that it is.
+# The load that has the GPU when a request comes, by name.
 TRAINING, KERNEL = "training", "kernel"
 BESIDE = {TRAINING: "resnet152", KERNEL: "kernel"}
 # Variants by name: the options of the coordinator.
@@ -20,7 +20,7 @@ SCENES = {
     "no hash": ["--no-hash"],
 }
 BASELINES = ["checkpoint", "new process"]
-# The usual ones, and "baton" while everybody looks at the coordinator.
+# The usual ones, and "baton" while all viewers look at the coordinator.
 USUAL = [*SCENES, *BASELINES]
 WATCHED = "watched"
 SCENES[WATCHED] = watching.OPTIONS
@@ -95,14 +95,14 @@ def digests(samples):
 
 
 def agrees(seen, reference):
-    """Whether every input has one digest, and the reference's where that has it."""
+    """True if every input has one digest, and the reference's where that has it."""
     return bool(seen) and all(
         len(ways) == 1 and ways == reference.get(number, ways) for number, ways in seen.items()
     )
 
 
 def record_medians(samples):
-    """Medians over the coordinator's records of the switches, of whatever those tell."""
+    """Medians over the coordinator's records of the switches, of every figure in them."""
     records = [sample["record"] for sample in samples if sample.get("record")]
     phases = [record.get("phases") or {} for record in records]
     found = {field: switches.median([r.get(field) for r in records]) for field in PLAIN}
@@ -123,7 +123,7 @@ def first_launches(samples):
 
 
 def left_bytes(samples):
-    """What was copied to the host after each request, and not for it: the server's own, as it left.
+    """Bytes copied to the host after each request, and not for it: the server's own, as it left.
 
     From one status before a request to the next, less what the request's own switch copied out.
     None where that is not known. The last sample has no next.
@@ -194,12 +194,12 @@ def judged(row):
 
 
 def beside(row):
-    """What had the GPU; where that is not said, a training or nothing."""
+    """The load that had the GPU; where none is named, a training or nothing."""
     return row.get("beside", TRAINING)
 
 
 def label(model, variant, neighbour):
-    """What a row is called."""
+    """The name of a row."""
     return f"{model}, {variant}" + (f", beside a {KERNEL}" if neighbour == KERNEL else "")
 
 
@@ -263,7 +263,7 @@ def speedup(rows, model):
 
 
 def same_everywhere(rows, model):
-    """Whether a model's outputs are the same in all variants, input by input."""
+    """True if a model's outputs are the same in all variants, input by input."""
     found = {}
     for row in rows:
         if row["model"] == model:
@@ -273,7 +273,7 @@ def same_everywhere(rows, model):
 
 
 def weights_left(row):
-    """Whether more was copied out than a model can have beside its weights.
+    """True if more was copied out than a model can have beside its weights.
 
     Small weights share pages with what a request writes; that much is allowed.
     """
@@ -282,18 +282,18 @@ def weights_left(row):
 
 
 def must_launch_soon(row):
-    """Whether a row is held to the limit of the first launch."""
+    """True if a row is held to the limit of the first launch."""
     return row["variant"] == "baton" and beside(row) == KERNEL and bool(LIMITS[row["model"]])
 
 
 def is_late(row):
-    """Whether the first launch had to come soon, and did not."""
+    """True if the first launch had to come soon, and did not."""
     p99 = row["first_launch"]["p99_ms"] if must_launch_soon(row) else 0
     return p99 is None or p99 > FIRST_LAUNCH_LIMIT_MS
 
 
 def shortcomings(result):
-    """What is not as it should be, in words."""
+    """The faults of a result, in words."""
     rows, wrong = result["rows"], []
     for row in rows:
         name = label(row["model"], row["variant"], beside(row))

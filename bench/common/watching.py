@@ -1,7 +1,7 @@
 """All that can look at a coordinator, at once: `baton top`, its page, a scrape a second.
 
-Used to tell whether looking costs those something who are looked at. What each has seen is counted,
-so that nobody measures viewers that saw nothing.
+Measures the cost of viewers to the programs that they watch. The updates of each viewer are
+counted, so that no measurement has viewers that saw nothing.
 """
 
 import fcntl
@@ -16,9 +16,9 @@ import termios
 import threading
 import time
 
-# What `baton serve` is told.
+# Options of `baton serve`.
 OPTIONS = ["--http", "127.0.0.1:0"]
-# The size of the terminal of `baton top`, and how long anybody may take to see something (seconds).
+# The terminal size of `baton top`, and the time that a viewer has to see something (seconds).
 ROWS, COLUMNS, LIMIT = 50, 160, 30
 VIEWERS = ("top", "page", "metrics")
 

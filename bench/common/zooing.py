@@ -1,4 +1,4 @@
-"""What the runs of a program of the zoo come to: equal, close, different, broken. Pure.
+"""The verdict on the runs of a program of the zoo: equal, close, different, broken. Pure.
 
 A run is an object {status, wall_seconds, why} and, where the program ended well, what zoo_worker.py
 printed of it.
@@ -25,7 +25,7 @@ def distance(one, other):
 
 
 def repeats(bare):
-    """Whether two bare runs agree bit for bit."""
+    """True if two bare runs agree bit for bit."""
     return bare[0]["digest"] == bare[1]["digest"]
 
 

@@ -88,7 +88,7 @@ SERVED = {
     "driver": ("driver_service", "driver"),
 }
 
-# What the environment of some loads has besides: how they get their memory. JAX is given half of the
+# More settings of some loads' environments: how they get their memory. JAX is given half of the
 # GPU that it sees, because a training has to fit beside it.
 SEGMENTS = {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
 POOLS = {"PYTORCH_ALLOC_CONF": "backend:cudaMallocAsync"}

@@ -7,7 +7,7 @@ import numpy
 
 from loads.spinning import FACTOR, TERM, is_right
 
-# What fills any GPU: so many blocks of so many threads for each of its processors.
+# Enough work to fill any GPU: so many blocks of so many threads for each of its processors.
 BLOCKS, THREADS = 2, 1024
 # A round of so many steps takes an H200 about half a millisecond when all of it is full.
 STEPS = 1 << 14
@@ -80,5 +80,5 @@ class Spin:
         cupy.cuda.Stream.null.synchronize()
 
     def is_right(self):
-        """Whether all that was launched has computed what it should."""
+        """True if all that was launched has computed the right results."""
         return is_right(self.state.get().tolist(), self.rounds.get().tolist(), self.steps)

@@ -20,7 +20,7 @@ class Digest:
         self.bytes += len(data)
 
     def array(self, name, array):
-        """Adds a NumPy array, or whatever NumPy takes for one."""
+        """Adds a NumPy array, or anything that NumPy takes for one."""
         import numpy
 
         array = numpy.ascontiguousarray(array)

@@ -51,7 +51,7 @@ class Driver:
 
 
 def murmur_finalizer(x):
-    """What the kernel fill_hash computes for one 32-bit value."""
+    """The result of the kernel fill_hash for one 32-bit value."""
     x &= 0xFFFFFFFF
     x = (x ^ (x >> 16)) * 0x85EBCA6B & 0xFFFFFFFF
     x = (x ^ (x >> 13)) * 0xC2B2AE35 & 0xFFFFFFFF

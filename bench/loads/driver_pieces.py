@@ -72,7 +72,7 @@ class Pieces:
             self.sums = self.session.allocate(8 * count)
 
     def add_up(self):
-        """What the words of every granule add up to: an array, filled by a kernel each."""
+        """The sums of the words of every granule: an array, filled by a kernel each."""
         granules = list(self.granules())
         self.make_room(len(granules))
         self.session.fill(self.sums, 0, 2 * self.sums_count)

@@ -31,7 +31,7 @@ class Spin:
         self.session.fill(self.seen, 0, 1)
 
     def hash(self):
-        """What is to be found after all that was launched so far."""
+        """Launches the hashes that are to be found after all that was launched so far."""
         self.made += 1
         self.session.launch("fill_hash", WORDS, self.hashes, c_uint(self.made), c_uint(WORDS))
 
@@ -62,7 +62,7 @@ class Spin:
         self.session.wait()
 
     def is_right(self):
-        """Whether all that was launched has computed what it should."""
+        """True if all that was launched has computed the right results."""
         hashes = self.session.download(self.hashes, "I", WORDS).tolist()
         seen = self.session.download(self.seen, "I", 1)[0]
         wanted = [murmur_finalizer(i + self.made) for i in range(WORDS)]

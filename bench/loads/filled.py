@@ -42,7 +42,7 @@ class Torch:
             self.blocks.append(self.pattern(n, 0))
 
     def pattern(self, n, turn):
-        """What is in a block."""
+        """The contents of a block."""
         words = self.torch.arange(self.words, dtype=self.torch.int32, device="cuda")
         return words.mul_(signed(factor(turn))).add_(n)
 
@@ -74,7 +74,7 @@ class Cupy:
             self.blocks.append(self.pattern(n, 0))
 
     def pattern(self, n, turn):
-        """What is in a block."""
+        """The contents of a block."""
         words = self.cupy.arange(self.words, dtype=self.cupy.uint32)
         words *= self.cupy.uint32(factor(turn))
         words += self.cupy.uint32(n)

@@ -39,7 +39,7 @@ class ServerFailed(RuntimeError):
 
 @dataclasses.dataclass(frozen=True)
 class Answer:
-    """What came back for a prompt: token ids, and seconds until the first and the last of them."""
+    """The answer to a prompt: token ids, and seconds until the first and the last of them."""
 
     tokens: tuple
     first: float
@@ -176,7 +176,7 @@ class LlamaCpp:
 
 
 def is_ready(port):
-    """Whether a server answers that it is well."""
+    """True if a server answers that it is well."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=2) as answer:
             return answer.status == 200

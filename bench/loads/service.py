@@ -1,4 +1,4 @@
-"""What a server and a training are to the switching measurement, whatever library they use."""
+"""The switching measurement's view of a server and a training, the same for all libraries."""
 
 import dataclasses
 from collections.abc import Callable

@@ -18,7 +18,7 @@ def leap(steps):
 
 
 def is_right(state, rounds, steps):
-    """Whether each number is where it should be, which began as its index.
+    """True if each number, which began as its index, has the right value.
 
     `rounds` says of each block how many rounds of `steps` steps its share of the numbers has made.
     """

@@ -37,7 +37,7 @@ def feed(digest, name, tensor):
 
 
 def reserved_bytes():
-    """What PyTorch has from the driver."""
+    """Bytes that PyTorch has from the driver."""
     return torch.cuda.memory_reserved() if torch.cuda.is_initialized() else 0
 
 

@@ -1,4 +1,4 @@
-"""What all workers that run a load begin with: command line, libraries, the way to answer."""
+"""The beginning of all workers that run a load: command line, libraries, the way to answer."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""What the allocators measurement makes of its arguments and results; the rules' recorder."""
+"""Tests of the allocators measurement's arguments and results, and of the rules' recorder."""
 
 import pathlib
 import stat
@@ -70,7 +70,7 @@ class Results(unittest.TestCase):
             {"driver_used_bytes": 1000, "known_bytes": known, "lines": lines}
             for known in (1000, 985, 1010)
         ]
-        # Nobody has anything as yet.
+        # No program has any memory as yet.
         moments.append({"driver_used_bytes": 90, "known_bytes": 9, "lines": {"lent_bytes": 0}})
         one = row("jax:1+jax:1")
         one["groups"][0]["ledgers"] = moments

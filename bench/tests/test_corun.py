@@ -1,4 +1,4 @@
-"""What the co-running measurement makes of its samples."""
+"""Tests of the co-running measurement's use of its samples."""
 
 import os
 import pathlib

@@ -1,4 +1,4 @@
-"""What the measurement beside hostile guests makes of its times, and its programs."""
+"""Tests of the measurement beside hostile guests: its times, and its programs."""
 
 import sys
 import tempfile
@@ -18,7 +18,7 @@ def cell(name, ms, steps, number=1, **more):
 
 
 def without(ms=2.0, steps=100.0, number=1):
-    """One with nobody beside it."""
+    """One with no guest beside it."""
     return cell(hostility.WITHOUT, ms, steps, number)
 
 

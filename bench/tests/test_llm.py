@@ -37,7 +37,7 @@ http.server.ThreadingHTTPServer(("127.0.0.1", parser.parse_known_args()[0].port)
 
 
 def answer(first_ms, tokens):
-    """What is kept of one."""
+    """The record of one."""
     return {"first_ms": first_ms, "per_token_ms": 1.0, "tokens": tokens}
 
 

@@ -27,7 +27,7 @@ MACHINE = {
 
 
 def words_of(svg):
-    """What is written in a picture, which has to be well-formed."""
+    """The words in a picture, which has to be well-formed."""
     nodes = xml.etree.ElementTree.fromstring(svg).iter()
     return [node.text for node in nodes if node.tag.endswith("text")]
 

@@ -1,4 +1,4 @@
-"""What the sharing measurement makes of answers and counts; its worker, with a made workload."""
+"""Tests of the sharing measurement's answers and counts, and of its worker with a made workload."""
 
 import json
 import unittest

@@ -1,4 +1,4 @@
-"""What the report makes of programs that are stopped, part by part."""
+"""Tests of the report on programs that are stopped, part by part."""
 
 import unittest
 

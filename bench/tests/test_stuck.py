@@ -1,4 +1,4 @@
-"""What the measurement with stuck tenants makes of its answers, and its workers' loop."""
+"""Tests of the measurement with stuck tenants: its answers, and its workers' loop."""
 
 import contextlib
 import io

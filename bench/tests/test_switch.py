@@ -1,4 +1,4 @@
-"""What the switching measurement makes of its samples; its workers, with made loads."""
+"""Tests of the switching measurement's samples, and of its workers with made loads."""
 
 import json
 import unittest

@@ -14,7 +14,7 @@ def record(n, out=0, back=0, seconds=1.0, to="a"):
 
 
 def status(recent, allocations, out=0, back=0):
-    """What of a status concerns the records."""
+    """The part of a status that concerns the records."""
     return {"recent": recent, "allocations": allocations, "bytes_out": out, "bytes_in": back}
 
 

@@ -92,7 +92,7 @@ class ProfilerCounts(unittest.TestCase):
 
 
 def run(steps, unaccounted=0):
-    """What one run comes back with: 10 calls of set-up, then a fixed number per step."""
+    """The result of one run: 10 calls of set-up, then a fixed number per step."""
     work = {"launches": 100, "copies": 3, "fills": 2}
     symbols = {
         "cuLaunchKernel": 100,

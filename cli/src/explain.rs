@@ -84,7 +84,7 @@ fn plain(text: &str) -> String {
     plain + rest
 }
 
-/// What is before the first link, its text, its target, and what is behind it.
+/// Returns the text before the first link, the link's label, its target, and the text behind it.
 fn next_link(text: &str) -> Option<(&str, &str, &str, &str)> {
     let (before, behind) = text.split_once("](")?;
     let (before, label) = before.rsplit_once('[')?;

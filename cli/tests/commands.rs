@@ -1,4 +1,4 @@
-//! The commands are there and explain themselves. What they do is tested from end to end.
+//! The commands are there and explain themselves. Their effects are tested from end to end.
 
 use std::process::{Command, Output};
 
@@ -51,7 +51,7 @@ fn a_message_is_explained_by_its_identifier_and_an_unknown_one_is_refused_with_t
     let refused = text(&explained.stderr);
     assert!(refused.contains("B0213") && refused.ends_with("the nearest one is B0212 [B0013]\n"), "{refused}");
 
-    // What a command says has an identifier that is explained.
+    // A command's message has an identifier that is explained.
     let refused = baton(&["status", "--socket", "/nowhere/s.sock"]);
     let line = text(&refused.stderr).trim_end();
     assert!(line.ends_with("[B0802]"), "{line}");

@@ -1,6 +1,6 @@
 //! How fast pages are digested: `cargo bench -p baton-coordinator --bench digest [-- OPTIONS]`.
 //!
-//! The pages lie in extents as the arena has them. What is timed is a whole scan, from its submission until its result
+//! The pages lie in extents as the arena has them. A measurement times a whole scan, from its submission until its result
 //! is in the caller's hands; the figure is the median over several. Beside it, the same memory is filled by the
 //! driver, which shows what it can do. Some pages of every kind are copied out and digested on the CPU.
 //!
@@ -51,7 +51,7 @@ const EXTENT: u64 = 512 << 20;
 const DIFFERENT: usize = 16;
 const WORDS: usize = PAGE as usize / 8;
 
-/// What pages hold.
+/// The contents of pages.
 #[derive(Clone, Copy)]
 enum Kind {
     Zeros,
@@ -257,7 +257,7 @@ impl Machine {
         Ok(figure)
     }
 
-    /// Whether a scan finds out about some pages what the CPU does.
+    /// True if a scan finds the same about some pages as the CPU.
     fn is_right(&mut self) -> Result<bool, GpuError> {
         let pages = self.pages.clone();
         let (scan, _) = self.scan(&pages)?;
@@ -265,10 +265,10 @@ impl Machine {
         let mut right = scan.pages.len() == pages.len();
         for at in [0, 1, DIFFERENT - 1, pages.len() / 2, pages.len() - 1] {
             let at = at.min(pages.len() - 1);
-            // SAFETY: a page of ours, and pinned memory that nobody else uses meanwhile.
+            // SAFETY: a page of ours, and pinned memory that no other code uses meanwhile.
             unsafe { self.gpu.copy_out(self.host, pages[at], PAGE, self.stream)? };
             self.wait()?;
-            // SAFETY: what was just copied, and is not written while it is looked at.
+            // SAFETY: the bytes were just copied, and are not written while they are read.
             let bytes = unsafe { std::slice::from_raw_parts(self.host.cast::<u8>().cast_const(), PAGE as usize) };
             right &= scan.pages[at] == of_page(bytes, key);
             if let Some(pairs) = &scan.pointers {

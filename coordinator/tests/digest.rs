@@ -36,7 +36,7 @@ impl Bench {
         assert_eq!(contents.len() as u64, PAGE);
         let memory = self.gpu.make(PAGE).expect("the simulated GPU has room");
         let (stream, mark) = (self.gpu.stream().expect("a stream"), self.gpu.mark().expect("a mark"));
-        // SAFETY: a new page that nobody else has; both live until the copy was waited for.
+        // SAFETY: a new page that no other code has; both live until the copy was waited for.
         unsafe { self.gpu.copy_in(memory.address, contents.as_ptr().cast(), PAGE, stream).expect("a copy") };
         self.gpu.set(&mark, stream).and_then(|()| self.gpu.wait(&mark)).expect("a copy");
         let address = memory.address;
@@ -121,7 +121,7 @@ fn pointers_are_listed_once_and_in_order() {
         .flat_map(|(page, contents)| granules_in(contents, &RANGE).into_iter().map(move |granule| (*page, granule)))
         .collect();
     assert_eq!(expected.len(), 42);
-    // What one scan has found is new to the next.
+    // Each scan reports all pointers, also those of the scan before.
     for _ in 0..3 {
         assert_eq!(bench.scan(&pages, RANGE).pointers, Some(expected.clone()));
     }

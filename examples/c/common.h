@@ -1,4 +1,4 @@
-/* What the C examples share: errors, options, launches, checks, the line that ends each of them.
+/* The common part of the C examples: errors, options, launches, checks, the line that ends each of them.
  *
  * An example prints what it does, checks its results against the CPU, and ends with
  *
@@ -131,7 +131,7 @@ static inline CUdeviceptr device_alloc(size_t bytes) {
 
 /* --- inputs and checks --------------------------------------------------------------------- */
 
-/* What the kernel fill_hash gives for one element. */
+/* The result of the kernel fill_hash for one element. */
 static inline uint32_t hash32(uint32_t x) {
     x ^= x >> 16;
     x *= 0x85ebca6bu;

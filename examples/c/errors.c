@@ -1,4 +1,4 @@
-/* A list of wrong calls and what each answers, by number: the same list has to come from a driver
+/* A list of wrong calls and their results, by number: the same list has to come from a driver
  * bare and with something between. Nothing here harms the process: handles are null or were given
  * back, and memory that is not ours is named in calls that check it. The last calls break the
  * context on purpose.

@@ -93,7 +93,7 @@ __global__ void chase(unsigned long long* out, const void* head, unsigned hops) 
     out[0] = sum;
 }
 
-// Does not end until someone else raises the flag, from the host or from another kernel.
+// Does not end until the host or another kernel raises the flag.
 __global__ void spin_on_flag(unsigned* out, volatile unsigned* flag, unsigned value) {
     if (FIRST != 0) return;
     while (*flag < value) { }

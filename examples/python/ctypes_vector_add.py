@@ -49,7 +49,7 @@ def main():
         parser.error("--elements must be at least 1")
     print(f"adding two vectors of {n} floats through ctypes")
 
-    # Halves and quarters: their sums are exact, so Python's own numbers say what is right.
+    # Halves and quarters: their sums are exact, so Python's own numbers give the right results.
     a = array.array("f", (i % 1000 * 0.5 for i in range(n)))
     b = array.array("f", (250.0 - i % 777 * 0.25 for i in range(n)))
     got = array.array("f", bytes(4 * n))

@@ -14,8 +14,8 @@ import sys
 
 VERSION = 18
 ANY_GPU = 0xFFFFFFFF
-STATUS = 3  # what we ask
-TEXT = 5  # what is answered
+STATUS = 3  # the question's kind
+TEXT = 5  # the answer's kind
 MAX_MESSAGE = 32 * 1024
 
 

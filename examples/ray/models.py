@@ -51,7 +51,7 @@ class DriverModel:
         self.kernels = {name: ctypes.c_void_p() for name in ("matmul", "relu")}
         for name, kernel in self.kernels.items():
             self.call("cuModuleGetFunction", ctypes.byref(kernel), module, name.encode())
-        # With this limit, what goes through the layers neither grows nor vanishes.
+        # With this limit, the values in the layers neither grow nor vanish.
         limit = (6 / WIDTH) ** 0.5
         self.layers = [
             self.upload(random_floats(f"layer {layer} of model {number}", WIDTH * WIDTH, limit))
@@ -119,7 +119,7 @@ KINDS = {"driver": DriverModel, "torch": TorchModel}
 
 @ray.remote(num_cpus=0)
 def answers_alone(kind: Any, models: range, megabytes: int) -> list[list[bytes]]:
-    """What each model answers with nobody beside it."""
+    """The answers of each model alone."""
     answers = []
     for model in (kind(number, megabytes) for number in models):
         answers.append([model.answer(request) for request in range(REQUESTS)])

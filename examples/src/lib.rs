@@ -1,4 +1,4 @@
-//! What the Rust examples share: options, the kernels, reference results, the line each ends with.
+//! The common part of the Rust examples: options, the kernels, reference results, the line each ends with.
 //!
 //! An example prints what it does, checks its results against the CPU, and ends with
 //! `result NAME CHECKSUM ok` and exit code 0. Otherwise it says what is wrong and exits with 1. The
@@ -19,7 +19,7 @@ use cudarc::nvrtc::Ptx;
 /// Why an example ended early, in words.
 pub type Failure = Box<dyn Error + Send + Sync>;
 
-/// Runs an example and prints its last line; what it gives is the checksum of its results.
+/// Runs an example and prints its last line; the example gives the checksum of its results.
 pub fn run(name: &str, example: impl FnOnce() -> Result<Checksum, Failure>) -> ExitCode {
     match example() {
         Ok(sum) => {

@@ -1,4 +1,4 @@
-//! What the kernels compute, on the CPU and with the same bits: fused multiply-adds in the same order.
+//! The kernels' results, computed on the CPU with the same bits: fused multiply-adds in the same order.
 
 /// MurmurHash3's finalizer, as in the kernel `fill_hash`.
 pub fn hash32(mut x: u32) -> u32 {
@@ -18,9 +18,9 @@ pub fn random_floats(seed: u32, count: usize, scale: f32) -> Vec<f32> {
 /// How a factor of `matmul` lies in memory; the bits are the kernel's `flags`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stored {
-    /// Whether the left factor is stored transposed.
+    /// True if the left factor is stored transposed.
     pub left_transposed: bool,
-    /// Whether the right factor is stored transposed.
+    /// True if the right factor is stored transposed.
     pub right_transposed: bool,
 }
 

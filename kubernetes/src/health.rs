@@ -1,4 +1,4 @@
-//! The state of the GPUs' coordinators: whether they answer, and the memory of their programs.
+//! The state of the GPUs' coordinators: their responses, and the memory of their programs.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

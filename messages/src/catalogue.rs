@@ -1,11 +1,11 @@
-//! What the declarations make: functions, and a catalogue for documents.
+//! The products of the declarations: functions, and a catalogue for documents.
 
 /// Messages that appear in one place: a chapter of docs/troubleshooting.md.
 #[derive(Debug)]
 pub struct Group {
     /// The chapter's heading.
     pub title: &'static str,
-    /// What is said before its messages.
+    /// The text before its messages.
     pub opening: &'static str,
     /// Its parts.
     pub sections: &'static [Section],
@@ -16,7 +16,7 @@ pub struct Group {
 pub struct Section {
     /// Its heading; empty if it has none.
     pub title: &'static str,
-    /// What is said before its messages.
+    /// The text before its messages.
     pub opening: &'static str,
     /// Its messages.
     pub topics: &'static [Topic],
@@ -29,7 +29,7 @@ pub struct Topic {
     pub entries: &'static [Entry],
     /// Why they appear.
     pub cause: &'static str,
-    /// What to do; empty if there is nothing to do.
+    /// The remedy; empty if there is nothing to do.
     pub remedy: &'static str,
 }
 

@@ -9,8 +9,8 @@
 //! | `around` | a [`Message`] around a reason | only if the reason has none |
 //! | `part` | text for tables, for JSON or for a message | never: the message around it does |
 //!
-//! A message that is put into another one gives its identifier away: the line ends with both, the reason's last. What users have asked
-//! for (a table, JSON) has no identifiers.
+//! A message that is put into another one gives its identifier away: the line ends with both, the reason's last. Text that users have
+//! asked for (a table, JSON) has no identifiers.
 //!
 //! | file | messages of |
 //! |---|---|

@@ -69,7 +69,7 @@ writes!($ error Error);
 writes!($ warn Warn);
 writes!($ info Info);
 
-/// A text without the identifiers of its first line, and these, each once. What a program has printed may follow: it stays as it is.
+/// A text without the identifiers of its first line, and these, each once. A program's output may follow: it stays as it is.
 fn lifted(text: &str) -> (String, Vec<String>) {
     let (first, more) = text.split_at(text.find('\n').unwrap_or(text.len()));
     let (mut plain, mut ids, mut rest) = (String::new(), Vec::<String>::new(), first);

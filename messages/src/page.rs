@@ -1,4 +1,4 @@
-//! What is answered instead of metrics or of the page.
+//! The answers in place of metrics or of the page.
 
 use crate::catalogue::group;
 

@@ -34,7 +34,7 @@ fn sources(folder: &Path, files: &mut Vec<PathBuf>) {
     }
 }
 
-/// Whether a source calls a message's function, or has its text.
+/// True if the sources call a message's function, or log the message with a macro.
 fn says(said: &str, name: &str) -> bool {
     let is_whole = |after: &str| !after.starts_with(|c: char| c.is_alphanumeric() || c == '_');
     let calls = ["baton_messages::", "baton_messages::error!(", "baton_messages::warn!(", "baton_messages::info!("];

@@ -61,7 +61,7 @@ impl Bench {
         self.holder = next;
     }
 
-    /// What one turn takes, in nanoseconds.
+    /// Measures one turn, in nanoseconds.
     fn measure(&mut self, turns: u32) -> f64 {
         let mut times: Vec<f64> = (0..BATCHES)
             .map(|_| {

@@ -14,7 +14,7 @@ pub const SCHEMA: u32 = 1;
 pub const MOST: usize = 1024;
 
 words! {
-    /// What has happened. `from_ns` to `to_ns` is the time that it took, where one is named.
+    /// The kind of an event. Where a duration is named, it runs from `from_ns` to `to_ns`.
     pub enum Kind = Asked {
         /// A program has become a tenant.
         Joined = "joined",
@@ -74,12 +74,12 @@ words! {
         Worked = "worked",
         /// The GPU has read its memory in that time.
         Scanned = "scanned",
-        /// The GPU has overwritten memory that was nobody's, in that time.
+        /// The GPU has overwritten free memory in that time.
         Scrubbed = "scrubbed",
     }
 }
 
-/// Something that has happened.
+/// An event.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Event {
     /// Counts all events since the coordinator began, from 0.
@@ -89,21 +89,21 @@ pub struct Event {
     /// The number of the program that it is about, which no other program ever has; absent if it is about the GPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<u32>,
-    /// What the user called that program.
+    /// The program's name, as the user gave it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
-    /// What has happened.
+    /// The kind of the event.
     pub what: Kind,
-    /// When what has ended now had begun.
+    /// When the operation that has now ended began.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from_ns: Option<u64>,
-    /// When it ended, if that was not just now.
+    /// When the operation ended, if that was not just now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to_ns: Option<u64>,
     /// How much memory it is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
-    /// In how many pieces.
+    /// The number of extents that this memory consists of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extents: Option<u64>,
     /// Of `leaves`, `comes`: how much of it needs no copy: it has not changed, or is zero.
@@ -118,7 +118,7 @@ pub struct Event {
     /// Of `arrived`: when the first call went to the GPU, if one did before all was there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_launch_ns: Option<u64>,
-    /// Of `worked`: for how much of the time it had the GPU, or was at work beside whoever had it.
+    /// Of `worked`: for how much of the time the program had the GPU, or was at work beside the program that had it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu_ns: Option<u64>,
     /// Of `departed`: the most memory that it had.
@@ -130,7 +130,7 @@ pub struct Event {
     pub class: Option<String>,
 }
 
-/// Some of what has happened: the answer to Events, which traces, `baton logs`, `stats` and `top` are made of.
+/// Some of the events: the answer to Events, which traces, `baton logs`, `stats` and `top` are made of.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[schemars(title = "What has happened", extend("$id" = "https://baton.invalid/events.schema.json"))]
 pub struct History {
@@ -140,14 +140,14 @@ pub struct History {
     pub gpu: String,
     /// When the coordinator began, in milliseconds since 1970.
     pub started_unix_ms: u64,
-    /// When this was said, in nanoseconds since the coordinator began.
+    /// When this answer was given, in nanoseconds since the coordinator began.
     pub now_ns: u64,
     /// The number of the oldest event that is still known.
     pub oldest: u64,
-    /// What to ask for next: events that came after these have this number or a higher one.
+    /// The number to ask for next: events that came after these have this number or a higher one.
     pub next: u64,
-    /// Whether there are more already.
+    /// True if more events are there already.
     pub more: bool,
-    /// In the order in which they were written down.
+    /// The events, in the order in which they were written down.
     pub events: Vec<Event>,
 }

@@ -15,21 +15,21 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 pub struct Arena {
     /// UUID of the GPU that this is about, as `nvidia-smi -L` prints it.
     pub gpu: Arc<str>,
-    /// Its size now.
+    /// The arena's size now.
     pub bytes: u64,
-    /// Its size as asked for; it is smaller while others use the GPU's memory.
+    /// The arena's size as asked for; it is smaller while others use the GPU's memory.
     pub configured_bytes: u64,
-    /// In how many pieces there is memory.
+    /// The number of frames that have been made.
     pub frames: usize,
-    /// How much those are.
+    /// The size of all frames together.
     pub frame_bytes: u64,
-    /// What programs have of it.
+    /// The part of the arena that programs have.
     pub lent_bytes: u64,
-    /// What is kept free, so that a switch can begin at once.
+    /// The part of the arena that is kept free, so that a switch can begin at once.
     pub headroom_bytes: u64,
     /// Free, and overwritten.
     pub clean_bytes: u64,
-    /// Free, and to be overwritten before anybody gets it.
+    /// Free, and to be overwritten before any program gets it.
     pub dirty_bytes: u64,
 }
 
@@ -39,11 +39,11 @@ pub struct Arena {
 pub struct Ledger {
     /// UUID of the GPU that this is about, as `nvidia-smi -L` prints it.
     pub gpu: Arc<str>,
-    /// All of it.
+    /// The GPU's memory.
     pub total_bytes: u64,
-    /// What is used, as the driver says.
+    /// The memory that is used, as the driver reports it.
     pub driver_used_bytes: u64,
-    /// What of that is known.
+    /// The part of the used memory that has a known purpose.
     pub known_bytes: u64,
     /// The lines.
     pub lines: Lines,
@@ -53,23 +53,23 @@ pub struct Ledger {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Lines {
-    /// Of the arena, what programs have.
+    /// The part of the arena that programs have.
     pub lent_bytes: u64,
-    /// Of the arena, what can be lent, whether there are frames of it yet or not.
+    /// The part of the arena that can be lent, with or without frames so far.
     pub free_bytes: u64,
-    /// Of the arena, what is kept free.
+    /// The part of the arena that is kept free.
     pub headroom_bytes: u64,
-    /// Leased by programs for what does not move, and not used yet.
+    /// Leased by programs for memory that does not move, and not used yet.
     pub promised_bytes: u64,
     /// Free, and not the arena's.
     pub beside_bytes: u64,
-    /// What of programs does not move, by kind, as far as the driver says that it is used.
+    /// Programs' memory that does not move, by kind, as far as the driver reports it as used.
     pub unmanaged: Kinds,
     /// Programs' contexts, as measured.
     pub contexts_bytes: u64,
-    /// The coordinator's context, and what was used when the first program came.
+    /// The coordinator's context, and all that was used when the first program came.
     pub own_bytes: u64,
-    /// Used, and nobody knows for what: code that was loaded late, local memory, channels.
+    /// Used for an unknown purpose: code that was loaded late, local memory, channels.
     pub hidden_bytes: u64,
 }
 
@@ -90,22 +90,22 @@ impl Lines {
     }
 }
 
-/// Host memory for what is evicted.
+/// Host memory for evicted memory.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct HostPool {
     /// UUID of the GPU that this is about, as `nvidia-smi -L` prints it.
     pub gpu: Arc<str>,
-    /// Its size.
+    /// The host pool's size.
     pub bytes: u64,
-    /// What of it is prepared.
+    /// The part of the host pool that is prepared.
     pub ready_bytes: u64,
-    /// What of it is used.
+    /// The part of the host pool that is used.
     pub used_bytes: u64,
-    /// What has lost its place there since the start because there was no room for something else, and is copied again when it leaves
-    /// the GPU.
+    /// Bytes that have lost their place in the host pool since the start because other memory needed the room. They are copied again
+    /// when they leave the GPU.
     pub given_up_bytes: u64,
-    /// In how many files it is.
+    /// The number of files that the host pool consists of.
     pub slabs: u64,
 }
 

@@ -5,7 +5,7 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Such a limit.
+/// A limit on another user's programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Quota {
@@ -13,24 +13,24 @@ pub enum Quota {
     Arena,
     /// The memory of all of a user's programs.
     HostPool,
-    /// What these have that does not move, beside the arena or in it.
+    /// The memory of all of a user's programs that does not move, beside the arena or in it.
     Leases,
-    /// How many share the GPU at once.
+    /// The number of a user's programs that share the GPU at once.
     Tenants,
-    /// The best class.
+    /// The best class of a program.
     Class,
-    /// The largest weight.
+    /// The largest weight of a program.
     Weight,
 }
 
-/// A quota that keeps a program from what it has asked for.
+/// A quota that refuses a program's request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Met {
-    /// Which: `arena` is `--guest-arena`, and so on.
+    /// The quota: `arena` is `--guest-arena`, and so on.
     pub quota: Quota,
-    /// What it allows, in words.
+    /// The most that the quota allows, in words.
     pub most: String,
-    /// What the program has asked for.
+    /// The program's request, in words.
     pub asked: String,
 }
 

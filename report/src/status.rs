@@ -11,7 +11,7 @@ use crate::switch::Switch;
 use crate::tenant::{Departed, DepartedTotals, Newcomer, Outsider, Tenant};
 use crate::times::{AllTimes, SwitchBuckets};
 
-/// How a coordinator and its programs stand: what `baton status --json` prints.
+/// The state of a coordinator and its programs, as `baton status --json` prints it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 #[schemars(title = "baton status --json", extend("$id" = "https://baton.invalid/status.schema.json"))]
@@ -22,30 +22,30 @@ pub struct Status {
     pub version: String,
     /// When the coordinator began, in milliseconds since 1970.
     pub started_unix_ms: u64,
-    /// How long it has run.
+    /// How long the coordinator has run.
     pub uptime_seconds: f64,
     /// The GPU.
     pub gpu: Gpu,
-    /// Which driver is used.
+    /// The driver that is used.
     #[schemars(extend("enum" = DriverKind::ALL.map(DriverKind::word)))]
     pub driver: String,
     /// The coordinator's socket.
     pub socket: String,
     /// The coordinator's process.
     pub pid: u32,
-    /// Whether it takes no new programs, and ends after the last one (`baton stop`).
+    /// True if the coordinator takes no new programs, and ends after the last one (`baton stop`).
     pub ending: bool,
     /// The GPU memory that is lent out. nvidia-smi shows it under the coordinator's process.
     pub arena: Arena,
     /// All of the GPU's memory. The lines add up to it.
     pub ledger: Ledger,
-    /// Host memory for what is evicted.
+    /// Host memory for evicted memory.
     pub host_pool: HostPool,
-    /// Of how many pieces all programs' memory is.
+    /// The number of extents that all programs' memory consists of.
     pub extents: usize,
     /// Open descriptors of the coordinator.
     pub descriptors: usize,
-    /// Who has the GPU; null: nobody.
+    /// The program that has the GPU; null if no program has it.
     pub holder: Option<String>,
     /// How often the GPU changed hands.
     pub switches: u64,
@@ -63,19 +63,19 @@ pub struct Status {
     /// Processes that use the GPU's compute engines and are no tenants. Null if they are not known, for the reason that
     /// `outsiders_unknown` gives.
     pub outsiders: Option<Vec<Outsider>>,
-    /// Why it is not known who else uses the GPU; null if it is.
+    /// The reason why other users of the GPU are not known; null if they are.
     pub outsiders_unknown: Option<String>,
-    /// The last changes of who has the GPU, oldest first.
+    /// The last changes of the GPU's holder, oldest first.
     pub recent: Vec<Switch>,
-    /// The last allocations for which others had to go.
+    /// The last allocations for which other memory had to go.
     pub allocations: Vec<Switch>,
     /// The programs that left last.
     pub departed: Vec<Departed>,
-    /// Of all tenants that have left, together.
+    /// Totals of all programs that have left.
     pub departed_totals: DepartedTotals,
-    /// How long each part of switches takes, in buckets. What a switch did not need is not counted in it.
+    /// How long each part of switches takes, in buckets. A part that a switch did not need is not counted.
     pub switch_buckets: SwitchBuckets,
-    /// What each bucket holds at most, in seconds. What takes longer is in one more.
+    /// The longest duration of each bucket, in seconds. One more bucket holds longer durations.
     pub bucket_seconds: Vec<f64>,
 }
 
@@ -97,33 +97,33 @@ pub struct Gpu {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Counters {
-    /// Copied to the GPU.
+    /// Bytes copied to the GPU.
     pub bytes_in: u64,
-    /// Copied to the host.
+    /// Bytes copied to the host.
     pub bytes_out: u64,
-    /// Copied to the host while its program rested, so that it need not be when that has to leave.
+    /// Bytes copied to the host while their program rested, so that they need no copy when it has to leave.
     pub bytes_ahead: u64,
     /// How often work was taken off the GPU in the middle.
     pub preemptions: u64,
-    /// How long that took, all together.
+    /// How long it took to take work off the GPU, all together.
     pub preempt_seconds: f64,
-    /// How often that was done for a moment, for an urgent program beside it.
+    /// How often work was taken off the GPU for a moment, for an urgent program beside it.
     pub deschedules: u64,
     /// How often work was put back because its driver did not unmap memory before its end.
     pub unmap_timeouts: u64,
-    /// Allocations that were refused because their program cannot have so much.
+    /// Allocations that were refused because their program cannot have so much memory.
     pub refused_arena: u64,
-    /// The same because there is no room on the host.
+    /// Allocations that were refused because there is no room on the host.
     pub refused_host_pool: u64,
-    /// The same because others do not give memory back.
+    /// Allocations that were refused because other programs do not give memory back.
     pub refused_held: u64,
-    /// Overwritten, because it was somebody else's.
+    /// Bytes overwritten, because another program had used them.
     pub scrubbed_bytes: u64,
-    /// How long that took.
+    /// How long it took to overwrite memory.
     pub scrub_seconds: f64,
-    /// Read on the GPU, to find what has changed and what points where.
+    /// Bytes read on the GPU, to find changed memory and pointers.
     pub scanned_bytes: u64,
-    /// How long that took.
+    /// How long it took to read memory on the GPU.
     pub scan_seconds: f64,
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A change of who has the GPU, or an allocation for which others had to go.
+/// A change of the GPU's holder, or an allocation for which other memory had to go.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Switch {
@@ -13,9 +13,9 @@ pub struct Switch {
     pub gpu: Arc<str>,
     /// Counts the changes that were written down; 0 for an allocation.
     pub n: u64,
-    /// Who had the GPU before.
+    /// The program that had the GPU before.
     pub from: Option<String>,
-    /// Who has it then, or has got memory.
+    /// The program that has the GPU afterwards, or has got memory.
     pub to: String,
     /// Copied to the host for it, in bytes.
     pub bytes_out: u64,
@@ -23,11 +23,11 @@ pub struct Switch {
     pub bytes_in: u64,
     /// From the beginning of the first copy to the host to the end of the last.
     pub out_seconds: f64,
-    /// The same of copies to the GPU.
+    /// From the beginning of the first copy to the GPU to the end of the last.
     pub in_seconds: f64,
     /// How long the work before it took to end.
     pub drain_ms: f64,
-    /// How long it took to take that work off the GPU in the middle; 0 if it ended by itself.
+    /// How long it took to take the work before off the GPU in the middle; 0 if it ended by itself.
     pub pause_ms: f64,
     /// How long programs took to unmap memory.
     pub unmap_ms: f64,
@@ -37,25 +37,25 @@ pub struct Switch {
     pub map_ms: f64,
     /// From the decision to the open gate.
     pub switch_ms: f64,
-    /// What left without a copy, because it had not changed.
+    /// Bytes that left without a copy, because they had not changed.
     pub bytes_unchanged: u64,
-    /// What came without a copy, because it is zeros.
+    /// Bytes that came without a copy, because they are zeros.
     pub bytes_zero: u64,
     /// In how many groups memory came.
     pub groups: u64,
-    /// Of how many pieces.
+    /// The number of extents that came.
     pub extents: u64,
     /// Calls that waited for memory meanwhile.
     pub waits: u64,
-    /// How long they waited, all together.
+    /// How long these calls waited for memory, all together.
     pub waited_ms: f64,
     /// Calls that needed all memory because they had not shown what they would reach.
     pub opaque: u64,
-    /// What happened when.
+    /// The times of the switch's phases.
     pub phases: Phases,
 }
 
-/// What happened when, in milliseconds since the program wanted the GPU. Null: it did not happen.
+/// The times of a switch's phases, in milliseconds since the program wanted the GPU. A phase that did not happen is null.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Phases {

@@ -41,7 +41,7 @@ words! {
 pub struct Tenant {
     /// Its number, which no other program of this coordinator ever has.
     pub id: u32,
-    /// What the user called it.
+    /// The program's name, as the user gave it.
     pub name: String,
     /// UUID of the GPU that this is about, as `nvidia-smi -L` prints it.
     pub gpu: Arc<str>,
@@ -49,7 +49,7 @@ pub struct Tenant {
     pub pid: Option<i32>,
     /// Its user's number. Null if that is not known.
     pub user: Option<u32>,
-    /// What another user's program may not have and has asked for (`baton serve --guest-…`); empty if nothing is held back.
+    /// The quotas that hold back requests of another user's program (`baton serve --guest-…`); empty if none does.
     pub quotas: Vec<Met>,
     /// How urgent it is.
     #[schemars(with = "ClassWord")]
@@ -65,25 +65,25 @@ pub struct Tenant {
     pub standing: Standing,
     /// All its memory that moves.
     pub bytes: u64,
-    /// What of that is on the GPU.
+    /// The part of its movable memory that is on the GPU.
     pub resident_bytes: u64,
-    /// What of that is on the host.
+    /// The part of its memory that is on the host.
     pub evicted_bytes: u64,
-    /// What of it the program cannot use yet: it is on the host, or on its way.
+    /// The part of its memory that the program cannot use yet: it is on the host, or on its way.
     pub missing_bytes: u64,
-    /// What it has freed, and which stays its own until it next leaves the GPU.
+    /// Memory that the program has freed, and that stays its own until it next leaves the GPU.
     pub spare_bytes: u64,
-    /// GPU memory that waits for what is on the host.
+    /// GPU memory that is reserved for its memory on the host.
     pub reserved_bytes: u64,
     /// Its device memory that does not move.
     pub unmanaged_bytes: u64,
-    /// What of that is beside the arena, by kind, as the program says.
+    /// The part of its unmovable memory that is beside the arena, by kind, as the program reports it.
     pub unmanaged: Kinds,
-    /// What of that is in the arena: allocations that others can reach.
+    /// The part of its unmovable memory that is in the arena: allocations that others can reach.
     pub immovable_bytes: u64,
-    /// What it may use beside the arena without asking again.
+    /// The most that it may use beside the arena without asking again.
     pub leased_bytes: u64,
-    /// What its contexts take, as measured.
+    /// The measured size of its contexts.
     pub contexts_bytes: u64,
     /// The most memory that it has had.
     pub peak_bytes: u64,
@@ -91,13 +91,13 @@ pub struct Tenant {
     pub switches: u64,
     /// How long it has had the GPU, or was at work beside others.
     pub gpu_seconds: f64,
-    /// Whether its work can be taken off the GPU in the middle.
+    /// True if its work can be taken off the GPU in the middle.
     pub preemptible: bool,
     /// How long its requests take; null if it is not of class latency, or has made none.
     pub requests: Option<Times>,
     /// How long it waited for its turns; null if it has had none.
     pub waits: Option<Times>,
-    /// What only goes up.
+    /// Counts that only go up.
     #[serde(flatten)]
     pub totals: Totals,
     /// The container that it runs in; null if that cannot be seen.
@@ -130,7 +130,7 @@ pub struct Standing {
     pub evicted: bool,
 }
 
-/// What only goes up, of a program or of several.
+/// Counts that only go up, of a program or of several.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Totals {
@@ -146,7 +146,7 @@ pub struct Totals {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Newcomer {
-    /// What the user called it.
+    /// The program's name, as the user gave it.
     pub name: String,
     /// UUID of the GPU that this is about, as `nvidia-smi -L` prints it.
     pub gpu: Arc<str>,
@@ -154,13 +154,13 @@ pub struct Newcomer {
     pub pid: Option<i32>,
     /// Its user's number. Null if that is not known.
     pub user: Option<u32>,
-    /// What another user's program may not have and has asked for (`baton serve --guest-…`); empty if nothing is held back.
+    /// The quotas that hold back requests of another user's program (`baton serve --guest-…`); empty if none does.
     pub quotas: Vec<Met>,
     /// How long it has waited.
     pub waited_seconds: f64,
-    /// What it needs of arena and host pool together (`baton run --needs`). Null if it takes what there is.
+    /// The memory that it needs, of arena and host pool together (`baton run --needs`). Null if any amount will do.
     pub needs_bytes: Option<u64>,
-    /// That it waits to join, for its place or for memory.
+    /// The reason why it waits to join: for its place, or for memory.
     pub waits_for: WaitsFor,
 }
 
@@ -170,11 +170,11 @@ pub struct Newcomer {
 pub struct Outsider {
     /// Its process. Null if it cannot be seen from here.
     pub pid: Option<i32>,
-    /// What its program is called, if that can be seen from here.
+    /// The name of its program, if that can be seen from here.
     pub name: Option<String>,
     /// The memory of the GPU that it holds, if the driver says so.
     pub bytes: Option<u64>,
-    /// Whether a program under Baton has started it, by the chain of parents, its process group or its session. A program that has left
+    /// True if a program under Baton has started it, by the chain of parents, its process group or its session. A program that has left
     /// all of them is not recognised. Null if it cannot be seen from here.
     pub from_baton: Option<bool>,
 }
@@ -183,7 +183,7 @@ pub struct Outsider {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Departed {
-    /// What the user called it.
+    /// The program's name, as the user gave it.
     pub name: String,
     /// UUID of the GPU that this is about, as `nvidia-smi -L` prints it.
     pub gpu: Arc<str>,
@@ -194,19 +194,19 @@ pub struct Departed {
     pub peak_bytes: u64,
     /// How often it got the GPU after another.
     pub switches: u64,
-    /// How long it had it.
+    /// How long it had the GPU.
     pub gpu_seconds: f64,
 }
 
-/// Of all programs that have left, together.
+/// Totals of all programs that have left.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct DepartedTotals {
-    /// How many.
+    /// The number of programs that have left.
     pub tenants: u64,
     /// How long they had the GPU.
     pub gpu_seconds: f64,
-    /// What else only goes up.
+    /// Other counts that only go up.
     #[serde(flatten)]
     pub totals: Totals,
 }

@@ -5,17 +5,17 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// How long something took, since the beginning.
+/// Durations of one kind, since the coordinator began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Times {
-    /// How many there were.
+    /// The number of these durations.
     pub count: u64,
     /// The median, in milliseconds; null if there were none.
     pub p50: Option<f64>,
-    /// What 99 in 100 took at most.
+    /// The 99th percentile, in milliseconds; null if there were none.
     pub p99: Option<f64>,
-    /// The longest.
+    /// The longest, in milliseconds; null if there were none.
     pub max: Option<f64>,
 }
 
@@ -31,11 +31,11 @@ pub struct AllTimes {
     pub drain: Times,
     /// Until work was off the GPU.
     pub preempt: Times,
-    /// Until memory was there that was asked for.
+    /// From asking for memory to getting it.
     pub allocate: Times,
     /// Requests of programs of class latency.
     pub request: Times,
-    /// From the end of such a request until work goes on that had made way for it.
+    /// From the end of a request of class latency until work goes on that had made way for it.
     pub gap: Times,
 }
 
@@ -48,7 +48,7 @@ pub const BOUNDS: [f64; 16] =
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Buckets {
-    /// How many are in each bucket of `bucket_seconds` and in no smaller one; the last is of what took longer.
+    /// How many are in each bucket of `bucket_seconds` and in no smaller one; the last counts longer durations.
     pub counts: Vec<u64>,
     /// How long all of them took together.
     pub sum_seconds: f64,
@@ -79,7 +79,7 @@ impl Buckets {
     }
 }
 
-/// How long each part of switches takes, in buckets. What a switch did not need is not counted in it.
+/// How long each part of switches takes, in buckets. A part that a switch did not need is not counted.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct SwitchBuckets {
@@ -89,7 +89,7 @@ pub struct SwitchBuckets {
     pub drain: Buckets,
     /// Until work was off the GPU.
     pub preempt: Buckets,
-    /// Unmapping what left.
+    /// Unmapping the memory that left.
     pub unmap: Buckets,
     /// Copying to the host.
     pub copy_out: Buckets,

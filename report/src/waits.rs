@@ -24,13 +24,13 @@ words! {
         Suspended = "suspended",
         /// A user keeps another off the GPU with which it shares memory.
         UnitSuspended = "unit_suspended",
-        /// Its work makes way for somebody urgent.
+        /// Its work makes way for an urgent program.
         Urgent = "urgent",
-        /// It waits for memory of a program that does not answer.
+        /// It waits for memory of an unresponsive program.
         Held = "held",
-        /// There is no room on the host for what has to go.
+        /// There is no room on the host for the memory that has to go.
         HostPool = "host_pool",
-        /// There is no room on the GPU beside what cannot move.
+        /// There is no room on the GPU beside memory that cannot move.
         Arena = "arena",
         /// Its process can open no more descriptors.
         Descriptors = "descriptors",
@@ -53,7 +53,7 @@ impl Reason {
 }
 
 words! {
-    /// What brings a program its turn at the latest.
+    /// The event that brings a program its turn at the latest.
     pub enum Bound = Quantum {
         /// Others have had theirs (`--quantum`).
         Quantum = "quantum",
@@ -66,17 +66,17 @@ words! {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct WaitsFor {
-    /// What it waits for. `idle` and `running` are no waits; docs/observe.md explains each.
+    /// The reason for the wait. `idle` and `running` are no waits; docs/observe.md explains each.
     pub reason: Reason,
-    /// For how long that has been so, in milliseconds; null if it is not known.
+    /// How long the reason has held, in milliseconds; null if it is not known.
     pub since_ms: Option<f64>,
-    /// On whom it depends, by name.
+    /// The programs on which it depends, by name.
     pub whom: Vec<String>,
     /// How much memory it is about, in bytes.
     pub bytes: u64,
     /// How fast memory was copied lately; null if it is not about memory, or none was copied.
     pub bytes_per_second: Option<u64>,
-    /// In how long it has its turn at the latest, in milliseconds, if nothing else happens; null if nobody can say.
+    /// In how long it has its turn at the latest, in milliseconds, if nothing else happens; null if that is not known.
     pub within_ms: Option<f64>,
     /// By what it has its turn then: the others' quantum is over, or it has waited for --max-wait.
     pub bound: Option<Bound>,

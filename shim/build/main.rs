@@ -1,5 +1,5 @@
 //! Generates the shim's doors from the symbol lists: one exported name, one slot and two small stubs
-//! per entry point. What they are for is told in `src/exports/symbols.rs`, which includes the result.
+//! per entry point. `src/exports/symbols.rs`, which includes the result, tells their purpose.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use std::{env, fs};
 /// How many functions of a newer driver can be let through, if the user wants that: more than a CUDA version has brought.
 const UNKNOWN: usize = 256;
 
-/// One row of the list: what a program asks for, and what the driver exports for it.
+/// One row of the list: the name that a program asks for, and the driver's export for it.
 struct Symbol {
     base: String,
     version: u32,
@@ -17,7 +17,7 @@ struct Symbol {
 
 fn main() {
     println!("cargo::rerun-if-changed=build/main.rs");
-    // The loader hands a preloaded library with this name to everyone who asks for the driver.
+    // The loader hands a preloaded library with this name to all code that asks for the driver.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libcuda.so.1");
     // Our own table of doors must mean our doors, also when another preloaded library has a function of
     // the same name.
@@ -44,7 +44,7 @@ fn symbols() -> Vec<Symbol> {
     listed.chain(beyond).collect()
 }
 
-/// What a program asks for to get a symbol of which no list says so.
+/// The name by which a program asks for a symbol, where no list gives one.
 fn base_of(name: &str) -> String {
     let name = ["_ptds", "_ptsz"].into_iter().find_map(|twin| name.strip_suffix(twin)).unwrap_or(name);
     match name.rsplit_once("_v") {

@@ -120,7 +120,7 @@ impl SharedWords {
     /// The words.
     pub(crate) fn get(&self) -> &[AtomicU64] {
         // SAFETY: the mapping is page-aligned, `count` words long, lives as long as `self`, and is
-        // reached by everyone through atomics.
+        // reached by all through atomics.
         unsafe { std::slice::from_raw_parts(self.bytes.start().cast::<AtomicU64>(), self.count) }
     }
 }

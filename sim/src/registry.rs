@@ -57,7 +57,7 @@ impl<T> Registry<T> {
         self.read().values().cloned().collect()
     }
 
-    /// Ends a handle. The object lives on while someone uses it.
+    /// Ends a handle. The object lives on while it is used.
     pub(crate) fn remove(&self, handle: usize) -> Outcome<Arc<T>> {
         self.write().remove(&handle).ok_or(Status::INVALID_HANDLE)
     }

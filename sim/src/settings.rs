@@ -24,8 +24,8 @@ pub(crate) struct Settings {
     /// `SIMCUDA_TIMESLICE_MS`: how long this process's kernels have the GPU in a row while other processes' wait for
     /// it. Without it, they take no time from each other.
     pub(crate) slice: Option<Duration>,
-    /// `SIMCUDA_PAUSING`: whether processes can be taken off the GPU (`on`, `off`), or can, but then this process can unmap
-    /// nothing before its work has ended (`stuck`).
+    /// `SIMCUDA_PAUSING`: `on` if processes can be taken off the GPU, `off` if not; `stuck` if they can, but then this process can unmap
+    /// nothing before its work has ended.
     pub(crate) pausing: Pausing,
     /// `SIMCUDA_WAITING`: `on` if calls that make or end objects wait for all work of their context, and not only for threads that are
     /// stuck in the driver.

@@ -48,7 +48,7 @@ pub(crate) struct Driver {
 /// A physical handle of the program's. Its number is good while it is held or mapped.
 pub(crate) struct Handle {
     pub(crate) phys: Arc<Phys>,
-    /// As its properties say: whether a descriptor can be had; whether it was to be compressed, and open to devices on the bus.
+    /// By its properties: it can be exported as a descriptor; it was to be compressed, and open to devices on the bus.
     pub(crate) exportable: bool,
     pub(crate) flags: [u8; 2],
     /// If it is no memory, but a multicast object.

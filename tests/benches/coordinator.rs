@@ -166,7 +166,7 @@ fn allocations(most: usize) -> Value {
         start.elapsed().as_secs_f64() * 1e6
     };
     let times: Vec<f64> = (0..most).map(allocation).collect();
-    // The first frames are ready before anybody asks.
+    // The first frames are ready before any program asks.
     let spreads: Vec<(usize, Spread)> =
         (0..most / PART).skip(1).map(|at| (at * PART, Spread::of(times[at * PART..][..PART].to_vec()))).collect();
     let base = spreads[0].1.0[1];

@@ -1,4 +1,4 @@
-//! Threads that are cancelled (`pthread_cancel`) while a call waits or talks for Baton: the call is made, and everybody else goes on.
+//! Threads that are cancelled (`pthread_cancel`) while a call waits or talks for Baton: the call is made, and all others go on.
 
 use baton_tests::coordinator::Serving;
 use baton_tests::running::Running;

@@ -15,7 +15,7 @@ use serde_json::Value;
 /// Longer than anything that still comes about takes.
 const LONG: Duration = Duration::from_secs(20);
 
-/// Programs are drained and never paused: what was paused comes back whole.
+/// Programs are drained and never paused: paused work comes back whole.
 pub(super) fn serving() -> Serving {
     Serving::arena("96MiB").option("--host-pool", "128MiB").flag("--no-preempt")
 }
@@ -328,7 +328,7 @@ fn where_no_work_can_be_paused_such_an_export_is_refused_at_once_and_works_later
 #[test]
 fn programs_that_pass_memory_on_by_descriptors_run_together() {
     for case in ["one-piece", "pieces", "pool", "imported"] {
-        // No tenant has to leave: what one waits for, the other can do only if it has the GPU too.
+        // No tenant has to leave: one waits for work that the other can do only if it has the GPU too.
         let coordinator = patient().start();
         same(&coordinator, "passed", case, |_| try_to_evict(&coordinator, "passed"));
         let log = coordinator.log();

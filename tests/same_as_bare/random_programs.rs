@@ -1,9 +1,9 @@
 //! Random programs find all that they need, whatever of their memory is there when they ask for it.
 //!
 //! `random_program` reaches memory in ways that no parameter of a launch shows. It says the same for the same seed,
-//! alone on a GPU and as a tenant whose memory is taken away all the time. What is not back is not mapped and what is
-//! freed or evicted is poisoned, so that whatever is overlooked is an error or another digest. Work is drained, never paused:
-//! what was paused comes back whole.
+//! alone on a GPU and as a tenant whose memory is taken away all the time. Memory that is not back is not mapped, and memory that is
+//! freed or evicted is poisoned, so that each oversight is an error or another digest. Work is drained, never paused:
+//! paused work comes back whole.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;

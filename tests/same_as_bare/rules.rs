@@ -1,6 +1,6 @@
 //! The driver's rules for memory hold under Baton, whatever is done to a program's memory meanwhile.
 //!
-//! The programs of `tests/c/rules` say what the driver answers; what it is said to answer on an H200 is in
+//! The programs of `tests/c/rules` say what the driver answers; its expected answers on an H200 are in
 //! `bench/results/rules.json`.
 
 use std::collections::BTreeMap;

@@ -25,8 +25,8 @@ pub struct Serving {
 }
 
 impl Serving {
-    /// A GPU of 512 MiB with this arena, a host pool of 192 MiB, and a quantum of 5 ms. What is freed or evicted
-    /// is poisoned.
+    /// A GPU of 512 MiB with this arena, a host pool of 192 MiB, and a quantum of 5 ms. Freed and evicted
+    /// memory is poisoned.
     ///
     /// Each coordinator clears its pool's pages, and the tests start hundreds: those that need more ask for it.
     pub fn arena(arena: &str) -> Self {
@@ -314,8 +314,8 @@ impl Coordinator {
         error.is_none()
     }
 
-    /// Evicts these tenants again and again, with such pauses, while something else happens; what that gives, and how often
-    /// it was done.
+    /// Evicts these tenants again and again, with such pauses, while something else happens. Returns its result, and how often
+    /// they were evicted.
     pub fn evicting<T>(&self, names: &[String], pause: Duration, meanwhile: impl FnOnce() -> T) -> (T, usize) {
         let (over, evictions) = (AtomicBool::new(false), AtomicUsize::new(0));
         let gave = std::thread::scope(|scope| {

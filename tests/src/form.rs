@@ -1,6 +1,6 @@
 //! How long a test goes on that could go on for ever.
 
-/// How much is tried of what has no end: rounds, seeds, switches. What is demanded is the same in both forms.
+/// The extent of endless tests: rounds, seeds, switches. Both forms demand the same.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Form {
     /// The form that `cargo test` runs.

@@ -20,7 +20,7 @@ pub fn permit(path: &Path, mode: u32) {
     std::fs::set_permissions(path, Permissions::from_mode(mode)).expect("ours");
 }
 
-/// A file where everybody can read it.
+/// A file where every user can read it.
 pub fn copied(prepared: &Prepared, file: &Path) -> PathBuf {
     let copy = prepared.place.folder().join(file.file_name().expect("a file's"));
     if !copy.exists() {

@@ -1,5 +1,5 @@
 //! A program that says anything, in any order: some of it makes sense where it is said, some is changed in a few bytes, some comes with
-//! descriptors of anything. What is said follows from a number.
+//! descriptors of anything. A number determines all of its messages.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -199,7 +199,7 @@ impl Liar<'_> {
         let mut words = word.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
         let name: Vec<&str> = words.by_ref().take(2).collect();
         self.seen.insert(name.join(" "));
-        // What belongs on one socket may come on the other.
+        // A message that belongs on one socket may come on the other.
         let socket =
             if on_requests != (self.random.below(200) == 0) { &self.tenant.requests } else { &self.tenant.control };
         match link::send(socket.as_fd(), &bytes, &with, true) {

@@ -1,4 +1,4 @@
-//! A program in the background: what it says can be waited for, and it never outlives its limit.
+//! A program in the background: tests can wait for its output, and it never outlives its limit.
 
 use std::fmt::Write as _;
 use std::os::unix::process::ExitStatusExt;
@@ -106,7 +106,7 @@ impl Running {
         ended.unwrap_or_else(|| self.too_long("does not end"))
     }
 
-    /// Waits for its end; what it did.
+    /// Waits for its end. Returns its outcome.
     #[track_caller]
     pub fn finish(mut self, limit: Duration) -> Outcome {
         let status = self.end(limit);

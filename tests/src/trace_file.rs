@@ -1,4 +1,4 @@
-//! Reads traces of `baton trace` more strictly than any viewer: what a viewer would drop or guess is an error here.
+//! Reads traces of `baton trace` more strictly than any viewer: anything that a viewer would drop or guess is an error here.
 //!
 //! Also the unit tests of the views have this file, as a module of their own.
 

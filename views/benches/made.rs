@@ -5,7 +5,7 @@ use baton_report::event::{Event, History};
 const MIB: u64 = 1 << 20;
 const MS: u64 = 1_000_000;
 
-/// What programs are called.
+/// The programs' names.
 const NAMES: [&str; 7] = [
     "train-bert",
     "serve-llama",

@@ -3,9 +3,9 @@
 import { Ribbon } from "/ribbon.js";
 import { Log, Programs, bytes, make, memory, say, switches } from "/tables.js";
 
-/** Who says nothing for so long is asked anew. */
+/** A coordinator that is silent for so long is asked anew. */
 const SILENCE = 10_000;
-/** A page that nobody looks at for so long listens no more. */
+/** A page that is hidden for so long listens no more. */
 const UNSEEN = 60_000;
 
 const get = (id) => document.getElementById(id);

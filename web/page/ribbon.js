@@ -1,4 +1,4 @@
-// The last minute as a picture: who had the GPU, and how each program stood. A canvas, so that it costs the same however often
+// The last minute as a picture: the GPU's holders, and how each program stood. A canvas, so that it costs the same however often
 // programs change; the table says the same in words.
 
 const ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -64,7 +64,7 @@ export class Ribbon {
     }
   }
 
-  /** What a program is painted with. */
+  /** The colour of a program. */
   colour(id, ink, paint) {
     const number = this.colours.get(id);
     const colour = ink(`--c${number % COLOURS}`);
@@ -149,7 +149,7 @@ export class Ribbon {
     this.describe(shown, others.length);
   }
 
-  /** The picture in words; not so often that it disturbs whoever has it read. */
+  /** Puts the picture into words, not so often that it disturbs the users of screen readers. */
   describe(shown, others) {
     document.getElementById("ribbon-more").textContent = others ? `and ${others} more, in grey` : "";
     if (Date.now() - this.said < 10_000) return;

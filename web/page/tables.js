@@ -102,7 +102,7 @@ export class Programs {
   }
 
   order() {
-    // Who is about to press something in the table is not disturbed.
+    // A user about to press something in the table is not disturbed.
     if (this.body.contains(document.activeElement) && this.rows.size) {
       const ids = [...this.rows.keys()];
       if (ids.every((id) => this.all.has(id))) return;
@@ -148,7 +148,7 @@ export class Programs {
       const evict = make("button", { type: "button", "aria-label": `Evict ${row.name}` }, "Evict");
       there.pick = make("select", { "aria-label": `Class of ${row.name}` }, ...["latency", "normal", "batch"].map((name) => make("option", {}, name)));
       there.toggle.addEventListener("click", () => {
-        // Who goes on takes nothing from anybody; who is taken off the GPU does.
+        // To resume a program harms no other, so it needs no second click; to suspend one does.
         if (!there.suspended && !there.asked) return this.ask(there, row, true);
         this.act({ do: there.suspended ? "resume" : "suspend", name: row.name }, there.toggle);
         this.ask(there, row, false);
@@ -162,7 +162,7 @@ export class Programs {
     return there;
   }
 
-  /** Whether a second click suspends it: asked where the click was, until something else is done. */
+  /** With `asked`, a second click suspends the program: the button asks for it, until something else is done. */
   ask(there, row, asked) {
     there.asked = asked;
     this.name(there, row);
@@ -264,7 +264,7 @@ const HAPPENED = {
 const TURNS = new Set(["granted", "drained", "preempted", "resumed", "descheduled"]);
 const LOGGED = 150;
 
-/** What has happened, the newest first. */
+/** The log of events, the newest first. */
 export class Log {
   constructor() {
     this.entries = [];

@@ -1,7 +1,7 @@
 //! The listeners: a limited number of connections, each with limited time, for any input.
 //!
 //! A connection on which a complete request is being answered stays. A connection that is only held open makes way for others, so
-//! silent peers cannot keep anyone out.
+//! silent peers cannot keep others out.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;

@@ -53,7 +53,7 @@ def named(framework, module, **functions):
 TORCH, JAX, CUPY, TRITON = "PyTorch", "JAX", "CuPy", "Triton"
 NUMBA, TRANSFORMERS = "Numba", "transformers"
 
-# What other processes can reach by legacy means cannot be moved: docs/limits.md, "Memory".
+# Memory that other processes can reach by legacy means cannot be moved: docs/limits.md, "Memory".
 SHARED = "memory is not shared with other processes by legacy means"
 TUNED = (2e-2, "kernels are chosen by how long they take")
 

@@ -214,7 +214,7 @@ def sparse_matrices(device):
 
 
 def streams(device):
-    """Streams, events, pinned memory and copies that nobody waits for."""
+    """Streams, events, pinned memory and copies without a wait."""
     needs_gpu(device)
     import cupyx
 

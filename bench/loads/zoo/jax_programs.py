@@ -20,7 +20,7 @@ def network(key, width=1024, depth=4):
 
 
 def forward(weights, x):
-    """What the network says."""
+    """The network's output."""
     for weight in weights:
         x = jax.nn.gelu(x @ weight) + 0.5 * x
     return x

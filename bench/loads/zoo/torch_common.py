@@ -1,4 +1,4 @@
-"""What the zoo's PyTorch programs have in common: seeds, and small models to train."""
+"""The common part of the zoo's PyTorch programs: seeds, and small models to train."""
 
 import torch
 from torch import nn

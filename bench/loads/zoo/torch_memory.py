@@ -53,7 +53,7 @@ def churn(device):
 
 
 def pinned_copies(device):
-    """Copies from and to pinned memory that nobody waits for, on a stream of their own."""
+    """Copies from and to pinned memory without a wait, on a stream of their own."""
     needs_gpu(device)
     seeded()
     stream = torch.cuda.Stream()

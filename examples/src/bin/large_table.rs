@@ -17,7 +17,7 @@ use cudarc::driver::{CudaFunction, CudaSlice, CudaStream, DriverError, PushKerne
 
 const PIECE_BYTES: usize = 8 << 20;
 
-/// The pieces and what is needed to work on them.
+/// The pieces, and all that the work on them needs.
 struct Table {
     stream: Arc<CudaStream>,
     fill: CudaFunction,
@@ -70,7 +70,7 @@ impl Table {
     }
 }
 
-/// What a piece that was written from this seed adds up to.
+/// The sum of a piece that was written from this seed.
 fn expected(seed: u32) -> u64 {
     (0..(PIECE_BYTES / 4) as u32).map(|i| u64::from(hash32(i.wrapping_add(seed)))).sum()
 }

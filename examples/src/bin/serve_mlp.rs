@@ -1,4 +1,4 @@
-//! Serves a network of many layers to whoever writes lines: `request` on standard input is answered by
+//! Serves a network of many layers, line by line: `request` on standard input is answered by
 //! `answer MICROSECONDS DIGEST`, the time from the upload of the request's rows to the last byte of the answer.
 //!
 //! `requests COUNT MICROSECONDS SEED` stands for many users: so many requests arrive at random (Poisson), on average

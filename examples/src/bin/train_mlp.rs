@@ -23,7 +23,7 @@ struct Task {
     seed: u32,
 }
 
-/// What a step changes the weights by, per unit of gradient.
+/// The change of the weights in a step, per unit of gradient.
 const RATE: f32 = 0.05;
 
 impl Task {

@@ -1,4 +1,4 @@
-//! Whatever a peer sends is read or refused, and what is read is written as it came.
+//! Every message of a peer is read or refused; a message that is read is written again byte for byte.
 //!
 //!     include/fuzz/run 10
 #![no_main]

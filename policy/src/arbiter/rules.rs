@@ -10,7 +10,7 @@ use super::{Arbiter, Micros, Pressure, TenantId};
 
 /// No quantum is shorter: a holder that is revoked as soon as it is let in would get nothing done.
 pub(super) const SHORTEST_QUANTUM: Micros = 1_000;
-/// No quantum is longer, unless the user wants it: neither dear switches nor fairness make anyone wait longer.
+/// No quantum is longer, unless the user wants it: neither dear switches nor fairness make a tenant wait longer.
 pub(super) const LONGEST_QUANTUM: Micros = 10_000_000;
 /// The time that each tenant gets that has waited for too long, while urgent work goes on beside it.
 pub const SHARE: Micros = 20_000;

@@ -26,7 +26,7 @@ use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use loom::thread;
 use protocol::{CLOSED, Gate, InCall, OPEN, RESTING, passes, state};
 
-/// The GPU's memory, for loom to find whoever touches it while it is changed.
+/// The GPU's memory: loom finds every access to it during a change.
 struct Memory(UnsafeCell<u32>);
 
 // SAFETY: loom watches every access.
@@ -58,14 +58,14 @@ impl World {
             return false;
         }
         self.memory.0.with(|memory| {
-            // SAFETY: loom checks that nobody writes meanwhile.
+            // SAFETY: loom checks that no thread writes meanwhile.
             unsafe { memory.read() }
         });
         word.leave();
         true
     }
 
-    /// Closes the gate and waits until nobody is inside.
+    /// Closes the gate and waits until no call is inside.
     fn close(&self) {
         self.gate.close();
         fence(Ordering::SeqCst);
@@ -76,7 +76,7 @@ impl World {
 
     fn change_memory(&self) {
         self.memory.0.with_mut(|memory| {
-            // SAFETY: loom checks that nobody else is there.
+            // SAFETY: loom checks that no other thread is there.
             unsafe { *memory += 1 }
         });
     }
@@ -159,12 +159,12 @@ fn calls_are_left_inside_only_when_nobody_changes_what_memory_there_is() {
     });
 }
 
-/// Beside others: who has come to rest is seen at work again by its first call, or did not come to rest.
+/// Beside others: a program that has come to rest is seen at work again by its first call, or did not come to rest.
 #[test]
 fn a_call_that_comes_as_the_program_comes_to_rest_is_not_overlooked() {
     model(None, || {
         let world = World::new(OPEN);
-        // Whether others wait for us.
+        // 1 if others wait for us.
         let at_work = Arc::new(AtomicU32::new(1));
         let caller = {
             let (world, at_work) = (world.clone(), at_work.clone());
@@ -200,7 +200,7 @@ fn a_call_that_comes_as_the_program_comes_to_rest_is_not_overlooked() {
     });
 }
 
-/// The activity page: whether anybody is at work can be told from the summary when all have said what they had to.
+/// The activity page: the summary tells if any program is at work, once all have written their words.
 #[test]
 fn the_summary_of_the_activity_page_is_right_whoever_begins_and_ends_at_once() {
     const PREEMPTIONS: usize = 3;

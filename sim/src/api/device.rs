@@ -1,6 +1,6 @@
 //! `cuDevice*`: the simulated GPU's answers about itself.
 //!
-//! The figures are those of an H200 as far as a program may depend on them; what is not simulated
+//! The figures are those of an H200 as far as a program may depend on them; a feature that is not simulated
 //! (textures' larger features) is reported as not there.
 
 use super::abi::DeviceProperties;

@@ -32,7 +32,7 @@ doors! {
 /// A row of `cuMemAllocPitch` is a multiple of this.
 const PITCH: usize = 512;
 
-/// Whatever else is wrong with a call, the driver overwrites its answers.
+/// Overwrites an answer with zeros, as the driver does even if something else is wrong with the call.
 pub(super) fn clear<T: std::default::Default>(out: Out<T>) -> Outcome {
     out.offer(T::default());
     Ok(())

@@ -23,7 +23,7 @@ doors! {
     cuMemFreeAsync / cuMemFreeAsync_ptsz: "cuMemFreeAsync" 11020 / 11020 (address: u64, stream: usize) = free;
 }
 
-/// Whatever else is wrong with a call, the driver overwrites its answer.
+/// Overwrites the answer with zero, as the driver does even if something else is wrong with the call.
 fn clear_async(_: Default, out: Out<u64>) -> Outcome {
     clear(out)
 }

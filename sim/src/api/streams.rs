@@ -189,7 +189,7 @@ fn get_device(default: Default, stream: usize, device: Out<i32>) -> Outcome {
     device.set(Context::of(&stream)?.device.ordinal() as i32)
 }
 
-/// Managed memory is reachable by everyone all the time here; attaching it is an order at most.
+/// Managed memory is always reachable by all streams and the host here; attaching it is an order at most.
 fn attach_memory(default: Default, stream: usize, address: u64, bytes: usize, flags: u32) -> Outcome {
     // `CUmemAttach_flags`: for all streams, for the host, for this stream alone.
     const GLOBAL: u32 = 1;

@@ -90,7 +90,7 @@ fn replace(map: Out<TensorMap>, address: u64) -> Outcome {
     map.set(made)
 }
 
-/// `CUtensorMapAllocClass`: what a map is of at first, and the last one; 0 is what the driver finds best.
+/// `CUtensorMapAllocClass`: the first class of a map, and the last one; 0 is the driver's choice.
 const SMALL: u32 = 1;
 const LARGE: u32 = 2;
 

@@ -124,7 +124,7 @@ impl Table {
         self.slot(slot, 4)
     }
 
-    /// Up to when the time slices are computed, who has the GPU, since when, and when its last kernel ended.
+    /// Up to when the time slices are computed, the holder of the GPU, since when, and when its last kernel ended.
     pub(super) fn slices(&self) -> [&AtomicU64; 4] {
         [self.word(8), self.word(9), self.word(10), self.word(11)]
     }
@@ -165,7 +165,7 @@ impl Table {
         self.private_bytes(slot) + shared
     }
 
-    /// Bytes in use, by anyone.
+    /// Bytes in use, by all processes.
     pub(super) fn used(&self) -> u64 {
         self.private_in_all().load(Relaxed) + self.shared_bytes().load(Relaxed)
     }

@@ -119,7 +119,7 @@ pub(crate) fn end(stream: &Arc<Stream>) -> Outcome<Arc<Graph>> {
     if joined { Ok(capture.graph.clone()) } else { Err(Status::STREAM_CAPTURE_UNJOINED) }
 }
 
-/// Adds an operation to the graph that the stream is captured into; whether it is captured.
+/// Adds an operation to the graph that the stream is captured into. Returns true if it is captured.
 pub(crate) fn append(stream: &Arc<Stream>, op: &Op) -> Outcome<bool> {
     let Some(tail) = lock(stream).clone() else { return Ok(false) };
     let capture = Capture::of(&tail);

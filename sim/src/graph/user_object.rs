@@ -22,7 +22,7 @@ impl UserObject {
         *self.count.lock().unwrap_or_else(PoisonError::into_inner) += more;
     }
 
-    /// Drops references; whether the program has none left.
+    /// Drops references. Returns true if the program has none left.
     pub(crate) fn release(&self, less: u32) -> Outcome<bool> {
         let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
         *count = count.checked_sub(less).ok_or(Status::INVALID_VALUE)?;

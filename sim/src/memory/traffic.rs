@@ -5,7 +5,7 @@
 //! away, is `CUDA_ERROR_ILLEGAL_ADDRESS` from then on and never a crash of the host.
 //!
 //! Several streams, other processes and (for pinned memory) the program's own threads may use the same bytes at
-//! the same time. As on the device, what is then read is one or the other; nothing here depends on it.
+//! the same time. As on the device, a read then gives one or the other; nothing here depends on it.
 #![allow(unsafe_code)]
 
 use std::sync::Arc;

@@ -17,12 +17,12 @@ use crate::gpu_file::pausing::AtWork;
 pub(crate) struct Peers(RwLock<BTreeSet<u64>>);
 
 impl Peers {
-    /// Adds one; whether it is new.
+    /// Adds one. Returns true if it is new.
     pub(crate) fn add(&self, context: u64) -> bool {
         self.0.write().unwrap_or_else(PoisonError::into_inner).insert(context)
     }
 
-    /// Takes one away; whether it was there.
+    /// Takes one away. Returns true if it was there.
     pub(crate) fn remove(&self, context: u64) -> bool {
         self.0.write().unwrap_or_else(PoisonError::into_inner).remove(&context)
     }

@@ -57,7 +57,7 @@ impl Lease {
         lent.downcast_ref()
     }
 
-    /// Takes from the program what was allocated at an address: it is unknown from now on, whatever the device has still to do.
+    /// Takes an allocation at an address from the program: it is unknown from now on, whatever the device has still to do.
     pub(crate) fn take(space: &Space, address: u64) -> Outcome<Arc<Lease>> {
         let lent: Arc<dyn Any + Send + Sync> = space.change().allocations.take_lent(address)?;
         lent.downcast().map_err(|_| Status::UNKNOWN)

@@ -167,8 +167,8 @@ impl Pool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Finds memory for a stream that is behind these points (the last is its own): what all may have or the stream itself
-    /// has freed, what the policies allow, more from the GPU (after `make_room`, if need be), and at last what has to be waited for.
+    /// Finds memory for a stream that is behind these points (the last is its own): memory that all may have or the stream itself
+    /// has freed, memory that the policies allow, more from the GPU (after `make_room`, if need be), and at last memory to wait for.
     pub(crate) fn allocate(
         self: &Arc<Pool>,
         space: &Space,

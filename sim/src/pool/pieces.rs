@@ -142,7 +142,7 @@ impl Pieces {
         self.join();
     }
 
-    /// Lets everyone have the pieces whose free is good enough.
+    /// Lets all streams have the pieces whose free is good enough.
     pub(super) fn settle(&mut self, may: &impl Fn(&Freed) -> bool) {
         let mut changed = false;
         for piece in self.all.values_mut().filter(|piece| piece.freed.as_ref().is_some_and(may)) {
@@ -172,7 +172,7 @@ impl Pieces {
         Some(step)
     }
 
-    /// Makes one piece of those side by side that everyone can have.
+    /// Makes one piece of those side by side that all streams can have.
     fn join(&mut self) {
         let mut joined: BTreeMap<u64, Piece> = BTreeMap::new();
         for (start, piece) in std::mem::take(&mut self.all) {

@@ -2,7 +2,7 @@
 //!
 //! A program that has joined a coordinator launches a kernel with 304 bytes of parameters, to the simulated driver's
 //! own function and through Baton's door to it, in turn: once with all its memory there, and once while most of it
-//! arrives, over a link so slow that this takes seconds. What the launch itself needs has arrived first, so it is
+//! arrives, over a link so slow that this takes seconds. The launch's own memory has arrived first, so it is
 //! looked up at every launch and never waited for. The difference of the two additions is the price of the looking up.
 //!
 //! The kernel is one that the simulated driver does not know: it reads all parameters, as it does for every launch, and

@@ -1,4 +1,4 @@
-//! `baton fit`: whether programs fit the GPU, before they start.
+//! `baton fit` tells, before programs start, if they fit the GPU.
 
 use std::process::Command;
 

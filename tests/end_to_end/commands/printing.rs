@@ -85,7 +85,7 @@ fn a_command_whose_output_no_one_reads_any_more_ends_in_silence() {
         let said = String::from_utf8_lossy(&output.stderr);
         let as_by_a_signal =
             output.status.signal() == Some(libc::SIGPIPE) || output.status.code() == Some(128 + libc::SIGPIPE);
-        // What it says about other things stays.
+        // Its messages about other things stay.
         assert!(
             as_by_a_signal && !["panicked", "standard output", "pipe"].iter().any(|word| said.contains(word)),
             "{words:?}: {:?}: {said}",

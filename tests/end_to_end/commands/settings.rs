@@ -1,4 +1,4 @@
-//! How coordinators and tenants are started: what is refused says why, and programs come through as they are.
+//! How coordinators and tenants are started: a refusal gives its reason, and programs come through as they are.
 
 use std::path::Path;
 use std::process::Command;
@@ -188,7 +188,7 @@ fn hold(coordinator: &Coordinator, name: &str) -> Running {
     running
 }
 
-/// The example runs well with this command; what it says on standard error.
+/// Runs the example with this command, which succeeds. Returns its standard error.
 #[track_caller]
 fn runs_well(command: &mut Command) -> String {
     let outcome = Running::start(command, false, None).finish(LIMIT).succeeded();

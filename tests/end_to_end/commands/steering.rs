@@ -5,7 +5,7 @@ use baton_tests::coordinator::{Coordinator, Serving, program, tenant};
 use baton_tests::hold::{self, Busy};
 use serde_json::json;
 
-/// `baton VERB --socket … WORDS`: what it says on standard error if it fails.
+/// Runs `baton VERB --socket … WORDS`. Returns its standard error if it fails.
 fn steer(coordinator: &Coordinator, verb: &str, words: &[&str]) -> Result<(), String> {
     let mut command = coordinator.place.baton(&[verb, "--socket"]);
     let done = command.arg(coordinator.place.socket()).args(words).output().expect("baton can be started");

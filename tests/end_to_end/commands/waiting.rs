@@ -121,7 +121,7 @@ fn a_command_that_is_interrupted_ends_as_by_the_signal() {
     let mut busy = endless(&coordinator, "busy");
     for words in [&["evict", "--timeout", "5m", "busy"][..], &["stop", "--timeout", "5m"], &["logs", "--follow"]] {
         let mut waits = Running::start(&mut command(&coordinator, words), false, None);
-        // What it prints, or what it says after a second without a terminal: then it waits.
+        // Its output, or its message after a second without a terminal: then it waits.
         while waits.out().is_empty() && waits.err().is_empty() {
             std::thread::sleep(std::time::Duration::from_millis(5));
         }

@@ -37,7 +37,7 @@ fn schema(file: &str) -> Value {
     serde_json::from_str(&text).expect("JSON")
 }
 
-/// As much of JSON Schema as the descriptions use; what they use beyond that is a complaint too.
+/// As much of JSON Schema as the descriptions use; any other use is a complaint too.
 struct Check<'a> {
     all: &'a Value,
     complaints: Vec<String>,

@@ -86,7 +86,7 @@ fn every_command_of_the_tutorial_works_and_prints_what_it_says() {
     fs::create_dir(&target).expect("a fresh folder");
     std::os::unix::fs::symlink(&built().bin, target.join("release")).expect("a fresh link");
 
-    // Whatever fails, nothing of it may stay behind; and a step that waits in vain must end.
+    // After any failure, nothing may stay behind; and a step that waits in vain must end.
     let mut script = String::from("trap 'kill $(jobs -p) 2> /dev/null || true' EXIT\n");
     for step in &steps {
         script += &format!("{}\necho '{MARK}'\n", step.commands);

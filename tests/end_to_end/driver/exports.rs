@@ -96,7 +96,7 @@ fn by_a_first_call_while_a_librarys_constructor_makes_another() {
     calling_from_a_constructor(&Driver::simulated());
 }
 
-/// Runs a program with another library preloaded before or behind Baton; what that library counted.
+/// Runs a program with another library preloaded before or behind Baton. Returns that library's counts too.
 #[track_caller]
 fn beside(wrapper: &str, first: bool, name: &str, arguments: &[&str]) -> (Outcome, String) {
     let driver = Driver::simulated();

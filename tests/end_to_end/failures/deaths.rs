@@ -38,7 +38,7 @@ fn until_gone(coordinator: &Coordinator, name: &str) -> Value {
         let total = |field: &str| left.iter().map(|tenant| tenant[field].as_u64().expect("bytes")).sum::<u64>();
         tenant(status, name).is_null()
             && status["arena"]["lent_bytes"] == total("resident_bytes") + total("reserved_bytes")
-            // What is resident may have a place in the pool too.
+            // Resident memory may have a place in the pool too.
             && status["host_pool"]["used_bytes"].as_u64() <= Some(total("bytes"))
     })
 }
@@ -76,7 +76,7 @@ fn killed(serving: &Serving, bring_about: BringAbout) {
         let [.., answer, last, end] = alone[asked.touched].as_slice() else { unreachable!("three touches or four") };
         assert_eq!(other.line(LIMIT), *answer);
         until_gone(&coordinator, "victim");
-        // What it had is there for the next one: without it, this one would not fit in arena and pool.
+        // Its memory is there for the next one: without it, this one would not fit in arena and pool.
         let mut next = hold(&coordinator, "next", "48");
         assert_eq!(next.ask("touch", LIMIT), *first);
         assert_eq!(other.ask("touch", LIMIT), *last);
@@ -349,7 +349,7 @@ fn a_small_pool_of_memory_is_never_short_by_a_tenants_death_in_between() {
 
 #[test]
 fn who_is_killed_while_it_asks_for_memory_gets_none() {
-    // What it asked for, that its connection ended, and that it is no more: the coordinator hears all of it at once.
+    // The coordinator hears of its request, of the end of its connection and of its death, all at once.
     let coordinator = room_for_two().start();
     let serves = i32::try_from(coordinator.status()["pid"].as_u64().expect("a number")).expect("a process");
     for _ in 0..8 {

@@ -35,7 +35,7 @@ fn megabytes(keeps: Keeps) -> [&'static str; 2] {
     }
 }
 
-/// Whose a program is.
+/// The owner of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Whose {
     Own,
@@ -151,7 +151,7 @@ fn stopped(coordinator: &Coordinator, whose: Whose, keeps: Keeps, becomes: Becom
             std::thread::sleep(Duration::from_millis(5));
         }
         assert_eq!(holder.line(LIMIT), "spun", "{case}");
-        // What others can reach is there until its program gives it up.
+        // Memory that others can reach is there until its program gives it up.
         assert!(holder.ask("quit", LIMIT).ends_with(" ok"), "{case}");
         assert!(other.line(LIMIT).starts_with("touched "), "{case}");
     }

@@ -255,7 +255,7 @@ fn cell(how: How, when: When, class: &str, delay: Option<Duration>) -> Option<Du
                 Some(delay) => std::thread::sleep(delay),
                 None => drop(enough.recv()),
             }
-            // What it does from here on is its turn.
+            // From here on, its work belongs to its turn.
             if let Some(busy) = busy {
                 busy.is_enough();
             }

@@ -203,7 +203,7 @@ mod root {
         }
         coordinator.until_empty();
 
-        // What a guest had comes back when it is killed.
+        // A guest's memory comes back when it is killed.
         let hold = program("hold");
         let mut victim = start(&mut joining(prepared, GUEST, "victim", &hold, &["--megabytes", "40"]));
         assert!(victim.line(LIMIT).starts_with("ready "));
@@ -251,7 +251,7 @@ mod root {
             let refused = as_user(STRANGER, || open(page).map(drop)).expect_err("it is the coordinator's user's");
             assert_eq!(refused.kind(), ErrorKind::PermissionDenied);
         }
-        // What the coordinator alone writes, not even its user can.
+        // Not even its user can write a page that is the coordinator's alone.
         let elsewhere = open(&guest.pages[ELSEWHERE]).expect("this is root");
         let refused = elsewhere.write_at(&[1], 0).expect_err("it is sealed");
         assert_eq!(refused.kind(), ErrorKind::PermissionDenied);
@@ -292,7 +292,7 @@ mod root {
         let coordinator = serving(shared());
         let [one, mut other, guest] = two_and_a_guest(&coordinator);
         let (theirs, squatted) = ([7; IPC_HANDLE], [8; IPC_HANDLE]);
-        // Who is to be united is told to try again until it has the GPU, and then until it is.
+        // A tenant that is to be united is told to try again until it has the GPU, and then until it is united.
         noted(&guest, &Request::ExportEvent { handle: squatted });
         noted(&other, &Request::OpenEvent { handle: squatted });
         for handle in [theirs, squatted] {

@@ -78,7 +78,7 @@ mod root {
         assert!(own.line(LIMIT).starts_with("ready "));
         assert_eq!(own.ask("plain 60", LIMIT), "made");
 
-        // What one gives back, the other can have.
+        // The other can have the memory that one gives back.
         assert_eq!(first.ask("drop", LIMIT), "dropped");
         assert_eq!(second.ask("plain 10", LIMIT), "made");
         for mut running in [first, second, other, own] {
@@ -125,7 +125,7 @@ mod root {
         assert_eq!(lease(&second, 20, 64), 40, "what there is of the quota");
         assert_eq!(quotas(tenant(&coordinator.status(), "second")), [""; 0]);
 
-        // What others can reach stays in the arena: that counts too.
+        // Memory that others can reach stays in the arena: that counts too.
         second.take_gpu();
         let (extents, _) = second.allocate(2 * MIB);
         let extents: Vec<_> = extents.into_iter().map(|(extent, _)| extent).collect();

@@ -76,7 +76,7 @@ fn what_is_needed_is_kept_until_it_is_used_or_its_program_has_gone() {
     let outcome = other.finish(LIMIT);
     assert_ne!(outcome.status, "exit status: 0", "it got what was kept: {outcome:?}");
     assert!(coordinator.log().contains("that are kept for others (`baton run --needs`)"), "{}", coordinator.log());
-    // What is not kept is there for all.
+    // Memory that is not kept is there for all.
     let mut small = hold::joined(&coordinator, "small", "normal", "24", None);
     assert!(modest.ask("quit", LIMIT).ends_with(" ok"));
     let mut other = hold::joined(&coordinator, "other", "normal", "56", None);

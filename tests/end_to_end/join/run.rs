@@ -151,7 +151,7 @@ fn programs_into_which_nothing_can_be_preloaded_end_or_start_with_a_line() {
     let ended = baton_tests::run(run(&prepared, &[]).arg(bits32));
     assert!(ended.err.contains("32-bit"), "{ended:?}");
 
-    // A launcher that is statically linked: what it starts shares the GPU.
+    // A launcher that is statically linked: the programs that it starts share the GPU.
     let source = folder.join("launcher.c");
     let launcher = folder.join("launcher");
     std::fs::write(
@@ -172,7 +172,7 @@ fn only_a_script_is_run_by_a_shell() {
     let prepared = Serving::arena("64MiB").prepare();
     let folder = prepared.place.folder().join("here");
     std::fs::create_dir(&folder).expect("a new folder");
-    // What a shell makes of these bytes is a new file of a strange name.
+    // A shell makes a new file of a strange name of these bytes.
     let other_machines = program_of(&folder, 1, None);
     let script = folder.join("script");
     std::fs::write(&script, "echo it ran with $1\n").expect("a file");
@@ -254,7 +254,7 @@ fn a_process_shares_the_gpu_that_it_takes_first_if_that_has_a_coordinator() {
     }
     took(&["--name", "shares-second"], &["init", "second", "context", "alloc"]);
     took(&["--name", "shares-first"], &["init", "context", "alloc"]);
-    // Who names a GPU means no other.
+    // A user that names a GPU means no other.
     took(&["--name", "named", "--gpu", "0"], &["init", "second", "context", "alloc"]);
     let joined = served.err();
     assert!(joined.contains("shares-second (") && joined.contains(" joined"), "{joined}");

@@ -211,7 +211,7 @@ fn a_container_gets_the_file_of_the_simulated_gpu_that_it_was_given() {
     assert!(granted.devices.iter().any(|node| node.container_path == "/dev/nvidia1"), "{granted:#?}");
     let file = granted.mounts.iter().find(|mount| mount.container_path == granted.envs["SIMCUDA_GPU_FILE"]);
     let file = &file.expect("it is mounted").host_path;
-    // What is one GPU to the container is the second one to the node.
+    // The container's only GPU is the node's second one.
     let mut asked = coordinator.place.baton(&["cdi", "generate", "--driver", "sim"]);
     let text = asked.env("SIMCUDA_GPU_FILE", file).env("SIMCUDA_GPUS", "1").output().expect("baton").stdout;
     let gpu = second.split("::").next().expect("a GPU's name");
@@ -305,7 +305,7 @@ fn metrics_name_the_pods_of_programs_that_go_by_their_devices_names() {
     };
     let server = Server::builder().add_service(PodResourcesListerServer::new(Gave(device)));
     runtime.spawn(server.serve_with_incoming(UnixListenerStream::new(listener)));
-    // What was heard a moment ago is said again.
+    // The metrics may still show the state of a moment ago.
     let text = loop {
         let text = metrics();
         if text.contains("namespace=") {
@@ -326,7 +326,7 @@ fn the_document_says_what_the_chart_asks_of_a_cluster_and_how_to_see_whether_it_
     let read = |path: &str| std::fs::read_to_string(baton_tests::root().join(path)).expect("the repository's own file");
     let (document, values) = (read("docs/kubernetes.md"), read("packaging/helm/values.yaml"));
     let chart = read("packaging/helm/templates/daemonset.yaml");
-    // What the chart has, in its own words.
+    // The chart's parts, in its own words.
     for wanted in ["hostPID", "hostPath", "IPC_LOCK", "KILL", "runtimeClassName", "system-node-critical"] {
         assert!(chart.contains(wanted) || values.contains(wanted), "the chart no longer has {wanted}");
         assert!(document.contains(wanted), "docs/kubernetes.md does not tell of {wanted}");

@@ -281,7 +281,7 @@ fn when_the_coordinator_dies_before_all_memory_has_come_calls_fail() {
         let ahead = launches_ahead(&coordinator, &mut running);
         coordinator.end(libc::SIGKILL);
         if ahead && running.ask("alloc", LIMIT) == "answer 46" {
-            // What waits for the memory waits for ever.
+            // Work that waits for the memory waits for ever.
             assert_eq!(running.ask("query", LIMIT), "busy");
             return;
         }

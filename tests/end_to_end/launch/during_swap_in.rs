@@ -1,7 +1,7 @@
 //! Programs run while their memory comes in, and compute what they compute alone.
 //!
-//! All memory of theirs is evicted again and again, at any moment; what is not back is not mapped, so that a call which is
-//! let through too early fails. Freed and evicted memory is poisoned. Work is mostly drained, never paused: what was paused comes back
+//! All memory of theirs is evicted again and again, at any moment; memory that is not back is not mapped, so that a call which is
+//! let through too early fails. Freed and evicted memory is poisoned. Work is mostly drained, never paused: paused work comes back
 //! whole. Where it may be paused, kernels are launched ahead of their memory.
 
 use std::time::Duration;

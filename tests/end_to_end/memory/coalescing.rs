@@ -176,7 +176,7 @@ fn a_program_of_many_small_allocations_comes_back_in_few_pieces_and_frees_them_o
     let mut asked = coordinator.place.baton(&["status", "--socket"]);
     let shown = baton_tests::run(asked.arg(coordinator.place.socket())).succeeded().out;
     assert!(shown.contains("freed, and kept until its program next leaves the GPU: holder "), "{shown}");
-    // What is spare is used again: it has no more than before.
+    // Spare memory is used again: the program has no more than before.
     assert_eq!(holder.ask("thicken", LIMIT), "thickened");
     assert!(holder.ask("touch", LIMIT).starts_with("touched "));
     let status = coordinator.status();

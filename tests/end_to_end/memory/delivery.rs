@@ -1,4 +1,4 @@
-//! Frames travel as descriptors, and not every process can open one more: what was lent and what was taken agree all the
+//! Frames travel as descriptors, and not every process can open one more: the lent and the taken frames agree all the
 //! same, and a tenant that cannot take its own keeps no other waiting.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -89,7 +89,7 @@ fn lent_and_taken_agree_whatever_arrives() {
     let mut bare = BareTenant::join(&coordinator, "bare");
     bare.take_gpu();
     let mut draw = Draw(7);
-    // What this tenant believes to have.
+    // The extents that this tenant believes to have.
     let mut have: BTreeMap<ExtentId, u64> = BTreeMap::new();
     let mut denied = 0;
     for _ in 0..150 {
@@ -159,7 +159,7 @@ fn memory_that_was_evicted_on_request_comes_from_the_moment_that_its_tenant_asks
     bare.tell(&TurnReport::Demand);
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        // Its work never ends, so its turn does not: what comes does not come with a grant.
+        // Its work never ends, so its turn does not: frames do not come with a grant.
         scope.spawn(|| {
             while !is_over.load(Ordering::Relaxed) {
                 let heard = holder.hear_within(Duration::from_millis(20));

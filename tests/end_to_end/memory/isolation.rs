@@ -19,9 +19,9 @@ enum Leaves {
     /// It ends with all that it has.
     Ends,
     Killed,
-    /// It lives and is idle: what the search needs is evicted.
+    /// It lives and is idle: the memory that the search needs is evicted.
     Evicted,
-    /// It is stopped: what the search needs is taken.
+    /// It is stopped: the memory that the search needs is taken.
     Stopped,
     /// It is killed after that.
     StoppedAndKilled,
@@ -42,7 +42,7 @@ fn started(coordinator: &Coordinator, user: u32, name: &str) -> Running {
         OWN => coordinator.place.joining(name, &search, &[]),
         user => joining(coordinator.prepared(), user, name, &search, &[]),
     };
-    // What a program gets from its own driver is the driver's to clear.
+    // The driver has to clear memory that a program gets from its own driver.
     command.env_remove(NEW_MEMORY);
     hold::ready(&mut command, Some(coordinator.place.clone()))
 }
@@ -52,7 +52,7 @@ fn started(coordinator: &Coordinator, user: u32, name: &str) -> Running {
 fn nothing_is_found(options: &dyn Fn(Serving) -> Serving, users: [u32; 2], all: &[Leaves]) {
     for leaves in all {
         let case = format!("{users:?}, {leaves:?}");
-        // What is freed keeps its bytes, if they are not overwritten.
+        // Freed memory keeps its bytes, if they are not overwritten.
         let usual = Serving::arena("64MiB").unpoisoned().setting(NEW_MEMORY, MARK).option("--guest-arena", "100%");
         let usual = usual.option("--allow-uid", &format!("{GUEST}-{OTHER}"));
         let coordinator = serving(shared_with(options(usual)));

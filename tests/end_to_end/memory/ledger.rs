@@ -51,7 +51,7 @@ fn beside_forty() -> (Coordinator, Running, Running, u64) {
     let mut first = maker(&coordinator, "first");
     let mut second = maker(&coordinator, "second");
     assert_eq!(first.ask("plain 40", LIMIT), "made");
-    // What others have is shown a moment later.
+    // Others' memory is shown a moment later.
     let told = loop {
         let mut asking = maker(&coordinator, "asking");
         let (free, _) = info(&mut asking);
@@ -71,7 +71,7 @@ fn what_a_program_was_told_is_free_does_not_rise_when_others_leave() {
     assert_eq!(info(&mut second).0, told - 8);
     first.ask("quit", LIMIT);
     first.end(LIMIT);
-    // Who comes then is told of all of it.
+    // A program that comes then is told of all of it.
     let mut third = maker(&coordinator, "third");
     while info(&mut third).0 < 48 {
         third.ask("quit", LIMIT);
@@ -156,7 +156,7 @@ fn the_arena_makes_way_for_arrays_and_grows_back() {
     assert_eq!(number(&tenant(&status, "maker")["unmanaged"]["array"]), 150 * MIB);
     assert!(squeezed(&status), "{:#}", status["arena"]);
 
-    // What is left is enough for each of the others alone.
+    // The rest is enough for each of the others alone.
     for turn in 0..4 {
         let running = if turn % 2 == 0 { &mut first } else { &mut second };
         assert!(running.ask("touch", LIMIT).starts_with("touched "));

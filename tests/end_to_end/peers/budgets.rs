@@ -148,7 +148,7 @@ fn whoever_says_little_is_heard_before_all_that_another_one_has_said() {
         for _ in 0..100 {
             assert!(try_send(&talkative.control, &report), "there is room for that many");
         }
-        // What is no message ends a connection, which the log says.
+        // Bytes that are no message end a connection, which the log says.
         for tenant in [&talkative, &brief] {
             assert!(try_send(&tenant.control, b"nonsense"));
         }

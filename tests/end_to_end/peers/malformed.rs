@@ -158,7 +158,7 @@ fn what_a_tenant_cannot_mean_costs_it_its_connection_and_nothing_else() {
         until_hung_up(&socket);
         assert!(running.ask("touch", LIMIT).starts_with("touched "));
     }
-    // What is to be paused, through what is not the driver's control device, through nothing, and through too much.
+    // An offer of channels to pause: with no descriptor, with one that is not the driver's control device, and with too many.
     let objects = Objects { client: 1, subdevice: 2, channels: vec![3], ..Objects::default() };
     let offer =
         PreemptionReport::Channels { channels: Channels::ResourceManager(objects), begun: 0 }.encode(GpuNumber::FIRST);
@@ -168,7 +168,7 @@ fn what_a_tenant_cannot_mean_costs_it_its_connection_and_nothing_else() {
         until_hung_up(&socket);
         assert!(running.ask("touch", LIMIT).starts_with("touched "));
     }
-    // What might be meant at another time: reports of what was not asked for, about what there is not.
+    // Messages that are legal at other times: answers to no question, about things that do not exist.
     let lies: [FromTenant; _] = [
         TurnReport::Demand.into(),
         TurnReport::Opened { grant: 77 }.into(),

@@ -220,7 +220,7 @@ fn nothing_is_asked_or_waited_for(has_fuse: bool) {
     let odd = std::mem::ManuallyDrop::new(odd);
     for (what, descriptor) in odd.iter() {
         send_everywhere(&coordinator, what, descriptor.as_fd());
-        // What has been looked at becomes something else.
+        // Files that were examined become something else.
         shrinks.set_len(0).expect("ours");
         large.set_len(0).expect("ours");
         assert!(running.ask("touch", LIMIT).starts_with("touched "), "{what}");

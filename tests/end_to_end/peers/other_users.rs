@@ -1,4 +1,4 @@
-//! Others on the machine: what they have put in our way is not believed, and who wants too much gets an answer.
+//! Other users on the machine: the files that they have put in our way are not believed, and a user that wants too much gets an answer.
 
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -168,7 +168,7 @@ fn whoever_comes_when_there_is_no_room_is_told_so_and_tenants_do_not_notice() {
     assert!(served.err().matches("ulimit -n").count() <= 3, "it is not said each time: {}", served.err());
 }
 
-/// Descriptors run out below the limit on connections: what is in the way then is something else.
+/// Descriptors run out below the limit on connections: the obstacle is another one then.
 #[test]
 fn a_coordinator_without_descriptors_neither_spins_nor_stops_serving() {
     let coordinator = Serving::arena("64MiB").start();

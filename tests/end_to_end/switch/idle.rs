@@ -18,7 +18,7 @@ fn one_that_has_the_gpu_and_nothing_to_do_is_idle_and_its_time_stands_still() {
         let status = coordinator.status();
         assert_eq!(status["holder"], "quiet", "it has it until another one wants it");
         let before = time(&status);
-        // It rests on: what is counted when that is known is no more.
+        // It rests on: its counted time does not grow once that is known.
         coordinator.until("time has passed", |now| {
             now["uptime_seconds"].as_f64() > status["uptime_seconds"].as_f64().map(|seconds| seconds + 0.3)
         });
@@ -131,7 +131,7 @@ fn what_is_written_while_it_is_copied_ahead_leaves_as_it_is_then() {
         comes("scanned_bytes");
         assert_eq!(other.ask("stray", LIMIT), "strayed");
         comes("bytes_ahead");
-        // What is there in the end is what was looked at, and not what was copied.
+        // The contents in the end are those that were scanned, and not those that were copied.
         assert_eq!(other.ask("return", LIMIT), "returned");
         coordinator.until_tenant_is("other", "idle");
         assert_eq!(one.ask("touch", LIMIT), *answer);

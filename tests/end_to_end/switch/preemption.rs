@@ -44,7 +44,7 @@ fn taken_from_slow(serving: &Serving, lingers: bool) -> u64 {
     let status = coordinator.until_empty();
     let to_quick = |record: &&Value| record["to"] == "quick" && record["from"] == "slow";
     let taken = status["recent"].as_array().expect("a list").iter().filter(to_quick);
-    // What the kernel has not come to yet has not changed, and is not copied.
+    // Memory that the kernel has not come to yet has not changed, and is not copied.
     let left =
         |record: &Value| record["bytes_out"].as_u64().unwrap_or(0) + record["bytes_unchanged"].as_u64().unwrap_or(0);
     let most = taken.map(left).max().expect("it got the GPU");
@@ -73,7 +73,7 @@ fn a_kernel_that_waits_for_the_host_is_taken_off_and_goes_on_waiting() {
     let mut quick = hold::joined(&coordinator, "quick", "latency", "56", None);
     let pauses = || coordinator.status()["preemptions"].as_u64().expect("a number");
     let mut answers = want[..6].iter();
-    // On a loaded machine it may have ended before anybody came.
+    // On a loaded machine it may have ended before another program came.
     for _ in 0..6 {
         let mut spinning = coordinator.run("spinning", "batch", &spins, &arguments);
         while spinning.ended().is_none()

@@ -33,7 +33,7 @@ fn three_tenants(form: Form) {
     let coordinator = Serving::arena(form.of("32MiB", "64MiB")).start();
     let before = coordinator.until_ready();
     let arena = before["arena"]["bytes"].as_u64().expect("bytes");
-    // Each has all of it: not a byte is left for anybody else. The more urgent ones rest often, so that the
+    // Each has all of it: not a byte is left for others. The more urgent ones rest often, so that the
     // others have their turns.
     let megabytes = (arena / MIB).to_string();
     let tenants = [
@@ -116,7 +116,7 @@ fn nothing_is_left_on_the_gpu(mut coordinator: Coordinator) {
     let numbers: Vec<u64> = line.split_whitespace().filter_map(|word| word.parse().ok()).collect();
     let &[free, total] = numbers.as_slice() else { panic!("{line}") };
     assert_eq!(total, 512 * MIB);
-    // What the asking program takes itself is less than this.
+    // The asking program itself takes less than this.
     assert!(free + 16 * MIB >= total, "{free} of {total} bytes are free");
 }
 

@@ -98,7 +98,7 @@ fn status_metrics_and_page_say_the_same_when_programs_have_taken_turns() {
     }
 }
 
-/// The bytes that a process has copied each way, as the simulated GPU has written them down: what it moves is whole pages, and all else is
+/// The bytes that a process has copied each way, as the simulated GPU has written them down: moves are whole pages, and all else is
 /// small.
 fn copied(log: &Path, pid: u64) -> [u64; 2] {
     let mut bytes = [0; 2];

@@ -66,7 +66,7 @@ fn what_has_happened_is_told_when_the_coordinator_has_ended() {
     assert!(trace["traceEvents"].as_array().is_some_and(|events| events.len() > 20), "{trace}");
     let none = reads(&place, &["why", "nobody", "--record", "1"]);
     assert!(none.err.contains("no program called nobody; `baton stats` lists them"), "{none:?}");
-    // What shows how things stand now has nothing to show.
+    // Commands that show the present state have nothing to show.
     let status = reads(&place, &["status", "--socket", &place.socket().display().to_string()]);
     assert_eq!(status.status, "exit status: 1", "{status:?}");
 }

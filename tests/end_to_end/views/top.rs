@@ -1,4 +1,4 @@
-//! `baton top` on a terminal: what stands where, and what keys do.
+//! `baton top` on a terminal: its layout, and its keys.
 
 use std::process::Command;
 
@@ -54,7 +54,7 @@ fn top_shows_what_happens_obeys_keys_and_follows_the_size_of_its_terminal() {
     terminal.until("help", |lines| lines[6].starts_with("q "));
     terminal.keys(" ");
     terminal.resize(12, 48);
-    // What was drawn for the old size may be there for a moment.
+    // Lines that were drawn for the old size may be there for a moment.
     terminal.until("it is narrow", |lines| {
         let is_table = lines[6].contains("state") && !lines[6].contains("wait p50");
         is_table && lines[11].starts_with("only names with on; Esc")

@@ -18,7 +18,7 @@ fn baton(coordinator: &Coordinator, words: &[&str]) -> String {
     Running::start(&mut command, false, None).finish(LIMIT).succeeded().out
 }
 
-/// Waits until a program waits for this reason; what the coordinator says of it.
+/// Waits until a program waits for this reason. Returns the coordinator's account of it.
 #[track_caller]
 fn until(coordinator: &Coordinator, name: &str, reason: &str) -> Value {
     let what = format!("{name} waits because of {reason}");

@@ -42,7 +42,7 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// How many connections a crowd is.
 static COUNT: AtomicU64 = AtomicU64::new(10_000);
 
-// What was done.
+// Counts of the attacks.
 static MESSAGES: AtomicU64 = AtomicU64::new(0);
 static CONNECTIONS: AtomicU64 = AtomicU64::new(0);
 static TENANTS: AtomicU64 = AtomicU64::new(0);
@@ -120,7 +120,7 @@ fn crowds(socket: &Path, _: &mut Random) {
     let open = |at| {
         let connection = bare_tenant::connection(socket);
         if at % 2 == 0 {
-            // Who is not let in may have gone already.
+            // A connection that is not let in may have ended already.
             let _ = expect(&connection);
         }
         count(&CONNECTIONS, 1);
@@ -239,7 +239,7 @@ fn writable(file: &OwnedFd) -> Option<&'static [AtomicU64]> {
     let (access, file) = (libc::PROT_READ | libc::PROT_WRITE, file.as_raw_fd());
     // SAFETY: a new mapping wherever the system likes.
     let at = unsafe { libc::mmap(ptr::null_mut(), PAGE_BYTES, access, libc::MAP_SHARED, file, 0) };
-    // SAFETY: just mapped, for ever, a page of numbers that anybody may change at any time.
+    // SAFETY: just mapped, for ever, a page of numbers that other processes may change at any time.
     (at != libc::MAP_FAILED).then(|| unsafe { std::slice::from_raw_parts(at.cast(), PAGE_BYTES / 8) })
 }
 

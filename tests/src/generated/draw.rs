@@ -1,6 +1,6 @@
 //! Programs by chance.
 //!
-//! Each draws some *aspects* of the interface at first and leaves out the others: what always comes with everything else has
+//! Each draws some *aspects* of the interface at first and leaves out the others: an aspect that always comes with all others has
 //! few chances to come in an order of its own.
 
 mod plans;
@@ -161,7 +161,7 @@ pub fn program(seed: u64, with: &[Aspect], without: &[Aspect]) -> Program {
             }
             continue;
         }
-        // What is to be done is drawn first, and then what with, until that is legal.
+        // The operation's kind is drawn first, and then its arguments, until it is legal.
         let (aspect, branch) = (drawer.aspect(), drawer.dice.below(100));
         for _ in 0..TRIES {
             let operation = Operation { thread, what: drawer.operation(aspect, branch) };
@@ -230,7 +230,7 @@ impl Drawer {
             What::ExecSet { exec, .. }
             | What::ExecSetChild { exec, .. }
             | What::ExecEnable { exec, enabled: false, .. } => {
-                // What was named before is not needed any more.
+                // The host memory that was named before is not needed any more.
                 let host = self.dice.slot(HOSTS);
                 let freed = [What::HostFree { host }, What::HostFree { host: (host + 1) % HOSTS }];
                 self.next.extend(freed.into_iter().chain([What::Rest { idle: true }, What::Launch { exec, on }]));
@@ -349,7 +349,7 @@ impl Drawer {
         if self.has(Aspect::Many) && self.dice.percent(40) { 2 + self.dice.slot(40) } else { 1 }
     }
 
-    /// Of what part of the interface the next operation is; None: what all programs do.
+    /// The part of the interface that the next operation is of. None stands for the operations of all programs.
     fn aspect(&mut self) -> Option<Aspect> {
         let aspects = [
             (None, 20),

@@ -1,7 +1,7 @@
 //! Programs by chance of two processes that share memory and events.
 //!
 //! An [`Exchange`] is a list of steps of either process, in one order. `generated_exchange` executes it: the one process tells
-//! the other, step by step, what to do. What a step hands out (a handle, a descriptor) the next one is given. So calls come in the
+//! the other, step by step, what to do. The next step is given the handle or descriptor that a step hands out. So calls come in the
 //! same order in every run, and what the device does is ordered by streams, events that both have, and waiting: a step that would
 //! touch memory while it is in use elsewhere comes after steps that see to that.
 

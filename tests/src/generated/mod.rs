@@ -6,9 +6,9 @@
 //! writes down a [`Script`]: for each thread its calls, and which calls of other threads they must come after. Between those
 //! the threads run as they like.
 //!
-//! A script ends, however its threads interleave: whatever a call may wait for comes earlier in the program's order. That
+//! A script ends, however its threads interleave: a call may wait only for steps that come earlier in the program's order. That
 //! is what the model keeps books for: which waits for flags each stream, event and context may still be behind, and who is
-//! left to release them. It computes the same in every run: accesses that conflict are ordered, and whatever is printed is
+//! left to release them. It computes the same in every run: accesses that conflict are ordered, and all that is printed is
 //! known by then.
 //!
 //! Leaving out an operation leaves a program as legal as before, so programs shrink by leaving out operations.

@@ -95,7 +95,7 @@ pub enum From {
     Own(u8),
 }
 
-/// Work for the device. What it does with how much of the memory, the model decides.
+/// Work for the device. The model decides how much of the memory it uses, and how.
 #[allow(missing_docs)]
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kind {

@@ -1,6 +1,6 @@
 //! The strategy: programs by chance, and how a failing one becomes small.
 //!
-//! Operations are left out, many at once at first, then one by one. What is left is made simpler: fewer threads, smaller
+//! Operations are left out, many at once at first, then one by one. The rest is made simpler: fewer threads, smaller
 //! memory, other streams. A candidate that is executed as the one before is not tried.
 
 use proptest::strategy::{NewTree, Strategy, ValueTree};

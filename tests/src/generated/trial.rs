@@ -1,4 +1,4 @@
-//! A script bare and under Baton: whether both do the same.
+//! Runs a script bare and under Baton, and compares both.
 
 use std::fmt;
 use std::path::Path;
@@ -26,7 +26,7 @@ const EVICTION: Duration = Duration::from_millis(1200);
 /// A run that takes longer than this is ended, whatever it does.
 const LIMIT: Duration = Duration::from_secs(1800);
 
-/// The GPU that programs are alone on, and that which they share: what pools and graphs have goes by steps of 32 MiB.
+/// The GPU that programs are alone on, and that which they share: the memory of pools and graphs goes by steps of 32 MiB.
 const GPU: &str = "1GiB";
 
 /// Of these, the first is shared.

@@ -1,4 +1,4 @@
-// Says what a mark stands for where the pointer is, and for whoever uses the keyboard: Tab goes from lane to lane, the arrows
+// Names the mark under the pointer, also for users of the keyboard: Tab goes from lane to lane, the arrows
 // from mark to mark.
 const tip = document.getElementById('tip');
 let chosen = null;

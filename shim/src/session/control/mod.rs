@@ -59,7 +59,7 @@ impl Control {
     fn run(mut self) {
         // For good: nothing this thread does disturbs a capture.
         core::mem::forget(api::Relaxed::enter());
-        // For good too: whoever waits in the driver may wait for what this thread is told to do.
+        // For good too: a thread that waits in the driver may wait for work that this thread is told to do.
         core::mem::forget(api::MustNotWait::begin());
         // SAFETY: a number for this thread.
         unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, TIMER_SLACK.as_nanos() as libc::c_ulong) };
@@ -120,7 +120,7 @@ impl Control {
         match self.turn {
             Turn::Here { .. } => self.requests.look(&mut self.watch, &mut self.idle),
             Turn::Away => self.requests.look_behind_closed_gate(),
-            // What is queued may be paused.
+            // Queued work may be paused.
             Turn::Held { .. } => {}
         }
         if let (Some(grant), Some(patience)) = (self.turn.grant(), self.patience)

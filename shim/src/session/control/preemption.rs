@@ -43,7 +43,7 @@ impl Control {
         }
         self.make_probe_ready();
         let start = Instant::now();
-        // In this order: whatever is made from here on is told, or paused as soon as it is made.
+        // In this order: every channel made from here on is reported, or paused as soon as it is made.
         channels::pause_what_comes();
         self.session.tell_channels();
         // A refused call would end a capture.
@@ -83,7 +83,7 @@ impl Control {
             None => Some(0),
         };
         if took.ok_or(End::CoordinatorGone)? > PROBE_LIMIT_MS {
-            // It had to wait, and we were let go on for that. What it waited for ends first.
+            // It had to wait, and we were let go on for that. The work that it waited for ends first.
             let end = Instant::now() + LONGEST_DRAIN;
             while (arrival::is_waited_for_on_gpu() || !self.idle.is_idle(gate::activity())) && Instant::now() < end {
                 std::thread::sleep(BETWEEN_LOOKS);

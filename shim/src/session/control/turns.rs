@@ -58,7 +58,7 @@ impl Control {
                     // It could not be paused after all.
                     self.turn = Turn::Here { grant, arriving: false };
                     if arriving && !self.session.space.extents.all_mapped() {
-                        // What was launched ahead before waits for this one to end: it has a later number.
+                        // Kernels that were launched ahead before wait for this arrival to end: it has a later number.
                         self.begin_arrival(grant, false);
                     }
                 }

@@ -95,7 +95,7 @@ fn waiting_for_a_captured_stream_spoils_the_capture() {
 
 #[test]
 fn who_minds_a_capture_may_not_allocate_meanwhile() {
-    // A global capture is everyone's concern, so this test has a process of its own.
+    // A global capture concerns all threads, so this test has a process of its own.
     super::processes::in_a_process_of_its_own("global-capture");
 }
 
@@ -212,7 +212,7 @@ fn the_events_of_a_context_are_not_for_one_that_captures() {
     let whole: [&dyn Fn() -> u32; 2] =
         [&|| cuCtxRecordEvent(session.context, event), &|| cuCtxWaitEvent(session.context, event)];
     for call in whole {
-        // Whatever the modes are, and in whichever stream: all captures of the context suffer.
+        // All captures of the context suffer, in every mode and every stream.
         assert_eq!((cuStreamBeginCapture_v2(one, MODE_RELAXED), cuStreamBeginCapture_v2(two, MODE_RELAXED)), (0, 0));
         assert_eq!(call(), 900);
         for stream in [one, two] {

@@ -43,7 +43,7 @@ macro_rules! helpers {
             }
         }
 
-        /// Functions that prepare and check; what is tested comes to a body from the table.
+        /// Functions that prepare and check; the tested function comes to a body from the table.
         #[allow(non_snake_case, clippy::too_many_arguments, reason = "the driver's own names and signatures")]
         impl Bench {
             $(pub(crate) fn $name(&self, $($argument: $type),*) -> u32 {

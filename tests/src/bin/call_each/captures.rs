@@ -163,7 +163,7 @@ pub(crate) fn begin_to_graph(subject: &Subject, begin: BeginToGraph) {
     recorded(bench, graph);
 }
 
-/// Told of a node whose parameters differ: what it was given, the node, its parameters before and now, whether they can be changed.
+/// Told of a node whose parameters differ: its own argument, the node, the parameters before and now, and if they can be changed.
 pub(crate) type Changed = Option<extern "C" fn(*mut c_void, Handle, *const c_void, *const c_void, c_int) -> u32>;
 
 /// Counts how often it was called, by the number of a node's kind.

@@ -1,4 +1,4 @@
-//! Finding functions. What is found is compared with what the loader finds by name.
+//! Finding functions. Each find is compared with the loader's by name.
 
 use std::ffi::{CString, c_char, c_int, c_uint, c_void};
 

@@ -7,9 +7,9 @@
 //! ```
 //!
 //! A call is a line `symbol case -> result [what was seen]`, without addresses or times: two runs on one
-//! driver print the same, and so does a run under Baton. What is seen is compared with what the call
-//! should have done (`right`, `untouched`, `nothing done`, `wrong`), followed by a checksum; whether that
-//! makes sense for the result is for the reader to judge, as drivers differ. A symbol that the driver
+//! driver print the same, and so does a run under Baton. The effects are compared with those that the call
+//! should have done (`right`, `untouched`, `nothing done`, `wrong`), followed by a checksum; the reader
+//! judges if that makes sense for the result, as drivers differ. A symbol that the driver
 //! does not have answers 500, as Baton's export of it does.
 //!
 //! Each family of functions runs in a process of its own, so that nothing it breaks hides another, and

@@ -165,7 +165,7 @@ fn set_current(subject: &Subject, set: impl Fn(Location, Handle) -> u32) {
     subject.say("of a device that is not there", set(Location { id: 77, ..DEVICE }, filled.pool), use_it());
 }
 
-/// A pool that keeps nothing, of which all was freed in a stream: what it has after a wait.
+/// A pool that keeps nothing, of which all was freed in a stream: the memory that it has after a wait.
 fn after(subject: &Subject, case: impl std::fmt::Display, stream: Handle, wait: impl FnOnce() -> u32) {
     let bench = subject.bench;
     let mut filled = Filled::new(bench);

@@ -34,7 +34,7 @@ macro_rules! families {
             rows: &[$(Row {
                 symbols: &[$(stringify!($symbol)),+],
                 run: |subject| {
-                    // SAFETY: the row spells cuda.h's signature; what bodies pass is said above.
+                    // SAFETY: the row spells cuda.h's signature; the bodies' arguments are described above.
                     let function = unsafe { subject.function::<extern "C" fn($($type),*) -> u32>() };
                     $body(subject, function);
                 },

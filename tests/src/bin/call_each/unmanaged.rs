@@ -76,7 +76,7 @@ pub(crate) fn destroy(subject: &Subject, destroy: extern "C" fn(Handle) -> u32) 
     subject.say("nothing", destroy(null_mut()), "");
 }
 
-/// `cuImportExternalMemory`: what there is to be imported, other interfaces have to make.
+/// `cuImportExternalMemory`: other interfaces have to make the memory that is imported.
 pub(crate) fn import(subject: &Subject, import: extern "C" fn(*mut Handle, *const c_void) -> u32) {
     let mut made = null_mut();
     let description = [0_u64; 13];

@@ -36,7 +36,7 @@ fn watch(patience: u64, steps: &[(u8, Act)]) {
         (seen, looks) = if now == seen { (seen, looks + 1) } else { (now, 0) };
     }
     eprintln!("hung\nprocess {:?} is in {:?}", steps.get(seen).map(|step| step.0), steps.get(seen).map(|step| &step.1));
-    // SAFETY: ends the process at once: what hangs inside the driver could keep its exit handlers waiting.
+    // SAFETY: ends the process at once: a thread that hangs inside the driver could keep its exit handlers waiting.
     unsafe { libc::_exit(3) }
 }
 

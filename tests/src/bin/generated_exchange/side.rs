@@ -74,7 +74,7 @@ impl Side {
         Ok(Self { driver, library, streams, mems, handles, events, pool: 0, imported: 0, pools: Vec::new(), rests })
     }
 
-    /// Does a step with what the one before has handed out; what it hands out itself, and what is printed.
+    /// Does a step with the handles of the one before. Returns the step's own handles, and the text to print.
     pub(crate) fn act(&mut self, act: &Act, passed: Passed) -> Done<(Passed, String)> {
         let (mut out, mut said) = (Passed::default(), String::new());
         match *act {
@@ -123,7 +123,7 @@ impl Side {
             }
             Act::Read { mem, stream } => {
                 let Mem { at, bytes, .. } = self.mems[&mem];
-                // What is read has to come from the device, not be there by chance.
+                // The words have to come from the device, not be there by chance.
                 let mut words = vec![0x5555_5555_u32; bytes as usize / 4];
                 let to = words.as_mut_ptr().expose_provenance();
                 call!(self.driver, cuMemcpyDtoHAsync_v2(to, at, bytes as usize, self.stream(stream)))?;

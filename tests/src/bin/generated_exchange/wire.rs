@@ -92,7 +92,7 @@ impl Wire {
         if got != 1 {
             return None;
         }
-        // SAFETY: the kernel has filled in the header; what comes with it is one descriptor, ours from now on.
+        // SAFETY: the kernel has filled in the header; one descriptor comes with it, ours from now on.
         let descriptor = unsafe {
             let with = libc::CMSG_FIRSTHDR(&header);
             let is_there = !with.is_null() && (*with).cmsg_type == libc::SCM_RIGHTS;

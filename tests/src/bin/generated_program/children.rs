@@ -38,7 +38,7 @@ impl Machine {
         Ok(())
     }
 
-    /// A child that makes these calls; what each answered, and how the child ended.
+    /// A child that makes these calls; prints each answer, and how the child ended.
     pub(crate) fn fork_touch(&self, mem: Id, host: Option<Id>, touches: &[Touch], said: &mut String) -> Done {
         let inherited = Inherited {
             mem: self.all.address(mem),
@@ -55,7 +55,7 @@ impl Machine {
         // SAFETY: the child makes calls of the driver, which answers them in a forked child, and uses no lock of this program.
         let child = unsafe { libc::fork() };
         if child == 0 {
-            // SAFETY: what is not caught ends the child.
+            // SAFETY: a signal that is not caught ends the child.
             unsafe { libc::alarm(PATIENCE) };
             for (touch, answer) in touches.iter().zip(answers) {
                 answer.store(self.touch(*touch, inherited) + 1, Ordering::Relaxed);

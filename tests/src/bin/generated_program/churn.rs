@@ -63,7 +63,7 @@ impl Churns {
 impl Machine {
     fn churn(&self, churn: Churn, goes_on: &AtomicBool) -> Done {
         let (driver, mut mode) = (&self.driver, RELAXED);
-        // What it does is in no capture's way.
+        // Its calls are in no capture's way.
         call!(driver, cuThreadExchangeStreamCaptureMode(&mut mode))?;
         let again = || {
             std::thread::sleep(PAUSE);

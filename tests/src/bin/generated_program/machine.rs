@@ -248,7 +248,7 @@ impl Machine {
                 call!(driver, cuMemFreeAsync(on.twin, all.mems.get(*mem).at, self.stream(*on)))
             }
             Call::MemRead { mem, bytes, twin } => {
-                // What is read has to come from the device, not be there by chance.
+                // The words have to come from the device, not be there by chance.
                 let mut words = vec![0x5555_5555_u32; bytes.div_ceil(4) as usize];
                 let to = words.as_mut_ptr().expose_provenance();
                 call!(driver, cuMemcpyDtoH_v2(*twin, to, all.address(*mem), *bytes as usize))?;

@@ -448,7 +448,7 @@ impl Lane<'_> {
         for _ in 0..1 + self.dice.roll(3) {
             let number = self.dice.roll(program.items.len());
             let (item, node) = (program.items[number], program.nodes[number]);
-            // One that is left out comes back; what is left out has no others that need it.
+            // A node that is left out comes back; no other node needs one that is left out.
             if matches!(item, Item::Hash | Item::Fill | Item::Axpy) && self.dice.once_in(3) {
                 let enabled = self.dice.roll(2) as u32;
                 driver.cuGraphNodeSetEnabled(program.exec, node, enabled)?;

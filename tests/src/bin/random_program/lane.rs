@@ -3,7 +3,7 @@
 //! A lane writes to its own memory only. Of its pieces one half can be written in a phase, by parity; the other
 //! half is frozen, and all lanes may read it. So what is computed does not depend on how the lanes' work interleaves.
 //!
-//! A piece begins with room for nodes of chains; what comes after is its body. Only bodies are looked at for the
+//! A piece begins with room for nodes of chains; the rest is its body. Only bodies are looked at for the
 //! digest: addresses differ from run to run.
 
 use std::collections::{HashMap, HashSet};
@@ -598,7 +598,7 @@ impl<'a> Lane<'a> {
         Ok(self.digest)
     }
 
-    /// Leaves no pointers behind, but for those in chains and graphs: what is found next was put there next. Nothing
+    /// Leaves no pointers behind, but for those in chains and graphs: pointers that are found later were put there later. Nothing
     /// is in flight.
     fn clean(&mut self) -> Outcome {
         self.tables.clear();
@@ -617,7 +617,7 @@ impl<'a> Lane<'a> {
         let to = if words <= 1 << 14 && self.pen_used + words * 8 <= self.pen.bytes && self.dice.once_in(2) {
             self.pen(words)?
         } else {
-            // What is read has to come from the device, not be there by chance.
+            // The words have to come from the device, not be there by chance.
             self.keep(vec![0x5555_5555_5555_5555; words])
         };
         if words > 0 {

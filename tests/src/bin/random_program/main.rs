@@ -11,7 +11,7 @@
 //! flight, and the program rests for `--pause-ms`.
 //!
 //! `--driven` waits for a line on standard input before each round and says `round N` after it. `--kinds` leaves only
-//! some kinds of steps (a wrong one lists them all; what begins with `by-` is how pointers reach the device).
+//! some kinds of steps (a wrong one lists them all; those that begin with `by-` are ways by which pointers reach the device).
 //! `--verbose` names every step on standard error, and `--sync` waits for the device after each, so that a failure
 //! names its step.
 //!

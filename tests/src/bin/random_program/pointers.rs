@@ -160,7 +160,7 @@ impl Lane<'_> {
                 self.submit(Work::Copy(Copy::line(target, from, bytes)), &[between.area.key], &writes)
             }
             "by-bounce" => {
-                // What the host memory holds at the second call is not what it will hold.
+                // The host memory's contents at the second call are not those that it will have.
                 let Some(between) = self.between(key, words)? else { return self.put_plainly(key, at, words) };
                 let pen = End::Host(self.pen(words.len())? as u64);
                 let stream = self.any_stream();
@@ -322,7 +322,7 @@ impl Lane<'_> {
         while rows.len() < count && !fit.is_empty() {
             let chosen = self.dice.roll(fit.len());
             rows.push(fit[chosen]);
-            // What is written must not be named twice; what is read may.
+            // Written memory must not be named twice; memory that is only read may.
             if written {
                 fit.swap_remove(chosen);
             }
@@ -394,7 +394,7 @@ impl Lane<'_> {
         }
     }
 
-    /// The same; what must not be overwritten before it is used is held.
+    /// The same; holds the memory that must not be overwritten before it is used.
     fn deep_table_holding(&mut self, addresses: &[u64]) -> Outcome<Option<Spot>> {
         let per_part = 1 + self.dice.roll(addresses.len());
         let mut parts = Vec::new();

@@ -347,7 +347,7 @@ pub(crate) fn fill(gpu: &Gpu, dice: &mut Dice, fill: &Fill, stream: Handle) -> O
     }
 }
 
-/// Describes a kernel for a graph's node; what it names is passed to `with`.
+/// Describes a kernel for a graph's node, and passes the description to `with`.
 pub(crate) fn with_kernel_node<R>(
     gpu: &Gpu,
     code: &Code,

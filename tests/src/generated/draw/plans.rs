@@ -53,7 +53,7 @@ impl Drawer {
             true => Kind::Gather { out: mem, table },
             false => Kind::Scatter { table, from: mem },
         };
-        // What makes the table, and what releases it.
+        // The operations that make the table, and those that release it.
         let (make, release) = match late {
             true => (vec![What::Late { on, host, rows, seed, flag, by }], vec![What::Release { flag }]),
             false => {
@@ -128,7 +128,7 @@ impl Drawer {
         let (graph, exec) = (self.dice.slot(GRAPHS), self.dice.slot(EXECS));
         let mut nodes = kinds.to_vec();
         let mut before = make.to_vec();
-        // What streams write can be nodes too.
+        // A stream's write can be a node too.
         if let [What::Work { kind, .. }] = make {
             nodes.insert(0, *kind);
             before.clear();

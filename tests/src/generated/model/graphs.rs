@@ -273,7 +273,7 @@ impl Model {
             _ => false,
         };
         only_if(!stays && node.enabled != enabled)?;
-        // What it names has to be there when it is enabled again.
+        // The memory that it names has to be there when it is enabled again.
         let accesses = if enabled { self.all_there([&node.work].into_iter())? } else { Vec::new() };
         self.change(&exec, Call::ExecEnable { exec: exec.id, node: name, enabled }, accesses, true)?;
         self.execs[slot as usize].as_mut().expect("held").nodes[index].enabled = enabled;

@@ -1,7 +1,7 @@
 //! Host memory that is written late: behind calls that have queued work which reads it.
 //!
 //! The work comes after a stream's wait for a flag, and the thread that releases the flag writes before. So for the device the memory is
-//! written at the wait, and the books have it as written there: who reads it in another stream has to come after that point.
+//! written at the wait, and the books have it as written there: a read in another stream has to come after that point.
 
 use super::threads::{Changes, Looks, Resource, Wait};
 use super::{Done, Model, held, only_if};
@@ -26,7 +26,7 @@ impl Model {
         let (bytes, kind) = (memory.bytes, memory.kind);
         only_if(memory.context == context && kind != Some(HostKind::Pageable))?;
         let rows = self.rows(rows, context, None);
-        // What was queued before may still read what was there before.
+        // Work that was queued before may still read the earlier contents.
         self.comes_after(Buf::Host(host), true)?;
         let (flag, call) = self.wait_call(named, flag, by)?;
         only_if(matches!(flag, Flag::Host(_)))?;

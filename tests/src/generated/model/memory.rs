@@ -1,4 +1,4 @@
-//! Memory: what there is, what is in it, and which work has used it last.
+//! Memory: the allocations, their contents, and the work that has used each last.
 
 use std::collections::BTreeSet;
 
@@ -60,7 +60,7 @@ impl Accesses {
 }
 
 /// The resource about which threads have to be in order when the device accesses memory. Work in different streams is ordered by events,
-/// which the streams' own order takes care of; what the host does itself is not.
+/// which the streams' own order takes care of; the host's own accesses are not.
 pub(super) fn access(name: Name, write: bool) -> (Resource, Access) {
     match name {
         Buf::Mem(id) => (Resource::Mem(id), Looks),
@@ -262,7 +262,7 @@ impl Model {
     pub(super) fn call_alone(&mut self, context: Id, call: Call, accesses: &[(Resource, Access)]) -> Done {
         self.enter(context)?;
         let accesses = [accesses, &[(Resource::Context(context), Looks)]].concat();
-        // What others have to do in the driver so that this can return, they have done.
+        // Other threads have done all that they have to do in the driver before this can return.
         let behind = self.returned_so_far();
         self.step_after(call, &accesses, &behind)?;
         let waits = self.pending_in(context);

@@ -1,9 +1,9 @@
-//! From a program to a script: what a driver allows, waits for and orders, by the books.
+//! From a program to a script: a driver's permissions, waits and orders, by the books.
 //!
-//! - `clock`: what has ended
-//! - `threads`: steps, the order between those of several threads, and who is blocked
+//! - `clock`: the work that has ended
+//! - `threads`: steps, the order between those of several threads, and the blocked ones
 //! - `streams`: streams, events, contexts, and work in them
-//! - `memory`: memory, what is in it, and who has used it
+//! - `memory`: memory, its contents, and its users
 //! - `late`: host memory that is written when a flag is released
 //! - `modules`: code that comes and goes, and threads that do something over and over
 //! - `pools`: pools, and memory in a stream's order
@@ -127,7 +127,7 @@ impl Model {
         self.next_id - 1
     }
 
-    /// Does an operation, or leaves everything as it is if it is not legal now; whether it was.
+    /// Does an operation, or leaves everything as it is if it is not legal now. Returns true if it was legal.
     pub fn apply(&mut self, operation: &Operation) -> bool {
         let me = operation.thread as usize;
         if me >= self.threads.len() || self.threads[me].blocked.is_some() {

@@ -1,6 +1,6 @@
 //! Code that comes and goes, another GPU's context, and threads that do something over and over.
 //!
-//! Loading and unloading wait for all of their context's work, as freeing does. What goes on beside the script's threads uses
+//! Loading and unloading wait for all of their context's work, as freeing does. The work beside the script's threads uses
 //! nothing of theirs and no thread waits for it, so that it may meet any of their calls.
 
 use super::threads::{Changes, Looks, Resource};

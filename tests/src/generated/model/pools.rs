@@ -188,7 +188,7 @@ impl Model {
         let state = self.pool(pool).ok_or(Skip)?;
         match setting {
             PoolSetting::Threshold(keep) => state.keeps |= keep > 0,
-            // Whatever is used now was used before.
+            // All that is used now was used before.
             PoolSetting::UsedHigh => state.users = Users::None,
             PoolSetting::Reuse(..) | PoolSetting::ReservedHigh => {}
         }

@@ -1,4 +1,4 @@
-//! Contexts, streams and events: what comes before what, and what waits for what.
+//! Contexts, streams and events: the order of their work, and its waits.
 
 use super::clock::{Before, Clock, Point};
 use super::threads::{Access, Changes, Looks, Resource, Wait, Waits};
@@ -40,7 +40,7 @@ pub(super) struct Timeline {
     blocking: bool,
     pub(super) key: Option<Key>,
     pub(super) count: u32,
-    /// Of a stream that was destroyed: what may still be going on there.
+    /// Of a stream that was destroyed: the work that may still be going on there.
     pub(super) left: Clock,
 }
 
@@ -378,8 +378,8 @@ impl Model {
     pub(super) fn wait_call(&self, named: Named, slot: u8, by: WaitBy) -> Done<(Flag, Call)> {
         let value = *self.flags.get(slot as usize).ok_or(Skip)? + 1;
         let (flag, context) = (self.flag(slot), self.stream(named.key).context);
-        // Flags in device memory are the primary context's, and neither host functions nor other GPUs see them. What the two
-        // others write beside is the primary context's too.
+        // Flags in device memory are the primary context's, and neither host functions nor other GPUs see them. The two
+        // others also write memory of the primary context.
         let is_plain = matches!(by, WaitBy::Value | WaitBy::Wide);
         only_if(matches!(flag, Flag::Host(_)) || (context == 0 && is_plain))?;
         only_if(!matches!(by, WaitBy::Kernel | WaitBy::Batch) || self.is_of_first_gpu(context))?;

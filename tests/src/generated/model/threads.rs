@@ -210,7 +210,7 @@ impl Model {
         Ok(())
     }
 
-    /// A stream begins to wait for a flag. The steps that it has to come after: what waits for everything now does not wait for
+    /// A stream begins to wait for a flag. The steps that it has to come after: a step that waits for everything now does not wait for
     /// this, because it may be the one that releases the flag.
     pub(super) fn steps_that_waited_for_all(&self) -> Vec<StepOf> {
         let done = self.threads.iter().enumerate().filter_map(|(number, thread)| {

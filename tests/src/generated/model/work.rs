@@ -1,4 +1,4 @@
-//! Work in streams: what it reads and writes, and that it comes after whatever it conflicts with.
+//! Work in streams: its reads and writes, and its place after all work that it conflicts with.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -71,7 +71,7 @@ impl Model {
     /// Makes work of a kind, for the memory that is in these slots now.
     pub(super) fn resolve(&self, kind: Kind, context: Id) -> Done<Work> {
         let at = |spot: Spot| self.spot(spot, context);
-        // What kernels and stream operations reach.
+        // Memory that kernels and stream operations reach.
         let reached = |spot: Spot| {
             let name = at(spot)?;
             only_if(self.memory(name)?.kind != Some(HostKind::Pageable))?;
@@ -323,7 +323,7 @@ impl Model {
             let hosts: Vec<Name> = touches.reads.iter().copied().filter(|name| matches!(name, Buf::Host(_))).collect();
             touches.reads.retain(|name| !hosts.contains(name));
             let more: Vec<_> = more.into_iter().chain(hosts.iter().map(|name| access(*name, false))).collect();
-            // What the device may still write to it has to have ended, not only to come before.
+            // The device's writes to it have to have ended, not only to come before.
             for name in hosts {
                 let ended = &self.threads[self.me].ended;
                 only_if(self.memory(name)?.accesses.missing(ended, false).next().is_none())?;
