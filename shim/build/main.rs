@@ -1,4 +1,4 @@
-//! Generates the shim's doors from the symbol lists: one exported name, one slot and two small stubs
+//! Generates the shim's exports from the symbol lists: one exported name, one slot and two small stubs
 //! per entry point. `src/exports/symbols.rs`, which includes the result, tells their purpose.
 
 use std::fmt::Write as _;

@@ -28,7 +28,7 @@
 //! - `hooks`: the handling of each call. `exports`: the names that programs call.
 //!
 //! Nothing happens before the first call: slots start at stubs that find the driver (`driver`) and
-//! the hook, and fill themselves in (`exports::doors`). A program that never calls CUDA gets no thread, no
+//! the hook, and fill themselves in (`exports::symbols`). A program that never calls CUDA gets no thread, no
 //! allocation, no message. Only the user's settings are put aside when the library is loaded (`sys::environment`).
 //!
 //! # Safety

@@ -11,14 +11,14 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 mod commands {
-    mod bench_corun; // timed
-    mod bench_switch; // timed
+    mod corun_benchmark; // timed
     mod demo; // timed
     mod doctor; // timed
     mod fit; // timed
     mod printing; // timed
     mod settings; // timed
     mod steering; // timed
+    mod switch_benchmark; // timed
     mod waiting; // timed
 }
 

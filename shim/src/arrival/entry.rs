@@ -1,4 +1,4 @@
-//! The door for every call that touches device memory.
+//! The entry of every call that touches device memory.
 //!
 //! A call for the shared GPU passes the gate when its memory is here. A call for another GPU is as without Baton, unless it may access
 //! memory of ours: then that GPU gets access to all of it, and it never moves again.

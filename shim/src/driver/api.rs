@@ -479,10 +479,21 @@ pub(crate) unsafe fn synchronize(stream: Stream) -> CUresult {
 ///
 /// A stream of the current context.
 pub(crate) unsafe fn is_capturing(stream: Stream) -> bool {
+    // SAFETY: by this function's contract.
+    let captures = unsafe { captures(stream) };
+    captures != Some(false)
+}
+
+/// True if a stream captures, also if the capture is invalidated; none if the driver does not say.
+///
+/// # Safety
+///
+/// A stream of the program's own call: the driver answers for a wrong one as that call would.
+pub(crate) unsafe fn captures(stream: Stream) -> Option<bool> {
     let mut status = NOT_CAPTURING;
     // SAFETY: by this function's contract, and an out-parameter. The question disturbs nothing.
     let answer = unsafe { raw_is_capturing(stream.asked(), &mut status) };
-    answer != CUDA_SUCCESS || status != NOT_CAPTURING
+    (answer == CUDA_SUCCESS).then_some(status != NOT_CAPTURING)
 }
 
 /// True if kernels on a device read all memory of the process by themselves.

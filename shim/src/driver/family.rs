@@ -1,7 +1,7 @@
 //! The libraries of the driver: the one that we have opened, and those that it opens by a path itself, as WSL's `libcuda.so.1` does with
 //! `libcuda.so.1.1`.
 //!
-//! Such an opening has to give the driver the library that it asks for. By our own doors its calls would come back to it for ever.
+//! Such an opening has to give the driver the library that it asks for. By our own exports its calls would come back to it for ever.
 
 use core::cell::Cell;
 use core::ffi::{CStr, c_char, c_int, c_void};
@@ -51,7 +51,7 @@ pub(super) fn open(path: &CStr, flags: c_int) -> Option<NonNull<c_void>> {
 
 /// Adds an open library to the driver; false if it is not the driver's.
 pub(super) fn join(path: &CStr, handle: NonNull<c_void>) -> bool {
-    // A library that needs the driver finds our doors.
+    // A library that needs the driver finds our exports.
     let ours = join as *const () as usize;
     let Some(code) = code_of(handle).filter(|code| !(code.0..code.1).contains(&ours)) else { return false };
     for place in &MEMBERS {

@@ -55,7 +55,7 @@ pub(crate) fn exists(index: usize) -> bool {
 pub(crate) unsafe fn original_as<F: Copy>(index: usize) -> F {
     const { assert!(size_of::<F>() == size_of::<Function>()) };
     let function = FUNCTIONS[index].load(Ordering::Relaxed);
-    debug_assert!(!function.is_null(), "a hook runs only after its door was resolved");
+    debug_assert!(!function.is_null(), "a hook runs only after its export was resolved");
     // SAFETY: a pointer-sized function pointer, of the right signature by this function's contract;
     // not null, because the slot that leads to a hook is written after `FUNCTIONS` (release, and the
     // hook is reached through that slot).

@@ -1,6 +1,6 @@
 //! Stand-ins for functions that the driver lacks: on a machine without a driver, and for entry points that are newer than the driver.
 //!
-//! Our doors exist for every name, so a call always arrives somewhere. It gets the answer that a
+//! Our exports exist for every name, so a call always arrives somewhere. It gets the answer that a
 //! program already knows how to handle: no device, not initialised, not found.
 
 use core::ffi::{CStr, c_char};

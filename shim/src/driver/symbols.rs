@@ -25,7 +25,7 @@ impl Symbol {
 unsafe extern "C" {
     /// The addresses of the exported functions of these names. Never written.
     safe static baton_doors: [usize; COUNT];
-    /// Code that leads through `doors::unknown_call`. Never written.
+    /// Code that leads through `symbols::unknown_call`. Never written.
     safe static baton_unknown_stubs: [[u8; 16]; UNKNOWN];
 }
 
@@ -35,7 +35,7 @@ pub(crate) fn unknown_stub(number: usize) -> Function {
 }
 
 /// The address that programs get for a symbol.
-pub(crate) fn door(index: usize) -> Function {
+pub(crate) fn export(index: usize) -> Function {
     core::ptr::with_exposed_provenance_mut(baton_doors[index])
 }
 

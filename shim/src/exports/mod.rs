@@ -2,7 +2,7 @@
 //!
 //! | file | purpose |
 //! |---|---|
-//! | `doors` | an export for each of the driver's names |
+//! | `symbols` | an export for each of the driver's names |
 //! | `trace/` | times calls (`BATON_TRACE`) |
 //! | `dlopen` | leads every spelling of the driver's name here |
 //! | `asker` | tells the program's calls from the driver's own |

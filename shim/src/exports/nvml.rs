@@ -2,7 +2,7 @@
 //!
 //! Programs open that library by `dlopen` and look its functions up in it, so no function of ours can stand in front of them by name.
 //! Instead the library itself is told that its two functions of memory are ours: the values of these symbols are changed in this process's
-//! copy of it. Programs that are linked to the library find ours first, as they find our doors.
+//! copy of it. Programs that are linked to the library find ours first, as they find our exports.
 
 use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use core::ptr::{self, NonNull};

@@ -37,7 +37,7 @@ use crate::driver::functions;
 use crate::driver::symbols::{COUNT, Function};
 use crate::sys::process;
 
-/// The code that a door leads to, if the symbol is hooked.
+/// The code that an export leads to, if the symbol is hooked.
 #[derive(Clone, Copy)]
 struct Hook(Option<*const ()>);
 

@@ -1,7 +1,7 @@
 //! `cuGetProcAddress`: the way in which most programs reach the driver today.
 //!
 //! The driver is always asked first, with the program's own arguments. Its answer is checked only if that is a function: if it is one that
-//! the driver also exports (recognised by its address, so version and flags have already played their part), the program gets our door
+//! the driver also exports (recognised by its address, so version and flags have already played their part), the program gets our export
 //! instead, the same address that `dlsym` gives it.
 //!
 //! A newer function that Baton does not know does not exist for the program ([`super::unknown`]): not by a name of its own, nor as a newer
@@ -117,8 +117,8 @@ unsafe fn substitute(
         let listed = is_known.then(|| listed(base.to_bytes(), (version as u32).min(NEWEST), flags)).flatten();
         listed.filter(|index| functions::exists(*index))
     });
-    match known.map(symbols::door).or_else(|| unknown::door(base, *answer)) {
-        Some(door) => *answer = door,
+    match known.map(symbols::export).or_else(|| unknown::export(base, *answer)) {
+        Some(export) => *answer = export,
         None => return false,
     }
     true

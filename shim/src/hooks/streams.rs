@@ -73,7 +73,9 @@ pub(super) unsafe fn stream_destroy(original: OfStream, stream: CUstream) -> CUr
 
 /// Begins a capture: from then on the streams that take part cannot be asked about, and perhaps neither can the legacy stream.
 fn begun(stream: Stream, begin: impl FnOnce() -> CUresult) -> CUresult {
-    if session::get().is_none() {
+    // A stream that captures already is refused, and an event put there now would invalidate its capture.
+    // SAFETY: the stream of the program's own call.
+    if session::get().is_none() || unsafe { api::captures(stream) } == Some(true) {
         return begin();
     }
     let beginning = capture::begin(stream);

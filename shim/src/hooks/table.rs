@@ -74,7 +74,7 @@ macro_rules! hooks {
     };
     (@body $original:ident, gated $(into $into:ident)? ($($argument:ident),*)) => {
         gate::checked(
-            || hooks!(@door [$($into)?] |_| Needs::Everything),
+            || hooks!(@entry [$($into)?] |_| Needs::Everything),
             // SAFETY: the driver's own function with the program's own arguments.
             || unsafe { $original($($argument),*) },
         )
@@ -82,7 +82,7 @@ macro_rules! hooks {
     (@body $original:ident, gated $(into $into:ident)? over [$($at:expr => $bytes:expr),*] bringing [$brings:expr] ($($argument:ident),*)) => {{
         gate::checked(
             || {
-                let passage = hooks!(@door [$($into)?] |gpu| footprint::ranges_and(
+                let passage = hooks!(@entry [$($into)?] |gpu| footprint::ranges_and(
                     |_found| {
                         $($at.add_to(_found)?;)*
                         Some(())
@@ -108,7 +108,7 @@ macro_rules! hooks {
     }};
     (@body $original:ident, gated $(into $into:ident)? over all [$($at:expr => $bytes:expr),*] ($($argument:ident),*)) => {{
         gate::checked(
-            || hooks!(@door [$($into)?] |gpu| match gpu {
+            || hooks!(@entry [$($into)?] |gpu| match gpu {
                 Gpu::Shared => Needs::Everything,
                 Gpu::Other => footprint::ranges(|_found| {
                     $($at.add_to(_found)?;)*
@@ -119,8 +119,8 @@ macro_rules! hooks {
             || unsafe { $original($($argument),*) },
         )
     }};
-    (@door [] $needs:expr) => { arrival::pass($needs) };
-    (@door [$stream:ident] $needs:expr) => {
+    (@entry [] $needs:expr) => { arrival::pass($needs) };
+    (@entry [$stream:ident] $needs:expr) => {
         arrival::pass_ahead(|| $stream, || Stream::of::<INDEX>($stream), $needs)
     };
     (@into []) => { Into::Synchronous(Stream::of::<INDEX>(ptr::null_mut())) };
@@ -209,7 +209,7 @@ macro_rules! hooks {
 }
 
 hooks! {
-    // Finding functions: answered with our doors.
+    // Finding functions: answered with our exports.
     cuGetProcAddress =>
         procaddress::v1(symbol: *const c_char, function: HostOnly<*mut *mut c_void>, version: c_int, flags: u64);
     cuGetProcAddress_v2 =>

@@ -1,7 +1,7 @@
 //! Functions of a newer driver that Baton does not know: they may do anything with memory, so programs are told that they do not exist, as
 //! an older driver would tell them. `BATON_LOG` gets a line with their names.
 //!
-//! With `BATON_UNKNOWN=whole` programs get a stub instead (`doors::unknown_call`). All memory is here while such a function runs, and none
+//! With `BATON_UNKNOWN=whole` programs get a stub instead (`symbols::unknown_call`). All memory is here while such a function runs, and none
 //! of it moves. The function may remember addresses; so from then on no call goes on before all memory is back.
 
 use core::ffi::{CStr, c_void};
@@ -36,7 +36,7 @@ static FUNCTIONS: [AtomicPtr<c_void>; UNKNOWN] = [const { AtomicPtr::new(ptr::nu
 static NAMES: [Once<CString>; UNKNOWN] = [const { Once::new() }; UNKNOWN];
 
 /// The function that a program gets for such a function of the driver's; `None` if it is to get none.
-pub(super) fn door(name: &CStr, function: Function) -> Option<Function> {
+pub(super) fn export(name: &CStr, function: Function) -> Option<Function> {
     let policy = policy();
     if policy == Policy::TheDrivers {
         return Some(function);

@@ -1,6 +1,6 @@
 //! `BATON_TRACE`: a program's driver calls, their number, and their time.
 //!
-//! With `counts` or `calls` every door leads through [`begin`] and [`end`] (see `doors::traced_call`), for any signature, so all entry
+//! With `counts` or `calls` every export leads through [`begin`] and [`end`] (see `symbols::traced_call`), for any signature, so all entry
 //! points are seen, hooked or not. `counts` keeps sums; `calls` also writes a line per call as it ends. The sums are written when the
 //! process ends, by a function in `.fini_array`, which runs after the program's own exit handlers.
 //!
@@ -37,7 +37,7 @@ static TRACING: Once<Option<Tracing>> = Once::new();
 /// True if the sums were written: later calls are left out, so that the sums stay the last line.
 static FINISHED: AtomicBool = AtomicBool::new(false);
 
-/// True if doors must lead through the trace.
+/// True if exports must lead through the trace.
 pub(crate) fn is_on() -> bool {
     tracing().is_some()
 }
