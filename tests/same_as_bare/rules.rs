@@ -86,7 +86,7 @@ fn same(alone: &Outcome, shared: &Outcome, what: &str) {
 fn rules_hold(family: &str, form: Form) {
     let one_in = form.of(6, 1);
     let alone = alone(family);
-    let coordinator = Serving::arena("160MiB").option("--host-pool", "192MiB").start();
+    let coordinator = Serving::arena("160MiB").start();
     same(&alone, &shared(&coordinator, family, || {}), "undisturbed");
     let (mut calls, mut evictions) = (0, 0);
     let disturbed = shared(&coordinator, family, || {
@@ -149,7 +149,7 @@ fn what_was_opened_outlives_whoever_has_allocated_it() {
         ("read-after-free", "contents right there: 1"),
     ] {
         for evicts in [false, true] {
-            let coordinator = Serving::arena("160MiB").option("--host-pool", "192MiB").start();
+            let coordinator = Serving::arena("160MiB").start();
             let place = &coordinator.place;
             let mut command = place.joining("ipc", &program("ipc"), &["--wait", "--faults", rule]);
             let outcome = to_the_end(&mut command, Some(place.clone()), || {

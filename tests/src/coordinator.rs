@@ -31,7 +31,12 @@ impl Serving {
     /// Each coordinator clears its pool's pages, and the tests start hundreds: those that need more ask for it.
     pub fn arena(arena: &str) -> Self {
         let serving = Self { memory: "512MiB".to_owned(), options: Vec::new(), environment: Vec::new() };
-        serving.option("--arena", arena).option("--host-pool", "96MiB").option("--quantum", "5ms").flag("--poison")
+        serving.option("--arena", arena).option("--host-pool", "192MiB").option("--quantum", "5ms").flag("--poison")
+    }
+
+    /// The same for programs that take little memory, with a smaller pool.
+    pub fn small(arena: &str) -> Self {
+        Self::arena(arena).option("--host-pool", "96MiB")
     }
 
     /// Another value for an option, or one more option.

@@ -16,7 +16,7 @@ fn demo(prepared: &Prepared) -> Command {
 }
 
 fn prepared() -> Prepared {
-    let small = Serving::arena("64MiB");
+    let small = Serving::small("64MiB");
     small.setting("BATON_SERVE_ARENA", "64MiB").setting("BATON_SERVE_HOST_POOL", "64MiB").prepare()
 }
 

@@ -16,13 +16,13 @@ fn preemption(serving: &Serving) -> String {
 
 #[test]
 fn doctor_pauses_a_kernel_and_says_so() {
-    let line = preemption(&Serving::arena("64MiB"));
+    let line = preemption(&Serving::small("64MiB"));
     assert!(line.starts_with("ok ") && line.ends_with("work can be paused in the middle of a kernel"), "{line}");
 }
 
 #[test]
 fn doctor_says_why_work_is_waited_for() {
-    let line = preemption(&Serving::arena("64MiB").setting("SIMCUDA_PAUSING", "off"));
+    let line = preemption(&Serving::small("64MiB").setting("SIMCUDA_PAUSING", "off"));
     assert!(
         line.starts_with("less ") && line.ends_with("what there is to pause: work is waited for [B1211]"),
         "{line}"
@@ -32,7 +32,7 @@ fn doctor_says_why_work_is_waited_for() {
 /// All commands that need the driver give this advice where `cuInit` answers with this error.
 #[track_caller]
 fn said_about(error: &str, advice: &str) {
-    let prepared = Serving::arena("64MiB").setting("SIMCUDA_INIT_ERROR", error).prepare();
+    let prepared = Serving::small("64MiB").setting("SIMCUDA_INIT_ERROR", error).prepare();
     for words in
         [&["doctor", "--driver", "sim"][..], &["run", "--driver", "sim", "--", "true"], &["serve", "--driver", "sim"]]
     {

@@ -21,7 +21,7 @@ fn json(coordinator: &Coordinator, words: &[&str]) -> Value {
 
 #[test]
 fn what_it_foretells_is_what_then_happens() {
-    let coordinator = Serving::arena("64MiB").option("--host-pool", "48MiB").option("--headroom", "0%").start();
+    let coordinator = Serving::small("64MiB").option("--host-pool", "48MiB").option("--headroom", "0%").start();
     let mut kept = Vec::new();
     for (name, mebibytes, verdict) in [("a", "24", "together"), ("b", "24", "together"), ("c", "40", "in_turns")] {
         let sizes: Vec<String> =
@@ -62,7 +62,7 @@ fn what_it_foretells_is_what_then_happens() {
 
 #[test]
 fn what_programs_had_is_remembered_when_the_coordinator_has_ended() {
-    let mut coordinator = Serving::arena("128MiB").start();
+    let mut coordinator = Serving::small("128MiB").start();
     for (name, mebibytes) in [("serve", "24"), ("train", "40")] {
         let mut one = hold::joined(&coordinator, name, "normal", mebibytes, None);
         assert!(one.ask("quit", LIMIT).ends_with(" ok"));

@@ -46,7 +46,7 @@ fn all(coordinator: &Coordinator) -> Vec<(Vec<&'static str>, Command)> {
 }
 
 fn with_one() -> (Coordinator, Running) {
-    let coordinator = Serving::arena("64MiB").start();
+    let coordinator = Serving::small("64MiB").start();
     let one = hold::joined(&coordinator, "one", "normal", "8", None);
     (coordinator, one)
 }
@@ -160,7 +160,7 @@ fn a_result_goes_through_links_and_into_what_is_no_file() {
 
 #[test]
 fn a_run_that_is_written_wrong_ends_as_one_that_cannot_be() {
-    let prepared = Serving::arena("64MiB").prepare();
+    let prepared = Serving::small("64MiB").prepare();
     for (words, code) in
         [(&["run", "--nonsense"][..], 125), (&["run"], 125), (&["run", "--help"], 0), (&["ps", "-x"], 2)]
     {
@@ -170,7 +170,7 @@ fn a_run_that_is_written_wrong_ends_as_one_that_cannot_be() {
 
 #[test]
 fn a_demo_that_the_user_ends_ends_as_by_the_signal() {
-    let prepared = Serving::arena("64MiB").prepare();
+    let prepared = Serving::small("64MiB").prepare();
     let mut demo = Running::start(&mut prepared.place.baton(&["demo", "--driver", "sim"]), false, None);
     demo.line(LIMIT);
     demo.signal(libc::SIGINT);
@@ -187,7 +187,7 @@ fn told(coordinator: &Coordinator, verb: &str, words: &[&str]) -> (Option<i32>, 
 
 #[test]
 fn several_programs_are_steered_at_once_by_name_or_number_with_a_line_each() {
-    let coordinator = Serving::arena("128MiB").start();
+    let coordinator = Serving::small("128MiB").start();
     let mut one = hold::joined(&coordinator, "one", "normal", "8", None);
     let mut two = hold::joined(&coordinator, "two", "normal", "8", None);
     let number = two.pid().to_string();
@@ -211,13 +211,13 @@ fn several_programs_are_steered_at_once_by_name_or_number_with_a_line_each() {
 
 #[test]
 fn control_over_a_page_that_there_is_not_is_refused() {
-    let outcome = Serving::arena("64MiB").flag("--http-control").prepare().serve_in_vain();
+    let outcome = Serving::small("64MiB").flag("--http-control").prepare().serve_in_vain();
     assert!(outcome.err.contains("--http-control") && outcome.err.contains("--http "), "{outcome:?}");
 }
 
 #[test]
 fn shells_offer_the_names_of_programs() {
-    let coordinator = Serving::arena("64MiB").start();
+    let coordinator = Serving::small("64MiB").start();
     let mut one = hold::joined(&coordinator, "train-one", "normal", "8", None);
     let offered = |words: &str| {
         let script = format!(
@@ -258,7 +258,7 @@ mod tool {
         let small = ["--arena", "64MiB", "--host-pool", "64MiB"];
         for (is_named, is_gpu_named) in [(false, false), (true, false), (true, true)] {
             // Each in a place of its own: the coordinator of the one before may still be there.
-            let prepared = Serving::arena("64MiB").prepare();
+            let prepared = Serving::small("64MiB").prepare();
             let socket = prepared.place.socket();
             let named = ["--socket".as_ref(), socket.as_os_str()];
             let before: &[&OsStr] = if is_named { &named } else { &[] };

@@ -24,24 +24,24 @@ fn refused(prepared: &Prepared, words: &[&str]) {
 
 #[test]
 fn an_arena_above_the_gpu_is_refused() {
-    refused(&Serving::arena("4GiB").prepare(), &["4 GiB", "512 MiB", "--arena"]);
+    refused(&Serving::small("4GiB").prepare(), &["4 GiB", "512 MiB", "--arena"]);
 }
 
 #[test]
 fn a_pool_above_memory_is_refused_and_force_is_named() {
-    refused(&Serving::arena("64MiB").option("--host-pool", "100TiB").prepare(), &["--host-pool", "--force"]);
+    refused(&Serving::small("64MiB").option("--host-pool", "100TiB").prepare(), &["--host-pool", "--force"]);
 }
 
 #[test]
 fn a_gpu_that_is_not_there_is_refused() {
-    refused(&Serving::arena("64MiB").option("--gpu", "7").prepare(), &["GPU 7"]);
+    refused(&Serving::small("64MiB").option("--gpu", "7").prepare(), &["GPU 7"]);
 }
 
 #[test]
 fn words_that_mean_nothing_are_refused() {
     for (name, value) in [("--arena", "much"), ("--host-pool", "12Gallons"), ("--quantum", "soon"), ("--arena", "300%")]
     {
-        let outcome = Running::start(&mut Serving::arena("64MiB").option(name, value).prepare().serve(), false, None)
+        let outcome = Running::start(&mut Serving::small("64MiB").option(name, value).prepare().serve(), false, None)
             .finish(LIMIT);
         assert_ne!(outcome.status, "exit status: 0", "{name} {value}: {outcome:?}");
         assert!(outcome.err.contains(value) || outcome.err.contains(name), "{name} {value}: {outcome:?}");
@@ -50,7 +50,7 @@ fn words_that_mean_nothing_are_refused() {
 
 #[test]
 fn a_second_coordinator_in_the_same_place_is_refused_and_the_first_does_not_notice() {
-    let coordinator = Serving::arena("64MiB").start();
+    let coordinator = Serving::small("64MiB").start();
     let mut running = hold(&coordinator, "tenant");
     let mut second = coordinator.place.baton(&["serve", "--driver", "sim", "--arena", "64MiB", "--host-pool", "64MiB"]);
     let outcome = Running::start(second.arg("--socket").arg(coordinator.place.socket()), false, None).finish(LIMIT);
@@ -63,14 +63,14 @@ fn a_second_coordinator_in_the_same_place_is_refused_and_the_first_does_not_noti
 
 #[test]
 fn a_setting_in_a_file_counts_unless_the_command_line_says_otherwise() {
-    let prepared = Serving::arena("64MiB").prepare();
+    let prepared = Serving::small("64MiB").prepare();
     let file = prepared.place.folder().join("baton.toml");
     std::fs::write(&file, "arena = \"32MiB\"\nhost-pool = \"96MiB\"\n").expect("a writable folder");
-    let coordinator = Serving::arena("64MiB").option("--config", &file.display().to_string()).start();
+    let coordinator = Serving::small("64MiB").option("--config", &file.display().to_string()).start();
     let status = coordinator.status();
     assert_eq!(status["arena"]["configured_bytes"], 64 << 20);
     std::fs::write(&file, "arenas = \"32MiB\"\n").expect("a writable folder");
-    let vain = Serving::arena("64MiB").option("--config", &file.display().to_string()).prepare();
+    let vain = Serving::small("64MiB").option("--config", &file.display().to_string()).prepare();
     refused(&vain, &["baton.toml"]);
 }
 
@@ -86,10 +86,10 @@ fn reloaded(coordinator: &Coordinator, settings: &str, file: &Path, says: &str) 
 
 #[test]
 fn settings_are_read_again_without_losing_a_program() {
-    let prepared = Serving::arena("64MiB").prepare();
+    let prepared = Serving::small("64MiB").prepare();
     let file = prepared.place.folder().join("baton.toml");
     std::fs::write(&file, "max-programs = 1\n").expect("a writable folder");
-    let coordinator = Serving::arena("64MiB").option("--config", &file.display().to_string()).start();
+    let coordinator = Serving::small("64MiB").option("--config", &file.display().to_string()).start();
     let mut first = hold(&coordinator, "first");
     let mut second = coordinator.join("second", &program("hold"), &["--megabytes", "8"]);
     coordinator.until("it waits to join", |status| status["newcomers"].as_array().map(Vec::len) == Some(1));
@@ -120,7 +120,7 @@ fn a_service_manager_hears_when_a_coordinator_is_ready_reads_its_settings_again_
         let length = manager.recv(&mut said).expect("it says something");
         String::from_utf8_lossy(&said[..length]).into_owned()
     };
-    let mut coordinator = Serving::arena("64MiB").setting("NOTIFY_SOCKET", &address.display().to_string()).start();
+    let mut coordinator = Serving::small("64MiB").setting("NOTIFY_SOCKET", &address.display().to_string()).start();
     let ready = hear();
     assert!(ready.starts_with("READY=1\nSTATUS=serving GPU 0 (Simulated GPU) at "), "{ready}");
     signal(coordinator.pid(), libc::SIGHUP);
@@ -138,7 +138,7 @@ fn a_socket_that_a_service_manager_keeps_outlives_its_coordinators() {
     use std::os::fd::AsRawFd as _;
     use std::os::unix::process::CommandExt as _;
 
-    let prepared = Serving::arena("64MiB").prepare();
+    let prepared = Serving::small("64MiB").prepare();
     let path = prepared.place.socket();
     let kept = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).expect("a socket");
     bind(&kept, &SocketAddrUnix::new(&path).expect("short enough")).expect("free");
@@ -198,7 +198,7 @@ fn runs_well(command: &mut Command) -> String {
 
 #[test]
 fn a_program_on_another_gpu_passes_through_and_is_told_so_once() {
-    let coordinator = Serving::arena("64MiB").start();
+    let coordinator = Serving::small("64MiB").start();
     let other = coordinator.place.folder().join("other-gpu");
     let mut command = coordinator.place.joining("stranger", &built().examples.join("vector_add"), &[]);
     let err = runs_well(command.env("SIMCUDA_GPU_FILE", other));
@@ -211,7 +211,7 @@ fn a_program_on_another_gpu_passes_through_and_is_told_so_once() {
 
 #[test]
 fn a_disabled_program_passes_through_in_silence() {
-    let coordinator = Serving::arena("64MiB").start();
+    let coordinator = Serving::small("64MiB").start();
     let mut command = coordinator.place.joining("disabled", &built().examples.join("vector_add"), &[]);
     assert_eq!(runs_well(command.env("BATON_DISABLE", "1")), "");
     assert_eq!(coordinator.status()["departed"], Value::Array(Vec::new()));
@@ -219,7 +219,7 @@ fn a_disabled_program_passes_through_in_silence() {
 
 #[test]
 fn a_program_without_a_coordinator_passes_through_and_starts_none() {
-    let prepared = Serving::arena("64MiB").prepare();
+    let prepared = Serving::small("64MiB").prepare();
     let mut command = prepared.place.joining("alone", &built().examples.join("vector_add"), &[]);
     let err = runs_well(&mut command);
     assert!(err.lines().count() <= 1, "{err}");
@@ -231,7 +231,7 @@ fn a_program_without_a_coordinator_passes_through_and_starts_none() {
 
 #[test]
 fn a_program_finds_its_gpus_coordinator_without_being_told_where() {
-    let prepared = Serving::arena("64MiB").prepare();
+    let prepared = Serving::small("64MiB").prepare();
     let mut command = prepared.place.baton(&["serve", "--driver", "sim", "--arena=64MiB", "--host-pool=64MiB"]);
     let served = Running::start(&mut command, false, None);
     let place = prepared.place.folder().join("runtime/baton");
@@ -268,7 +268,7 @@ fn a_program_finds_its_gpus_coordinator_without_being_told_where() {
 
 #[test]
 fn class_and_name_come_from_the_environment_too() {
-    let coordinator = Serving::arena("64MiB").start();
+    let coordinator = Serving::small("64MiB").start();
     let mut command = coordinator.place.joining("urgent", &program("hold"), &["--megabytes", "24"]);
     let mut running = Running::start(command.env("BATON_CLASS", "latency"), true, Some(coordinator.place.clone()));
     running.line(LIMIT);
@@ -283,7 +283,7 @@ fn class_and_name_come_from_the_environment_too() {
 
 #[test]
 fn exit_code_and_signal_of_a_program_come_through() {
-    let coordinator = Serving::arena("64MiB").start();
+    let coordinator = Serving::small("64MiB").start();
     for (script, want) in [("exit 0", 0), ("exit 7", 7), ("kill -9 $$", 128 + 9), ("kill -15 $$", 128 + 15)] {
         let mut running = coordinator.run("shell", "normal", Path::new("/bin/sh"), &["-c", script]);
         assert_eq!(code(running.end(LIMIT)), want, "{script}");
@@ -310,7 +310,7 @@ fn run_hold(prepared: &Prepared, name: &str) -> Running {
 
 #[test]
 fn runs_that_begin_at_once_start_one_coordinator_which_ends_after_the_last() {
-    let prepared = Serving::arena("64MiB").prepare();
+    let prepared = Serving::small("64MiB").prepare();
     let mut running = ["one", "two", "three"].map(|name| run_hold(&prepared, name));
     running.iter_mut().for_each(|running| assert!(running.line(LIMIT).starts_with("ready ")));
     let status = prepared.place.try_status().expect("one coordinator for all");
@@ -347,7 +347,7 @@ fn runs_that_begin_at_once_start_one_coordinator_which_ends_after_the_last() {
 
 #[test]
 fn who_asks_for_other_settings_than_the_coordinator_has_is_told_that_it_keeps_its_own() {
-    let coordinator = Serving::arena("64MiB").start();
+    let coordinator = Serving::small("64MiB").start();
     let mut command = coordinator.place.baton(&["run", "--driver", "sim", "--arena", "128MiB", "--socket"]);
     command.arg(coordinator.place.socket()).args(["--", "true"]);
     let outcome = Running::start(&mut command, false, None).finish(LIMIT).succeeded();
@@ -356,7 +356,7 @@ fn who_asks_for_other_settings_than_the_coordinator_has_is_told_that_it_keeps_it
 
 #[test]
 fn a_coordinator_that_is_ended_says_who_cannot_go_on() {
-    let mut coordinator = Serving::arena("40MiB").option("--host-pool", "128MiB").start();
+    let mut coordinator = Serving::small("40MiB").option("--host-pool", "128MiB").start();
     let (_one, _two) = (hold(&coordinator, "one"), hold(&coordinator, "two"));
     coordinator.end(libc::SIGTERM);
     let said = coordinator.log();
@@ -365,7 +365,7 @@ fn a_coordinator_that_is_ended_says_who_cannot_go_on() {
 
 #[test]
 fn a_run_whose_coordinator_cannot_start_says_why() {
-    let prepared = Serving::arena("64MiB").prepare();
+    let prepared = Serving::small("64MiB").prepare();
     let mut command = prepared.place.baton(&["run", "--driver", "sim", "--arena", "4GiB", "--socket"]);
     command.arg(prepared.place.socket()).arg("--").arg("/bin/true");
     let outcome = Running::start(&mut command, false, None).finish(LIMIT);
@@ -378,7 +378,7 @@ fn a_run_whose_coordinator_cannot_start_says_why() {
 
 #[test]
 fn doctor_says_what_there_is() {
-    let prepared = Serving::arena("64MiB").prepare();
+    let prepared = Serving::small("64MiB").prepare();
     let outcome = Running::start(&mut prepared.place.baton(&["doctor", "--driver", "sim"]), false, None).finish(LIMIT);
     println!("{}", outcome.out);
     assert!(outcome.out.lines().count() >= 3, "{outcome:?}");
@@ -386,7 +386,7 @@ fn doctor_says_what_there_is() {
 
 #[test]
 fn status_can_be_read_by_people() {
-    let coordinator = Serving::arena("64MiB").start();
+    let coordinator = Serving::small("64MiB").start();
     let _running = hold(&coordinator, "tenant-of-mine");
     let mut command = coordinator.place.baton(&["status", "--socket"]);
     let outcome = Running::start(command.arg(coordinator.place.socket()), false, None).finish(LIMIT).succeeded();

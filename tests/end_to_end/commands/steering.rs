@@ -16,7 +16,7 @@ fn steer(coordinator: &Coordinator, verb: &str, words: &[&str]) -> Result<(), St
 fn a_paused_program_stops_in_the_middle_and_goes_on_when_it_is_resumed() {
     for (arena, flags) in [("128MiB", [].as_slice()), ("64MiB", &[]), ("128MiB", &["--no-preempt"])] {
         let want = hold::alone("48", &["touch"; 2]);
-        let serving = flags.iter().fold(Serving::arena(arena), |serving, flag| serving.flag(flag));
+        let serving = flags.iter().fold(Serving::small(arena), |serving, flag| serving.flag(flag));
         let coordinator = serving.start();
         let mut slow = hold::joined(&coordinator, "slow", "batch", "48", Some("0.2"));
         let mut quick = hold::joined(&coordinator, "quick", "batch", "48", None);
@@ -42,7 +42,7 @@ fn a_paused_program_stops_in_the_middle_and_goes_on_when_it_is_resumed() {
 #[test]
 fn one_that_runs_beside_others_goes_on_where_it_was_paused() {
     let want = hold::alone("48", &["touch"; 2]);
-    let coordinator = Serving::arena("128MiB").start();
+    let coordinator = Serving::small("128MiB").start();
     let mut slow = hold::joined(&coordinator, "slow", "batch", "48", None);
     let mut quick = hold::joined(&coordinator, "quick", "latency", "48", Some("0.2"));
     for answer in &want[..2] {
@@ -61,7 +61,7 @@ fn one_that_runs_beside_others_goes_on_where_it_was_paused() {
 #[test]
 fn a_program_that_becomes_urgent_runs_beside_others_and_takes_turns_when_it_no_longer_is() {
     let want = hold::alone("48", &["touch"; 3]);
-    let coordinator = Serving::arena("128MiB").start();
+    let coordinator = Serving::small("128MiB").start();
     // For its sake, the others keep little queued.
     let mut urgent = hold::joined(&coordinator, "urgent", "latency", "8", None);
     let mut slow = hold::joined(&coordinator, "slow", "batch", "48", None);
@@ -100,7 +100,7 @@ fn a_program_that_becomes_urgent_runs_beside_others_and_takes_turns_when_it_no_l
 
 #[test]
 fn what_makes_no_sense_is_refused_and_changes_nothing() {
-    let coordinator = Serving::arena("128MiB").start();
+    let coordinator = Serving::small("128MiB").start();
     let mut slow = hold::joined(&coordinator, "slow", "batch", "24", None);
     for (words, why) in [
         (&["nobody", "weight=2"][..], "no program called nobody"),
@@ -121,7 +121,7 @@ fn what_makes_no_sense_is_refused_and_changes_nothing() {
 
 #[test]
 fn what_was_said_at_the_start_holds() {
-    let coordinator = Serving::arena("128MiB").start();
+    let coordinator = Serving::small("128MiB").start();
     let run = |words: &[&str]| {
         let mut command = coordinator.place.baton(&["run"]);
         command

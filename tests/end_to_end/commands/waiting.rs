@@ -31,7 +31,7 @@ fn endless(coordinator: &Coordinator, name: &str) -> Running {
 
 #[test]
 fn an_eviction_of_a_program_at_work_is_given_up_in_time_and_says_why() {
-    let coordinator = Serving::arena("64MiB").start();
+    let coordinator = Serving::small("64MiB").start();
     let mut busy = endless(&coordinator, "busy");
     let (code, out, err) = told(&coordinator, &["evict", "--timeout", "300ms", "busy"]);
     assert_eq!((code, out.as_str()), (Some(1), ""), "{err}");
@@ -47,7 +47,7 @@ fn an_eviction_of_a_program_at_work_is_given_up_in_time_and_says_why() {
 
 #[test]
 fn an_eviction_that_is_not_waited_for_comes_when_the_work_has_ended() {
-    let coordinator = Serving::arena("64MiB").start();
+    let coordinator = Serving::small("64MiB").start();
     let mut one = hold::joined(&coordinator, "one", "normal", "24", Some("0.05"));
     assert!(one.ask("leave", LIMIT).starts_with("left "));
     assert_eq!(
@@ -63,7 +63,7 @@ fn an_eviction_that_is_not_waited_for_comes_when_the_work_has_ended() {
 
 #[test]
 fn a_suspension_that_cannot_be_yet_stands_and_says_why() {
-    let coordinator = Serving::arena("64MiB").flag("--no-preempt").start();
+    let coordinator = Serving::small("64MiB").flag("--no-preempt").start();
     let mut busy = endless(&coordinator, "busy");
     let (code, _, err) = told(&coordinator, &["suspend", "--timeout", "300ms", "busy"]);
     assert!(code == Some(1) && err.contains("after 300ms; it is suspended as soon as"), "{err}");
@@ -75,7 +75,7 @@ fn a_suspension_that_cannot_be_yet_stands_and_says_why() {
 
 #[test]
 fn an_end_that_was_asked_for_stands_until_somebody_cancels_it() {
-    let mut coordinator = Serving::arena("64MiB").start();
+    let mut coordinator = Serving::small("64MiB").start();
     let mut one = hold::joined(&coordinator, "one", "batch", "8", None);
     let (code, out, err) = told(&coordinator, &["stop", "--timeout", "300ms"]);
     assert_eq!((code, out.as_str()), (Some(1), "no new programs share the GPU; the coordinator ends after one\n"));
@@ -109,7 +109,7 @@ fn an_end_that_was_asked_for_stands_until_somebody_cancels_it() {
 
 #[test]
 fn an_end_with_nobody_there_comes_at_once() {
-    let mut coordinator = Serving::arena("64MiB").start();
+    let mut coordinator = Serving::small("64MiB").start();
     let said = told(&coordinator, &["stop", "--no-wait"]);
     assert_eq!(said, (Some(0), "the coordinator ends now\n".to_owned(), String::new()));
     assert_eq!(coordinator.end(libc::SIGCONT).code(), Some(0), "{}", coordinator.log());
@@ -117,7 +117,7 @@ fn an_end_with_nobody_there_comes_at_once() {
 
 #[test]
 fn a_command_that_is_interrupted_ends_as_by_the_signal() {
-    let coordinator = Serving::arena("64MiB").start();
+    let coordinator = Serving::small("64MiB").start();
     let mut busy = endless(&coordinator, "busy");
     for words in [&["evict", "--timeout", "5m", "busy"][..], &["stop", "--timeout", "5m"], &["logs", "--follow"]] {
         let mut waits = Running::start(&mut command(&coordinator, words), false, None);

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 /// A coordinator that has something to tell of every list.
 fn busy() -> (Coordinator, Vec<Running>) {
-    let coordinator = Serving::arena("64MiB").option("--max-programs", "2").start();
+    let coordinator = Serving::small("64MiB").option("--max-programs", "2").start();
     coordinator.until_ready();
     let mut gone = hold::joined(&coordinator, "gone", "batch", "8", None);
     assert!(gone.ask("quit", LIMIT).ends_with(" ok"));
@@ -192,7 +192,7 @@ fn a_program_in_c_asks_how_things_stand() {
 
 #[test]
 fn shells_complete_and_the_manual_describes_every_command() {
-    let coordinator = Serving::arena("64MiB").prepare();
+    let coordinator = Serving::small("64MiB").prepare();
     let said = |words: &[&str]| {
         let mut command = coordinator.place.baton(words);
         Running::start(&mut command, false, None).finish(LIMIT).succeeded().out

@@ -21,7 +21,7 @@ fn names(coordinator: &Coordinator, command: &mut Command) -> Vec<String> {
 fn a_program_that_loses_its_environment_is_still_who_it_was_to_be() {
     let program = built().programs.join("legal/environment");
     for way in ["cleared", "overwritten"] {
-        let coordinator = Serving::arena("64MiB").start();
+        let coordinator = Serving::small("64MiB").start();
         let mut command = coordinator.place.joining("early", &program, &[way]);
         assert_eq!(names(&coordinator, command.env("BATON_REQUIRE", "1")), ["early"], "{way}");
         // Where no coordinator answers it ends, as it would with its environment.
@@ -33,7 +33,7 @@ fn a_program_that_loses_its_environment_is_still_who_it_was_to_be() {
 
 #[test]
 fn under_baton_run_it_joins_too() {
-    let coordinator = Serving::arena("64MiB").start();
+    let coordinator = Serving::small("64MiB").start();
     let program = built().programs.join("legal/environment");
     for way in ["cleared", "overwritten"] {
         let ran = coordinator.run(way, "normal", &program, &[way]).finish(LIMIT).succeeded();
@@ -46,7 +46,7 @@ fn under_baton_run_it_joins_too() {
 
 #[test]
 fn what_a_program_sets_before_its_first_call_goes_first() {
-    let coordinator = Serving::arena("64MiB").start();
+    let coordinator = Serving::small("64MiB").start();
     let program = built().programs.join("legal/environment");
     let mut command = coordinator.place.joining("early", &program, &["late"]);
     assert_eq!(names(&coordinator, &mut command), ["late"]);

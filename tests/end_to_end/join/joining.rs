@@ -36,14 +36,14 @@ fn is_refused(outcome: &Outcome, words: &[&str]) {
 
 #[test]
 fn a_program_that_only_looks_whether_there_is_a_gpu_is_left_alone() {
-    let prepared = Serving::arena("64MiB").prepare();
+    let prepared = Serving::small("64MiB").prepare();
     let looked = run(&mut required(&prepared.place, "init count total")).succeeded();
     assert_eq!((looked.out.as_str(), looked.err.as_str()), ("init 0\n1 GPUs count 0\n536870912 bytes total 0\n", ""));
 }
 
 #[test]
 fn a_program_that_has_to_share_and_cannot_ends_where_it_takes_the_gpu() {
-    let prepared = Serving::arena("64MiB").prepare();
+    let prepared = Serving::small("64MiB").prepare();
     for (take, before) in [
         ("context", "init 0\n"),
         ("retain", "init 0\n"),
@@ -60,7 +60,7 @@ fn a_program_that_has_to_share_and_cannot_ends_where_it_takes_the_gpu() {
 
 #[test]
 fn without_a_coordinator_a_program_that_need_not_share_goes_on_and_says_so_once() {
-    let prepared = Serving::arena("64MiB").prepare();
+    let prepared = Serving::small("64MiB").prepare();
     let steps = "init context alloc retain alloc";
     let bare = run(joining(&prepared.place, steps).env("BATON_DISABLE", "1")).succeeded();
     assert_eq!(bare.err, "");
@@ -71,14 +71,14 @@ fn without_a_coordinator_a_program_that_need_not_share_goes_on_and_says_so_once(
 
 #[test]
 fn where_cuda_itself_fails_the_call_says_so_and_the_program_goes_on() {
-    let prepared = Serving::arena("64MiB").prepare();
+    let prepared = Serving::small("64MiB").prepare();
     // A driver that does not start.
     let broken = prepared.place.folder().join("broken");
     std::fs::write(&broken, "no GPU").expect("a file");
     let ran = run(required(&prepared.place, "init context").env("SIMCUDA_GPU_FILE", &broken)).succeeded();
     assert!(ran.out.starts_with("init ") && !ran.out.starts_with("init 0") && !ran.err.contains("baton"), "{ran:?}");
     // A forked child of a program that has used CUDA.
-    let coordinator = Serving::arena("64MiB").start();
+    let coordinator = Serving::small("64MiB").start();
     for parent in ["init fork", "init context fork"] {
         let steps = format!("{parent} context retain alloc");
         let bare = run(joining(&coordinator.place, &steps).env("BATON_DISABLE", "1")).succeeded();
@@ -90,7 +90,7 @@ fn where_cuda_itself_fails_the_call_says_so_and_the_program_goes_on() {
 
 #[test]
 fn a_child_that_is_forked_before_cuda_is_used_joins_by_itself() {
-    let coordinator = Serving::arena("64MiB").start();
+    let coordinator = Serving::small("64MiB").start();
     let ran = run(&mut required(&coordinator.place, "fork init context alloc")).succeeded();
     assert_eq!(ran.out, "init 0\ncontext 0\nalloc 0\nchild 0\n");
     let departed = coordinator.until_empty()["departed"].clone();
@@ -99,7 +99,7 @@ fn a_child_that_is_forked_before_cuda_is_used_joins_by_itself() {
 
 #[test]
 fn a_gpu_that_is_not_to_be_shared_is_used_as_if_baton_were_not_there() {
-    let prepared = Serving::arena("64MiB").prepare();
+    let prepared = Serving::small("64MiB").prepare();
     let other = "GPU-01020304-0506-0708-090a-0b0c0d0e0f10";
     let ran = run(required(&prepared.place, "init context alloc").env("BATON_GPU", other)).succeeded();
     assert_eq!((ran.out.as_str(), ran.err.as_str()), ("init 0\ncontext 0\nalloc 0\n", ""));
@@ -107,7 +107,7 @@ fn a_gpu_that_is_not_to_be_shared_is_used_as_if_baton_were_not_there() {
 
 #[test]
 fn a_gpu_is_as_large_before_a_program_has_joined_as_afterwards() {
-    let coordinator = Serving::arena("64MiB").start();
+    let coordinator = Serving::small("64MiB").start();
     let ran = run(&mut required(&coordinator.place, "init total context total alloc total")).succeeded();
     let totals: Vec<&str> = ran.out.lines().filter(|line| line.ends_with("total 0")).collect();
     assert_eq!(totals, ["67108864 bytes total 0"; 3], "{ran:?}");
@@ -115,7 +115,7 @@ fn a_gpu_is_as_large_before_a_program_has_joined_as_afterwards() {
 
 #[test]
 fn a_context_that_was_made_behind_our_back_is_known_from_then_on() {
-    let coordinator = Serving::arena("64MiB").start();
+    let coordinator = Serving::small("64MiB").start();
     let mut command = required(&coordinator.place, "init behind alloc wait");
     let mut running = Running::start(&mut command, true, Some(coordinator.place.clone()));
     while running.line(LIMIT) != "waiting" {}
@@ -129,7 +129,7 @@ fn a_context_that_was_made_behind_our_back_is_known_from_then_on() {
 
 #[test]
 fn a_value_that_cannot_be_ends_a_program_that_has_to_share() {
-    let coordinator = Serving::arena("64MiB").start();
+    let coordinator = Serving::small("64MiB").start();
     for (name, value) in [("BATON_CLASS", "urgent"), ("BATON_WEIGHT", "0"), ("BATON_SLO_MICROS", "20ms")] {
         let ended = run(required(&coordinator.place, "init context").env(name, value));
         is_refused(&ended, &[if name == "BATON_WEIGHT" { "weight" } else { value }]);
@@ -144,7 +144,7 @@ fn a_value_that_cannot_be_ends_a_program_that_has_to_share() {
 
 #[test]
 fn a_program_whose_coordinator_has_gone_since_baton_run_ends() {
-    let mut coordinator = Serving::arena("64MiB").start();
+    let mut coordinator = Serving::small("64MiB").start();
     let script = format!("echo started; read line; exec {} init context", built().programs.join("joining").display());
     let mut command = coordinator.place.baton(&["run", "--driver", "sim", "--socket"]);
     command.arg(coordinator.place.socket()).args(["--", "/bin/sh", "-c", &script]);
@@ -158,7 +158,7 @@ fn a_program_whose_coordinator_has_gone_since_baton_run_ends() {
 
 #[test]
 fn an_optional_program_runs_without_a_coordinator_that_cannot_be_started() {
-    let prepared = Serving::arena("64MiB").prepare();
+    let prepared = Serving::small("64MiB").prepare();
     for (optional, want) in [(true, "exit status: 7"), (false, REFUSED)] {
         let mut command = prepared.place.baton(&["run", "--driver", "sim", "--arena", "4GiB", "--socket"]);
         command.arg(prepared.place.socket()).args(optional.then_some("--optional"));
@@ -171,7 +171,7 @@ fn an_optional_program_runs_without_a_coordinator_that_cannot_be_started() {
 
 #[test]
 fn those_beyond_the_limit_wait_in_order_and_status_shows_them() {
-    let coordinator = Serving::arena("64MiB").option("--max-programs", "1").start();
+    let coordinator = Serving::small("64MiB").option("--max-programs", "1").start();
     let start = |name: &str| coordinator.join(name, &program("hold"), &["--megabytes", "24"]);
     let mut first = start("first");
     assert!(first.line(LIMIT).starts_with("ready "));
@@ -216,7 +216,7 @@ fn a_program_that_is_told_to_end_ends() {
     use baton_contract::messages::{Admission, FromTenant, Message as _, Opening, TurnCommand};
     use baton_contract::wire::VERSION;
 
-    let prepared = Serving::arena("64MiB").prepare();
+    let prepared = Serving::small("64MiB").prepare();
     let listener = listener(&prepared.place.socket());
     let mut running = Running::start(&mut required(&prepared.place, "init context"), false, None);
     let socket = accepted(&listener);
@@ -277,7 +277,7 @@ mod tool {
     #[test]
     #[ignore = "tool: python3"]
     fn what_python_has_printed_is_not_lost_either() {
-        let prepared = Serving::arena("64MiB").prepare();
+        let prepared = Serving::small("64MiB").prepare();
         for library in ["CDLL", "PyDLL"] {
             // One calls without the interpreter's lock, the other with it.
             let script = format!(

@@ -29,7 +29,7 @@ fn until_waiting(coordinator: &Coordinator, names: &[&str]) {
 
 /// So much that two programs of 48 MB fit, and no third one.
 fn serving() -> Serving {
-    Serving::arena("64MiB").option("--host-pool", "64MiB").option("--headroom", "0%")
+    Serving::small("64MiB").option("--host-pool", "64MiB").option("--headroom", "0%")
 }
 
 #[test]

@@ -66,7 +66,7 @@ fn share_as_in_one_namespace(
 
 #[test]
 fn tenants_in_namespaces_of_their_own_share_the_gpu() {
-    let coordinator = Serving::arena("64MiB").start();
+    let coordinator = Serving::small("64MiB").start();
     let start = |name: &str, words: &[&str]| {
         let mut command = coordinator.place.joining(name, &program(words[0]), &words[1..]);
         Running::start(&mut isolated(command.env("BATON_REQUIRE", "1")), true, Some(coordinator.place.clone()))
@@ -76,7 +76,7 @@ fn tenants_in_namespaces_of_their_own_share_the_gpu() {
 
 #[test]
 fn a_coordinator_in_a_namespace_of_its_own_serves_those_outside() {
-    let coordinator = Serving::arena("64MiB").start_as(isolated);
+    let coordinator = Serving::small("64MiB").start_as(isolated);
     let start = |name: &str, words: &[&str]| {
         let mut command = coordinator.place.joining(name, &program(words[0]), &words[1..]);
         Running::start(command.env("BATON_REQUIRE", "1"), true, Some(coordinator.place.clone()))
@@ -87,7 +87,7 @@ fn a_coordinator_in_a_namespace_of_its_own_serves_those_outside() {
 /// A latency program that is stopped while it is at work keeps the others from nothing.
 #[test]
 fn a_program_that_is_stopped_where_nobody_sees_it_is_noticed_all_the_same() {
-    let coordinator = Serving::arena("128MiB").start_as(isolated);
+    let coordinator = Serving::small("128MiB").start_as(isolated);
     let start = |name: &str, class: &str| {
         let mut command = coordinator.place.joining(name, &program("hold"), &["--megabytes", "24"]);
         let mut running = Running::start(
@@ -113,7 +113,7 @@ fn a_program_that_is_stopped_where_nobody_sees_it_is_noticed_all_the_same() {
 /// `baton run` from inside, with nothing but the socket in common.
 #[test]
 fn a_run_from_another_namespace_joins_and_is_listed_without_a_number() {
-    let coordinator = Serving::arena("64MiB").start_as(isolated);
+    let coordinator = Serving::small("64MiB").start_as(isolated);
     let mut command = coordinator.place.baton(&["run", "--socket"]);
     command.arg(coordinator.place.socket()).arg("--").arg(built().examples.join("vector_add"));
     let ran = Running::start(&mut command, false, None).finish(LIMIT).succeeded();

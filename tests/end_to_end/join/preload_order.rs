@@ -29,7 +29,7 @@ fn adds_and_joins(prepared: &Prepared, mut command: Command) -> Outcome {
 /// Each of these lists, as a user's preload, is before Baton, and the program adds right.
 #[track_caller]
 fn come_before_baton(lists: &[String]) {
-    let prepared = Serving::arena("64MiB").prepare();
+    let prepared = Serving::small("64MiB").prepare();
     let program = built().programs.join("doors_dlopen");
     for list in lists {
         for name in ["libcuda.so.1", "libcuda.so"] {
@@ -68,7 +68,7 @@ mod tool {
     #[test]
     #[ignore = "tool: a C compiler with AddressSanitizer"]
     fn a_program_with_address_sanitizer_runs_under_baton() {
-        let prepared = Serving::arena("64MiB").prepare();
+        let prepared = Serving::small("64MiB").prepare();
         let ways: [(&str, &[&str]); 3] =
             [("doors_link", &[]), ("doors_dlopen", &["libcuda.so.1", "now"]), ("with_options", &[])];
         for (name, arguments) in ways {
@@ -90,7 +90,7 @@ mod tool {
     #[test]
     #[ignore = "tool: a C compiler with AddressSanitizer"]
     fn a_program_with_address_sanitizer_finds_its_errors_under_baton() {
-        let prepared = Serving::arena("64MiB").prepare();
+        let prepared = Serving::small("64MiB").prepare();
         let program = sanitizer::program("broken");
         let ended = Running::start(&mut under(&prepared, &program, &[]), false, None).finish(LIMIT);
         assert!(ended.err.contains("heap-use-after-free"), "{ended:?}");
@@ -99,7 +99,7 @@ mod tool {
     #[test]
     #[ignore = "tool: a C compiler with AddressSanitizer"]
     fn a_program_with_address_sanitizer_joins_by_its_environment_too() {
-        let coordinator = Serving::arena("64MiB").start();
+        let coordinator = Serving::small("64MiB").start();
         // The program itself has to let others come first here, or to have no options of its own.
         let program = sanitizer::program("doors_link");
         let ran = Running::start(&mut coordinator.place.joining("sanitized", &program, &[]), false, None).finish(LIMIT);

@@ -61,7 +61,7 @@ fn until_joined(prepared: &Prepared, count: usize) {
 #[track_caller]
 fn in_a_row(form: Form) {
     let count = form.of(40, 300);
-    let prepared = Serving::arena("64MiB").prepare();
+    let prepared = Serving::small("64MiB").prepare();
     for at in 1..=count {
         let ran = baton_tests::run(run(&prepared, &[]).arg(vector_add())).succeeded();
         assert!(ran.out.ends_with(" ok\n") && said(&ran).is_empty(), "{at}: {ran:?}");
@@ -84,7 +84,7 @@ fn three_hundred_programs_one_after_the_other_are_all_under_baton() {
 #[track_caller]
 fn at_once(form: Form) {
     let (count, tenants, pool) = form.of((60, "8", "64MiB"), (1000, "256", "4GiB"));
-    let prepared = Serving::arena("64MiB").prepare();
+    let prepared = Serving::small("64MiB").prepare();
     let start =
         |_| Running::start(run_with_pool(&prepared, pool, &["--max-programs", tenants]).arg(vector_add()), false, None);
     let running: Vec<Running> = (0..count).map(start).collect();
@@ -108,7 +108,7 @@ fn a_thousand_programs_that_come_at_once_are_all_under_baton() {
 
 #[test]
 fn a_library_in_a_folder_with_a_space_and_a_colon_is_preloaded_all_the_same() {
-    let prepared = Serving::arena("64MiB").prepare();
+    let prepared = Serving::small("64MiB").prepare();
     let folder = prepared.place.folder().join("my home: $baton");
     std::fs::create_dir(&folder).expect("a new folder");
     for file in ["baton", "libbaton.so", "libsimcuda.so"] {
@@ -141,7 +141,7 @@ fn program_of(folder: &Path, bits: u8, loader: Option<&str>) -> PathBuf {
 
 #[test]
 fn programs_into_which_nothing_can_be_preloaded_end_or_start_with_a_line() {
-    let prepared = Serving::arena("64MiB").prepare();
+    let prepared = Serving::small("64MiB").prepare();
     let folder = prepared.place.folder();
     let musl = program_of(folder, 2, Some("/lib/ld-musl-x86_64.so.1"));
     let ended = baton_tests::run(run(&prepared, &[]).arg(musl));
@@ -169,7 +169,7 @@ fn programs_into_which_nothing_can_be_preloaded_end_or_start_with_a_line() {
 
 #[test]
 fn only_a_script_is_run_by_a_shell() {
-    let prepared = Serving::arena("64MiB").prepare();
+    let prepared = Serving::small("64MiB").prepare();
     let folder = prepared.place.folder().join("here");
     std::fs::create_dir(&folder).expect("a new folder");
     // A shell makes a new file of a strange name of these bytes.
@@ -191,7 +191,7 @@ fn only_a_script_is_run_by_a_shell() {
 #[test]
 fn a_driver_file_has_to_be_named_on_both_sides() {
     let driver = built().bin.join("libsimcuda.so");
-    let prepared = Serving::arena("64MiB").prepare();
+    let prepared = Serving::small("64MiB").prepare();
     let mut serve = prepared.place.baton(&["serve", "--arena=64MiB", "--host-pool=64MiB", "--driver"]);
     let served = Running::start(serve.arg(&driver).arg("--socket").arg(prepared.place.socket()), false, None);
     while !served.err().contains("serving GPU") {
@@ -234,7 +234,7 @@ fn logs(prepared: &Prepared) -> Vec<String> {
 
 #[test]
 fn a_process_shares_the_gpu_that_it_takes_first_if_that_has_a_coordinator() {
-    let prepared = Serving::arena("64MiB").prepare();
+    let prepared = Serving::small("64MiB").prepare();
     let took = |words: &[&str], steps: &[&str]| {
         let ran = baton_tests::run(&mut run_on_two(&prepared, words, steps)).succeeded();
         assert!(ran.out.ends_with("context 0\nalloc 0\n") && said(&ran).is_empty(), "{ran:?}");
@@ -263,7 +263,7 @@ fn a_process_shares_the_gpu_that_it_takes_first_if_that_has_a_coordinator() {
 
 #[test]
 fn a_process_that_takes_the_gpu_which_was_to_be_shared_does_not_go_on_without_its_coordinator() {
-    let prepared = Serving::arena("64MiB").prepare();
+    let prepared = Serving::small("64MiB").prepare();
     let without = |steps: &[&str]| {
         let mut running = Running::start(&mut run_on_two(&prepared, &[], steps), true, None);
         assert_eq!(running.line(LIMIT), "waiting");
@@ -293,7 +293,7 @@ mod root {
     #[test]
     #[ignore = "root: it gives a program to another user"]
     fn a_set_user_id_program_ends_at_once() {
-        let prepared = Serving::arena("64MiB").prepare();
+        let prepared = Serving::small("64MiB").prepare();
         let program = prepared.place.folder().join("as-nobody");
         std::fs::copy("/bin/true", &program).expect("a file");
         std::os::unix::fs::chown(&program, Some(65534), Some(65534)).expect("root may");

@@ -138,7 +138,7 @@ fn placed(coordinator: &Coordinator) -> (PathBuf, impl Fn(&[&str]) -> Running) {
 
 #[test]
 fn kubelet_is_offered_a_resource_for_each_class_and_hands_on_all_that_a_container_needs() {
-    let coordinator = Serving::arena("64MiB").start();
+    let coordinator = Serving::small("64MiB").start();
     let (folder, start) = placed(&coordinator);
     let kubelet = Kubelet::start(&folder);
     let mut plugin = start(&[]);
@@ -192,7 +192,7 @@ fn kubelet_is_offered_a_resource_for_each_class_and_hands_on_all_that_a_containe
 
 #[test]
 fn a_container_gets_the_file_of_the_simulated_gpu_that_it_was_given() {
-    let coordinator = Serving::arena("64MiB").setting("SIMCUDA_GPUS", "2").start();
+    let coordinator = Serving::small("64MiB").setting("SIMCUDA_GPUS", "2").start();
     let (folder, start) = placed(&coordinator);
     std::fs::write(coordinator.place.folder().join("dev/nvidia1"), "").expect("a new file");
     let kubelet = Kubelet::start(&folder);
@@ -220,7 +220,7 @@ fn a_container_gets_the_file_of_the_simulated_gpu_that_it_was_given() {
 
 #[test]
 fn a_plugin_registers_again_when_kubelet_or_it_itself_was_killed() {
-    let coordinator = Serving::arena("64MiB").start();
+    let coordinator = Serving::small("64MiB").start();
     let (folder, start) = placed(&coordinator);
     // Also if it is there before kubelet.
     let mut plugin = start(&[]);
@@ -242,7 +242,7 @@ fn a_plugin_registers_again_when_kubelet_or_it_itself_was_killed() {
 
 #[test]
 fn a_plugin_outlives_a_kubelet_that_is_killed_before_it_answers() {
-    let coordinator = Serving::arena("64MiB").start();
+    let coordinator = Serving::small("64MiB").start();
     let (folder, start) = placed(&coordinator);
     let kubelet = Kubelet::that_answers(&folder, false);
     let plugin = start(&[]);
@@ -256,7 +256,7 @@ fn a_plugin_outlives_a_kubelet_that_is_killed_before_it_answers() {
 
 #[test]
 fn devices_are_as_healthy_as_their_coordinator() {
-    let coordinator = Serving::arena("64MiB").start();
+    let coordinator = Serving::small("64MiB").start();
     let (folder, start) = placed(&coordinator);
     let kubelet = Kubelet::start(&folder);
     let _plugin = start(&[]);
@@ -274,7 +274,7 @@ fn devices_are_as_healthy_as_their_coordinator() {
 
 #[test]
 fn a_plugin_that_kubelet_refuses_ends_and_says_why() {
-    let coordinator = Serving::arena("64MiB").start();
+    let coordinator = Serving::small("64MiB").start();
     let (folder, start) = placed(&coordinator);
     let _kubelet = Kubelet::start(&folder);
     let mut plugin = start(&["--domain", "taken.dev"]);
@@ -287,7 +287,7 @@ fn metrics_name_the_pods_of_programs_that_go_by_their_devices_names() {
     // A socket's path has to be short.
     let folder = tempfile::tempdir().expect("a folder");
     let socket = folder.path().join("pods.sock");
-    let coordinator = Serving::arena("64MiB").option("--pod-resources", &socket.display().to_string()).start();
+    let coordinator = Serving::small("64MiB").option("--pod-resources", &socket.display().to_string()).start();
     let _own = hold::joined(&coordinator, "latency.1", "latency", "8", None);
     let _other = hold::joined(&coordinator, "latency.2", "latency", "8", None);
     let _shell = hold::joined(&coordinator, "by-hand", "batch", "8", None);

@@ -325,7 +325,7 @@ fn an_array_is_refused_if_others_memory_would_no_longer_fit_arena_and_host_pool(
 
 #[test]
 fn an_array_is_made_although_a_program_that_runs_has_the_memory() {
-    let coordinator = serving("230MiB").option("--host-pool", "192MiB").start();
+    let coordinator = serving("230MiB").start();
     let mut maker = maker(&coordinator, "maker");
     let (mut first, mut second) = (holder(&coordinator, "first", "100"), holder(&coordinator, "second", "100"));
     let busy = Busy::start(&mut second, &coordinator.place);

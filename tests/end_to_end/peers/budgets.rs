@@ -99,7 +99,7 @@ fn longest(coordinator: &Coordinator, running: &mut Running, rounds: usize) -> D
 fn crowd(form: Form) {
     let (processes, each) = (4, form.of(150, 2500));
     for user in [UNINVITED, GUEST] {
-        let coordinator = Coordinator::of(with_guests(Serving::arena("64MiB")));
+        let coordinator = Coordinator::of(with_guests(Serving::small("64MiB")));
         let mut running = hold::joined(&coordinator, "tenant", "normal", "24", None);
         let without = longest(&coordinator, &mut running, 5);
         let hostile = copied(coordinator.prepared(), &built().bin.join("hostile"));
@@ -140,7 +140,7 @@ fn crowd(form: Form) {
 
 #[test]
 fn whoever_says_little_is_heard_before_all_that_another_one_has_said() {
-    let coordinator = Serving::arena("64MiB").flag("--no-preempt").start();
+    let coordinator = Serving::small("64MiB").flag("--no-preempt").start();
     let [talkative, brief] = ["talkative", "brief"].map(|name| BareTenant::join(&coordinator, name));
     let report = TurnReport::Used { grant: 77, extents: Vec::new() }.encode(GpuNumber::FIRST);
     {
@@ -176,7 +176,7 @@ fn answer(socket: &OwnedFd) -> Option<(Admission, Vec<OwnedFd>)> {
 
 #[test]
 fn a_program_that_comes_when_the_coordinator_can_open_nothing_comes_again_and_runs_under_baton() {
-    let coordinator = Serving::arena("64MiB").option("--host-pool", "64MiB").start();
+    let coordinator = Serving::small("64MiB").option("--host-pool", "64MiB").start();
     coordinator.until_ready();
     // Room for its connection and the answer, and for nothing that a tenant needs.
     let open = coordinator.status()["descriptors"].as_u64().expect("a number");
@@ -210,7 +210,7 @@ mod root {
     #[test]
     #[ignore = "root: there are several users"]
     fn a_guest_that_asks_for_frames_and_reads_none_takes_none_of_the_coordinators_descriptors() {
-        let coordinator = Coordinator::of(with_guests(Serving::arena("64MiB").flag("--no-preempt")));
+        let coordinator = Coordinator::of(with_guests(Serving::small("64MiB").flag("--no-preempt")));
         let (guest, ids) = guest_with_frames(&coordinator);
         let before = other_descriptors(&coordinator.until_ready());
         let request = Request::Frames { extents: ids.clone() }.encode(GpuNumber::FIRST);
@@ -252,7 +252,7 @@ mod root {
     #[ignore = "root: there are several users"]
     fn whoever_connects_for_ever_keeps_neither_tenants_nor_tools_from_being_served_and_fills_no_log() {
         for user in [UNINVITED, GUEST] {
-            let coordinator = Coordinator::of(with_guests(Serving::arena("64MiB")));
+            let coordinator = Coordinator::of(with_guests(Serving::small("64MiB")));
             let mut running = hold::joined(&coordinator, "tenant", "normal", "24", None);
             let socket = coordinator.place.socket();
             let (is_over, connections) = (AtomicBool::new(false), AtomicU64::new(0));
@@ -308,7 +308,7 @@ mod root {
     #[test]
     #[ignore = "root: there are several users"]
     fn a_tenant_that_reports_for_ever_keeps_nobody_else_waiting() {
-        let coordinator = Coordinator::of(with_guests(Serving::arena("64MiB").flag("--no-preempt")));
+        let coordinator = Coordinator::of(with_guests(Serving::small("64MiB").flag("--no-preempt")));
         let mut running = hold::joined(&coordinator, "tenant", "normal", "24", None);
         let without = longest(&coordinator, &mut running, 20);
         let hello = greeting(&coordinator, "guest").encode(GpuNumber::ANY);
@@ -333,7 +333,7 @@ mod root {
     #[test]
     #[ignore = "root: there are several users"]
     fn a_guest_that_connects_without_end_is_not_heard_each_time() {
-        let coordinator = Coordinator::of(with_guests(Serving::arena("64MiB")));
+        let coordinator = Coordinator::of(with_guests(Serving::small("64MiB")));
         let (socket, expect) = (coordinator.place.socket(), Opening::Expect.encode(GpuNumber::ANY));
         let ask = || {
             let socket = bare_tenant::connection(&socket);
@@ -360,7 +360,7 @@ mod root {
     #[test]
     #[ignore = "root: there are several users"]
     fn a_guest_that_holds_all_the_connections_it_may_does_not_lock_the_owner_out() {
-        let prepared = with_guests(Serving::arena("64MiB").option("--host-pool", "64MiB"));
+        let prepared = with_guests(Serving::small("64MiB").option("--host-pool", "64MiB"));
         let mut coordinator = with_descriptors(prepared, 1024);
         let socket = coordinator.place.socket();
         let expect = Opening::Expect.encode(GpuNumber::ANY);
@@ -393,7 +393,7 @@ mod root {
     #[test]
     #[ignore = "root: there are several users"]
     fn a_guest_gets_no_more_than_its_part_of_the_tenants_and_the_owner_comes_in_at_once() {
-        let coordinator = Coordinator::of(with_guests(Serving::arena("64MiB").option("--max-programs", "8")));
+        let coordinator = Coordinator::of(with_guests(Serving::small("64MiB").option("--max-programs", "8")));
         let hello = greeting(&coordinator, "guest").encode(GpuNumber::ANY);
         let socket = coordinator.place.socket();
         // Those who have been let in and those who wait, each with all that came.

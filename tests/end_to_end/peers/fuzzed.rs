@@ -43,7 +43,7 @@ fn lie(coordinator: &Coordinator, seed: u64, odd: &[OwnedFd], seen: &mut BTreeSe
 
 #[track_caller]
 fn fuzz(form: Form) {
-    let coordinator = Serving::arena("64MiB").start();
+    let coordinator = Serving::small("64MiB").start();
     let mut running = hold::joined(&coordinator, "tenant", "normal", "24", None);
     let before = other_descriptors(&coordinator.until_ready());
     let odd = odd();

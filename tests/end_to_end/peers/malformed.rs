@@ -63,7 +63,7 @@ fn noise(seed: u64, length: usize) -> Vec<u8> {
 
 #[test]
 fn what_is_no_greeting_costs_a_stranger_the_connection_and_nothing_else() {
-    let coordinator = Serving::arena("64MiB").start();
+    let coordinator = Serving::small("64MiB").start();
     let mut running = hold(&coordinator, "tenant");
     let first = running.ask("touch", LIMIT);
     let hello = greeting(&coordinator, "liar").encode(GpuNumber::ANY);
@@ -106,7 +106,7 @@ fn what_is_no_greeting_costs_a_stranger_the_connection_and_nothing_else() {
 
 #[test]
 fn a_piece_that_is_no_memory_or_too_little_is_not_copied_to() {
-    let coordinator = Serving::arena("64MiB").start();
+    let coordinator = Serving::small("64MiB").start();
     let mut liar = BareTenant::join(&coordinator, "liar");
     liar.take_gpu();
     let Request::Allocate { at, bytes } = liar.allocation(6 * MIB) else { unreachable!("that is what it asks for") };
@@ -128,7 +128,7 @@ fn a_piece_that_is_no_memory_or_too_little_is_not_copied_to() {
 
 #[test]
 fn what_a_tenant_cannot_mean_costs_it_its_connection_and_nothing_else() {
-    let coordinator = Serving::arena("64MiB").start();
+    let coordinator = Serving::small("64MiB").start();
     let mut running = hold(&coordinator, "tenant");
     let hello = greeting(&coordinator, "liar").encode(GpuNumber::ANY);
     let descriptors = other_descriptors(&coordinator.until_ready());

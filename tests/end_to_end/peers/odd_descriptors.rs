@@ -196,7 +196,7 @@ fn send_everywhere(coordinator: &Coordinator, what: &str, odd: BorrowedFd<'_>) {
 
 /// Descriptors of all kinds cost neither the coordinator nor its tenants anything, that of a file system in user space among them.
 fn nothing_is_asked_or_waited_for(has_fuse: bool) {
-    let coordinator = Serving::arena("64MiB").start();
+    let coordinator = Serving::small("64MiB").start();
     let fuse = has_fuse.then(|| Fuse::new(coordinator.pid()));
     let mut running = hold::joined(&coordinator, "tenant", "normal", "24", None);
     let before = other_descriptors(&coordinator.until_ready());

@@ -32,7 +32,7 @@ fn commands(prepared: &Prepared) -> [Command; 2] {
 
 /// A place whose runtime folder others can enter, which is refused.
 fn with_open_folder() -> (Prepared, PathBuf) {
-    let prepared = Serving::arena("64MiB").prepare();
+    let prepared = Serving::small("64MiB").prepare();
     let folder = prepared.place.folder().join("runtime/baton");
     std::fs::create_dir(&folder).expect("a new folder");
     std::fs::set_permissions(&folder, PermissionsExt::from_mode(0o777)).expect("ours");
@@ -54,7 +54,7 @@ fn a_runtime_folder_that_others_can_enter_is_refused_and_so_is_a_link_to_one() {
 
 #[test]
 fn links_beside_a_socket_lead_nobody_to_a_victims_files() {
-    let prepared = Serving::arena("64MiB").prepare();
+    let prepared = Serving::small("64MiB").prepare();
     let victim = prepared.place.folder().join("victim");
     std::fs::write(&victim, "precious").expect("a file");
     let socket = prepared.place.socket();
@@ -82,7 +82,7 @@ impl Drop for Ends {
 
 #[test]
 fn a_gpu_has_one_coordinator_wherever_its_socket_is() {
-    let coordinator = Serving::arena("64MiB").start();
+    let coordinator = Serving::small("64MiB").start();
     let other = coordinator.place.folder().join("other.sock");
     // Also for a user whose runtime folder is another one.
     for runtime in ["runtime", "elsewhere"] {
@@ -96,7 +96,7 @@ fn a_gpu_has_one_coordinator_wherever_its_socket_is() {
 
 #[test]
 fn a_coordinator_that_cannot_have_its_arena_says_who_holds_the_gpus_memory() {
-    let prepared = Serving::arena("400MiB").prepare();
+    let prepared = Serving::small("400MiB").prepare();
     let mut command = prepared.place.joining("greedy", &program("hold"), &["--megabytes", "300"]);
     let mut greedy = Running::start(command.env("BATON_DISABLE", "1"), true, None);
     assert!(greedy.line(LIMIT).starts_with("ready "));
@@ -126,7 +126,7 @@ fn answer(socket: &OwnedFd) -> Admission {
 #[test]
 fn whoever_comes_when_there_is_no_room_is_told_so_and_tenants_do_not_notice() {
     let script = "ulimit -n 200; exec \"$@\"";
-    let prepared = Serving::arena("64MiB").prepare();
+    let prepared = Serving::small("64MiB").prepare();
     let mut shell = Command::new("/bin/sh");
     shell.args(["-c", script, "sh"]);
     let served = Running::start(&mut around(shell, &prepared.serve()), false, None);
@@ -171,7 +171,7 @@ fn whoever_comes_when_there_is_no_room_is_told_so_and_tenants_do_not_notice() {
 /// Descriptors run out below the limit on connections: the obstacle is another one then.
 #[test]
 fn a_coordinator_without_descriptors_neither_spins_nor_stops_serving() {
-    let coordinator = Serving::arena("64MiB").start();
+    let coordinator = Serving::small("64MiB").start();
     // A slab of the pool that comes later would take what is left of the descriptors.
     coordinator.until_ready();
     let mut running = coordinator.join("tenant", &program("hold"), &["--megabytes", "24"]);
@@ -203,7 +203,7 @@ fn a_coordinator_without_descriptors_neither_spins_nor_stops_serving() {
 
 #[test]
 fn requests_that_wait_are_limited_and_the_next_is_told_so() {
-    let coordinator = Serving::arena("64MiB").flag("--no-preempt").start();
+    let coordinator = Serving::small("64MiB").flag("--no-preempt").start();
     let mut running = coordinator.join("busy", &program("hold"), &["--megabytes", "24"]);
     assert!(running.line(LIMIT).starts_with("ready "));
     // Stopped, it cannot be evicted, and a command that wants that waits.
@@ -231,7 +231,7 @@ fn requests_that_wait_are_limited_and_the_next_is_told_so() {
 
 #[test]
 fn a_path_in_the_way_of_a_socket_is_left_as_it_is() {
-    let prepared = Serving::arena("64MiB").prepare();
+    let prepared = Serving::small("64MiB").prepare();
     std::fs::write(prepared.place.socket(), "precious").expect("a file");
     is_refused(&mut prepared.serve(), &["baton.sock", "no socket"]);
     assert_eq!(std::fs::read_to_string(Path::new(&prepared.place.socket())).expect("there"), "precious");
@@ -239,7 +239,7 @@ fn a_path_in_the_way_of_a_socket_is_left_as_it_is() {
 
 #[test]
 fn a_name_turns_nothing_round_and_controls_no_terminal_wherever_it_is_shown() {
-    let coordinator = Serving::arena("64MiB").option("--max-programs", "1").start();
+    let coordinator = Serving::small("64MiB").option("--max-programs", "1").start();
     let hello = |name: &str| greeting(&coordinator, name).encode(GpuNumber::ANY);
     let _inside = BareTenant::greet(&coordinator, &hello("in \u{202e}gpj\u{1b}[2J"));
     let waiting = connected(&coordinator);
@@ -255,7 +255,7 @@ fn a_name_turns_nothing_round_and_controls_no_terminal_wherever_it_is_shown() {
 
 /// A place with a file of settings and one with a token.
 fn with_files() -> (Prepared, [PathBuf; 2]) {
-    let prepared = Serving::arena("64MiB").prepare();
+    let prepared = Serving::small("64MiB").prepare();
     let [config, token] = ["serve.toml", "token"].map(|name| prepared.place.folder().join(name));
     std::fs::write(&config, "max-programs = 7\n").expect("a file");
     std::fs::write(&token, "a-token-of-some-length\n").expect("a file");
@@ -281,7 +281,7 @@ fn settings_that_others_may_write_are_refused_and_those_that_a_group_may_write_a
 
 #[test]
 fn a_coordinator_whose_socket_was_removed_is_found_again() {
-    let coordinator = Serving::arena("64MiB").start();
+    let coordinator = Serving::small("64MiB").start();
     let mut running = coordinator.join("tenant", &program("hold"), &["--megabytes", "24"]);
     assert!(running.line(LIMIT).starts_with("ready "));
     std::fs::remove_file(coordinator.place.socket()).expect("it listens there");
@@ -297,7 +297,7 @@ fn a_coordinator_whose_socket_was_removed_is_found_again() {
 
 #[test]
 fn a_stop_that_is_interrupted_keeps_nobody_out_any_more_and_fills_no_log() {
-    let coordinator = Serving::arena("64MiB").start();
+    let coordinator = Serving::small("64MiB").start();
     let mut running = coordinator.join("tenant", &program("hold"), &["--megabytes", "24"]);
     assert!(running.line(LIMIT).starts_with("ready "));
     let mut stop = coordinator.place.baton(&["stop", "--timeout", "5m", "--socket"]);
@@ -332,7 +332,7 @@ mod root {
     #[test]
     #[ignore = "root: there are several users"]
     fn a_socket_of_another_user_is_not_believed() {
-        let prepared = Serving::arena("64MiB").prepare();
+        let prepared = Serving::small("64MiB").prepare();
         let folder = prepared.place.folder().join("theirs");
         std::fs::create_dir(&folder).expect("a new folder");
         for path in [&folder, prepared.place.folder()] {

@@ -362,7 +362,7 @@ fn all_agree(coordinator: &Coordinator, names: &[&str], scene: &str) {
 
 #[test]
 fn all_views_agree_while_a_server_runs_beside_a_training() {
-    let coordinator = Serving::arena("128MiB").with_page().start();
+    let coordinator = Serving::small("128MiB").with_page().start();
     coordinator.until_ready();
     let mut train = hold::joined(&coordinator, "train", "batch", "48", None);
     let mut server = hold::joined(&coordinator, "server", "latency", "48", None);
@@ -384,7 +384,7 @@ fn all_views_agree_while_a_server_runs_beside_a_training() {
 
 #[test]
 fn all_views_agree_while_memory_moves() {
-    let coordinator = Serving::arena("32MiB")
+    let coordinator = Serving::small("32MiB")
         .with_page()
         .option("--quantum", "1s")
         .option("--mode", "exclusive")

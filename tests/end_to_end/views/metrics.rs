@@ -77,7 +77,7 @@ fn of_page(state: &Value) -> Figures {
 
 #[test]
 fn status_metrics_and_page_say_the_same_when_programs_have_taken_turns() {
-    let coordinator = Serving::arena("64MiB").with_page().start();
+    let coordinator = Serving::small("64MiB").with_page().start();
     let page = Page::of(&coordinator);
     let mut running = [("urgent", "latency"), ("batch \"quoted\"\\", "batch")]
         .map(|(name, class)| hold::joined(&coordinator, name, class, "48", None));
@@ -119,7 +119,7 @@ fn the_bytes_that_moved_are_those_that_the_gpu_has_counted_itself() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let log = folder.path().join("copies");
     let coordinator =
-        Serving::arena("64MiB").with_page().setting("SIMCUDA_COPY_LOG", log.to_str().expect("UTF-8")).start();
+        Serving::small("64MiB").with_page().setting("SIMCUDA_COPY_LOG", log.to_str().expect("UTF-8")).start();
     let mut running = ["one", "other"].map(|name| hold::joined(&coordinator, name, "normal", "48", None));
     take_turns(&mut running, 3);
     for mut one in running {
@@ -133,7 +133,7 @@ fn the_bytes_that_moved_are_those_that_the_gpu_has_counted_itself() {
 
 #[test]
 fn what_a_program_has_waited_is_less_than_its_own_clock_says_and_more_than_it_was_kept_waiting() {
-    let coordinator = Serving::arena("64MiB").option("--mode", "exclusive").option("--quantum", "1h").start();
+    let coordinator = Serving::small("64MiB").option("--mode", "exclusive").option("--quantum", "1h").start();
     let waited = || {
         let status = coordinator.status();
         let of_status = tenant(&status, "one")["wait_buckets"]["sum_seconds"].as_f64().expect("a number");
@@ -174,7 +174,7 @@ fn went_down(before: &Exposed, after: &Exposed, but: &str) -> Vec<Series> {
 
 #[test]
 fn what_only_goes_up_does_so_when_programs_leave_and_come_again() {
-    let coordinator = Serving::arena("64MiB").with_page().start();
+    let coordinator = Serving::small("64MiB").with_page().start();
     let mut stays = hold::joined(&coordinator, "stays", "normal", "48", None);
     let mut before = metrics(&coordinator);
     let all = |exposed: &Exposed, name: &str| exposed.sum(name, &[]);
@@ -210,7 +210,7 @@ fn what_only_goes_up_does_so_when_programs_leave_and_come_again() {
 
 #[test]
 fn requests_that_took_longer_than_their_target_are_counted() {
-    let coordinator = Serving::arena("128MiB").start();
+    let coordinator = Serving::small("128MiB").start();
     let _slow = hold::joined(&coordinator, "slow", "batch", "24", None);
     let mut urgent = hold::joined(&coordinator, "urgent", "latency", "24", None);
     urgent.ask("spin 1", LIMIT);
@@ -236,7 +236,7 @@ fn requests_that_took_longer_than_their_target_are_counted() {
 
 #[test]
 fn metrics_are_on_a_socket_of_this_users_alone_and_elsewhere_only_when_asked_for() {
-    let mut coordinator = Serving::arena("64MiB").start();
+    let mut coordinator = Serving::small("64MiB").start();
     let socket = metrics_socket(&coordinator);
     let mode = std::fs::metadata(&socket).expect("a socket").permissions().mode();
     assert_eq!(mode & 0o077, 0, "{mode:o}");
@@ -261,7 +261,7 @@ fn with_token(serving: &Serving, setting: &str) -> (Coordinator, tempfile::TempD
 
 #[test]
 fn metrics_on_a_port_need_the_token_if_there_is_one_and_a_name_of_this_machine_if_there_is_none() {
-    let open = Serving::arena("64MiB").option("--metrics", "127.0.0.1:0");
+    let open = Serving::small("64MiB").option("--metrics", "127.0.0.1:0");
     let coordinator = open.start();
     let at = metrics_port(&coordinator);
     openmetrics::read(&http::get(at, "/metrics", "").body);
@@ -306,7 +306,7 @@ fn what_others_could_reach_or_read_is_refused_with_what_to_do() {
         (&[("--metrics", &taken)], &["--metrics", "in use"]),
     ] {
         let serving =
-            options.iter().fold(Serving::arena("64MiB"), |serving, (name, value)| serving.option(name, value));
+            options.iter().fold(Serving::small("64MiB"), |serving, (name, value)| serving.option(name, value));
         let outcome = serving.prepare().serve_in_vain();
         assert!(words.iter().all(|word| outcome.err.contains(word)), "{options:?}: {outcome:?}");
     }
@@ -329,7 +329,7 @@ mod tool {
     #[test]
     #[ignore = "tool: promtool"]
     fn promtool_finds_nothing_wrong_with_metrics_and_alerts() {
-        let coordinator = Serving::arena("64MiB").option("--metrics", "127.0.0.1:0").start();
+        let coordinator = Serving::small("64MiB").option("--metrics", "127.0.0.1:0").start();
         let mut running = [("one", "latency"), ("two", "batch")]
             .map(|(name, class)| hold::joined(&coordinator, name, class, "48", None));
         take_turns(&mut running, 2);

@@ -24,7 +24,7 @@ fn said(coordinator: &Coordinator, words: &[&str]) -> String {
 
 #[test]
 fn ps_has_a_line_for_each_program_with_its_process() {
-    let coordinator = Serving::arena("128MiB").start();
+    let coordinator = Serving::small("128MiB").start();
     assert_eq!(said(&coordinator, &["ps"]).lines().count(), 1, "only the heading");
     let mut one = hold::joined(&coordinator, "one", "batch", "24", None);
     let mut two = hold::joined(&coordinator, "two words", "latency", "8", None);
@@ -43,7 +43,7 @@ fn ps_has_a_line_for_each_program_with_its_process() {
 
 #[test]
 fn stats_and_logs_show_the_same_turns() {
-    let coordinator = Serving::arena("64MiB").option("--mode", "exclusive").start();
+    let coordinator = Serving::small("64MiB").option("--mode", "exclusive").start();
     coordinator.until_ready();
     let want = hold::alone("48", &["touch"; 2]);
     let mut one = hold::joined(&coordinator, "one", "normal", "48", None);
@@ -75,7 +75,7 @@ fn stats_and_logs_show_the_same_turns() {
 
 #[test]
 fn logs_that_are_followed_say_what_happens_next() {
-    let coordinator = Serving::arena("64MiB").start();
+    let coordinator = Serving::small("64MiB").start();
     let mut logs = Running::start(&mut command(&coordinator, &["logs", "-f"]), false, Some(coordinator.place.clone()));
     let mut one = hold::joined(&coordinator, "one", "batch", "24", None);
     assert!(logs.line(LIMIT).ends_with("one joined as batch"));
@@ -87,7 +87,7 @@ fn logs_that_are_followed_say_what_happens_next() {
 
 #[test]
 fn memory_of_an_evicted_program_is_back_before_it_asks() {
-    let coordinator = Serving::arena("128MiB").start();
+    let coordinator = Serving::small("128MiB").start();
     coordinator.until_ready();
     let want = hold::alone("48", &["touch"; 2]);
     let mut one = hold::joined(&coordinator, "one", "batch", "48", None);
@@ -107,7 +107,7 @@ fn memory_of_an_evicted_program_is_back_before_it_asks() {
 
 #[test]
 fn nobody_makes_way_for_memory_that_is_prefetched() {
-    let coordinator = Serving::arena("64MiB").start();
+    let coordinator = Serving::small("64MiB").start();
     coordinator.until_ready();
     let want = hold::alone("48", &["touch"; 2]);
     let mut one = hold::joined(&coordinator, "one", "batch", "48", None);
@@ -128,7 +128,7 @@ fn nobody_makes_way_for_memory_that_is_prefetched() {
 
 #[test]
 fn a_coordinator_that_is_stopped_ends_after_the_last_program() {
-    let mut coordinator = Serving::arena("64MiB").start();
+    let mut coordinator = Serving::small("64MiB").start();
     let mut one = hold::joined(&coordinator, "one", "batch", "24", None);
     let mut stop = Running::start(
         &mut command(&coordinator, &["stop", "--timeout", "5m"]),
@@ -151,7 +151,7 @@ fn a_coordinator_that_is_stopped_ends_after_the_last_program() {
 
 #[test]
 fn a_program_that_comes_while_a_coordinator_is_stopped_gets_a_new_one() {
-    let mut coordinator = Serving::arena("64MiB").start();
+    let mut coordinator = Serving::small("64MiB").start();
     let mut one = hold::joined(&coordinator, "one", "batch", "24", None);
     let mut stop = Running::start(
         &mut command(&coordinator, &["stop", "--timeout", "5m"]),
@@ -174,7 +174,7 @@ fn a_program_that_comes_while_a_coordinator_is_stopped_gets_a_new_one() {
 
 #[test]
 fn a_coordinator_that_is_stopped_now_says_whom_that_fails() {
-    let mut coordinator = Serving::arena("64MiB").start();
+    let mut coordinator = Serving::small("64MiB").start();
     coordinator.until_ready();
     let mut away = hold::joined(&coordinator, "away", "batch", "24", None);
     assert!(away.ask("touch", LIMIT).contains("touched"));

@@ -63,7 +63,7 @@ fn said_by(place: &Place, words: &[&str]) -> String {
 
 #[test]
 fn a_program_without_baton_is_named_until_it_ends() {
-    let coordinator = Serving::arena("64MiB").start();
+    let coordinator = Serving::small("64MiB").start();
     let mut tenant = holding(&mut coordinator.place.joining("tenant", &program("unmanaged"), &[]));
     let mut running = beside(&coordinator.place);
     let found = one(&coordinator);
@@ -85,7 +85,7 @@ fn a_program_without_baton_is_named_until_it_ends() {
 
 #[test]
 fn a_program_that_loses_its_environment_under_baton_run_is_named_as_such() {
-    let coordinator = Serving::arena("64MiB").start();
+    let coordinator = Serving::small("64MiB").start();
     let run = |script: &str| {
         let mut command = coordinator.place.baton(&["run", "--driver", "sim", "--socket"]);
         command.arg(coordinator.place.socket()).args(["--", "sh", "-c", script]);
@@ -122,7 +122,7 @@ fn a_program_that_loses_its_environment_under_baton_run_is_named_as_such() {
 
 #[test]
 fn without_a_coordinator_doctor_asks_the_driver_who_is_there() {
-    let Prepared { place, .. } = &Serving::arena("64MiB").prepare();
+    let Prepared { place, .. } = &Serving::small("64MiB").prepare();
     let said = said_by(place, &["doctor", "--driver", "sim"]);
     assert!(said.contains("no program uses the GPU without Baton"), "{said}");
     let running = beside(place);

@@ -14,7 +14,7 @@ const FILES: [&str; 6] = ["/", "/style.css", "/page.js", "/ribbon.js", "/tables.
 
 #[test]
 fn nothing_is_shown_without_the_token() {
-    let coordinator = Serving::arena("64MiB").with_page().start();
+    let coordinator = Serving::small("64MiB").with_page().start();
     let page = Page::of(&coordinator);
     for path in BEHIND_THE_TOKEN {
         for token in ["", &page.token[1..], &format!("{}0", page.token), "Bearer"] {
@@ -34,7 +34,7 @@ fn nothing_is_shown_without_the_token() {
 
 #[test]
 fn the_pages_files_are_its_own_and_are_kept_to_themselves() {
-    let coordinator = Serving::arena("64MiB").with_page().start();
+    let coordinator = Serving::small("64MiB").with_page().start();
     let page = Page::of(&coordinator);
     for path in FILES {
         let reply = http::get(page.at, path, "");
@@ -56,7 +56,7 @@ fn the_pages_files_are_its_own_and_are_kept_to_themselves() {
 
 #[test]
 fn a_name_that_leads_here_is_no_name_of_ours() {
-    let coordinator = Serving::arena("64MiB").with_page().start();
+    let coordinator = Serving::small("64MiB").with_page().start();
     let page = Page::of(&coordinator);
     let said = format!("Bearer {}", page.token);
     let with_host = |path: &str, host: &str| {
@@ -74,7 +74,7 @@ fn a_name_that_leads_here_is_no_name_of_ours() {
 
 #[test]
 fn buttons_do_nothing_unless_that_was_allowed() {
-    let coordinator = Serving::arena("64MiB").with_page().start();
+    let coordinator = Serving::small("64MiB").with_page().start();
     let page = Page::of(&coordinator);
     let reply = page.post(r#"{"do":"suspend","name":"nobody"}"#);
     assert!(reply.status == 403 && reply.body.contains("--http-control"), "{reply:?}");
@@ -83,7 +83,7 @@ fn buttons_do_nothing_unless_that_was_allowed() {
 
 #[test]
 fn buttons_do_what_the_command_line_does_and_only_for_our_own_page() {
-    let coordinator = Serving::arena("64MiB").with_page().flag("--http-control").start();
+    let coordinator = Serving::small("64MiB").with_page().flag("--http-control").start();
     let page = Page::of(&coordinator);
     let mut one = hold::joined(&coordinator, "one", "normal", "24", None);
     let (host, said) = (page.at.to_string(), format!("Bearer {}", page.token));
@@ -136,7 +136,7 @@ fn buttons_do_what_the_command_line_does_and_only_for_our_own_page() {
 
 #[test]
 fn a_page_is_told_everything_and_then_what_is_new() {
-    let coordinator = Serving::arena("64MiB").with_page().start();
+    let coordinator = Serving::small("64MiB").with_page().start();
     let page = Page::of(&coordinator);
     let mut events = Events::listen(page.at, &page.token).expect("a stream");
     let first = events.next_event();
@@ -170,7 +170,7 @@ fn a_page_is_told_everything_and_then_what_is_new() {
 
 #[test]
 fn so_many_pages_can_be_open_and_who_comes_then_is_told_why_not() {
-    let coordinator = Serving::arena("64MiB").with_page().start();
+    let coordinator = Serving::small("64MiB").with_page().start();
     let page = Page::of(&coordinator);
     let mut open: Vec<Events> = (0..64).map(|_| Events::listen(page.at, &page.token).expect("a stream")).collect();
     let refused = Events::listen(page.at, &page.token).err().expect("no more");
@@ -220,7 +220,7 @@ fn goes_on(coordinator: &Coordinator, running: &mut baton_tests::running::Runnin
 #[test]
 fn whatever_is_sent_the_coordinator_and_its_programs_go_on() {
     raise_descriptor_limit();
-    let coordinator = Serving::arena("64MiB").with_page().flag("--http-control").start();
+    let coordinator = Serving::small("64MiB").with_page().flag("--http-control").start();
     let page = Page::of(&coordinator);
     let mut running = hold::joined(&coordinator, "program", "normal", "24", None);
     let before = coordinator.until_ready()["descriptors"].as_u64().expect("a number");

@@ -44,7 +44,7 @@ fn rows(stats: &str) -> Vec<Vec<String>> {
 
 #[test]
 fn what_has_happened_is_told_when_the_coordinator_has_ended() {
-    let mut coordinator = Serving::arena("64MiB").start();
+    let mut coordinator = Serving::small("64MiB").start();
     coordinator.until_ready();
     let place = coordinator.place.clone();
     for mut one in takes_turns(&coordinator) {
@@ -73,7 +73,7 @@ fn what_has_happened_is_told_when_the_coordinator_has_ended() {
 
 #[test]
 fn a_run_leaves_its_record_behind_and_so_does_a_coordinator_that_is_killed() {
-    let prepared = Serving::arena("64MiB").prepare();
+    let prepared = Serving::small("64MiB").prepare();
     let mut command =
         prepared.place.baton(&["run", "--driver=sim", "--arena=64MiB", "--host-pool=64MiB", "--name=first"]);
     command.arg("--socket").arg(prepared.place.socket()).arg("--").arg(program("hold")).args(["--megabytes", "8"]);
@@ -116,7 +116,7 @@ fn a_run_leaves_its_record_behind_and_so_does_a_coordinator_that_is_killed() {
 
 #[test]
 fn where_nothing_can_be_recorded_the_coordinator_says_so_and_serves() {
-    let prepared = Serving::arena("64MiB").prepare();
+    let prepared = Serving::small("64MiB").prepare();
     std::fs::create_dir_all(prepared.place.folder().join("state/baton")).expect("a folder");
     let others = std::fs::Permissions::from_mode(0o755);
     std::fs::set_permissions(prepared.place.folder().join("state/baton"), others).expect("ours");
@@ -125,7 +125,7 @@ fn where_nothing_can_be_recorded_the_coordinator_says_so_and_serves() {
     assert!(one.ask("quit", LIMIT).ends_with(" ok"));
     let log = coordinator.log();
     assert!(log.contains("events are not recorded: ") && log.contains("others can enter this folder"), "{log}");
-    let kept = Serving::arena("64MiB").option("--no-record", "true");
+    let kept = Serving::small("64MiB").option("--no-record", "true");
     let coordinator = kept.start();
     assert!(!coordinator.place.folder().join("state").exists() && !coordinator.log().contains("recorded"));
 }

@@ -20,7 +20,7 @@ fn line<'a>(lines: &'a [String], name: &str) -> Option<&'a String> {
 
 #[test]
 fn top_shows_what_happens_obeys_keys_and_follows_the_size_of_its_terminal() {
-    let coordinator = Serving::arena("64MiB").start();
+    let coordinator = Serving::small("64MiB").start();
     coordinator.until_ready();
     let mut one = hold::joined(&coordinator, "one", "batch", "48", None);
     let mut two = hold::joined(&coordinator, "two", "normal", "24", None);
@@ -70,7 +70,7 @@ fn top_shows_what_happens_obeys_keys_and_follows_the_size_of_its_terminal() {
 
 #[test]
 fn without_colours_letters_tell_programs_apart() {
-    let coordinator = Serving::arena("64MiB").start();
+    let coordinator = Serving::small("64MiB").start();
     let mut one = hold::joined(&coordinator, "one", "batch", "24", None);
     assert!(one.ask("touch", LIMIT).starts_with("touched "));
     let mut terminal = Terminal::start(top(&coordinator).env("NO_COLOR", "1"), 12, 80);
@@ -82,7 +82,7 @@ fn without_colours_letters_tell_programs_apart() {
 
 #[test]
 fn without_a_terminal_top_prints_one_picture_and_ends() {
-    let coordinator = Serving::arena("64MiB").start();
+    let coordinator = Serving::small("64MiB").start();
     let mut one = hold::joined(&coordinator, "one", "batch", "24", None);
     let printed = Running::start(&mut top(&coordinator), false, None).finish(LIMIT).succeeded().out;
     let lines: Vec<String> = printed.lines().map(str::to_owned).collect();
@@ -93,7 +93,7 @@ fn without_a_terminal_top_prints_one_picture_and_ends() {
 
 #[test]
 fn top_stops_at_ctrl_z_with_the_terminal_as_it_was_and_goes_on() {
-    let coordinator = Serving::arena("64MiB").start();
+    let coordinator = Serving::small("64MiB").start();
     let inner = top(&coordinator);
     let mut shell = Command::new("sh");
     shell.args(["-c", r#"set -m; "$@"; echo "it stopped"; read line; fg; echo "it ended""#, "sh"]);
@@ -112,7 +112,7 @@ fn top_stops_at_ctrl_z_with_the_terminal_as_it_was_and_goes_on() {
 
 #[test]
 fn top_ends_with_its_coordinator_and_leaves_the_terminal_as_it_was() {
-    let mut coordinator = Serving::arena("64MiB").start();
+    let mut coordinator = Serving::small("64MiB").start();
     let mut terminal = Terminal::start(&mut top(&coordinator), 12, 80);
     terminal.until("it is shown", |lines| lines[7].starts_with("no programs share the GPU"));
     coordinator.end(libc::SIGTERM);

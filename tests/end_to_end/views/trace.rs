@@ -58,7 +58,7 @@ fn take_turns(coordinator: &Coordinator) {
 
 #[test]
 fn a_trace_tells_how_programs_took_turns_and_its_sums_are_those_of_the_status() {
-    let coordinator = Serving::arena("64MiB").option("--mode", "exclusive").start();
+    let coordinator = Serving::small("64MiB").option("--mode", "exclusive").start();
     coordinator.until_ready();
     take_turns(&coordinator);
     let status = coordinator.until_empty();
@@ -95,7 +95,7 @@ fn a_trace_tells_how_programs_took_turns_and_its_sums_are_those_of_the_status() 
 
 #[test]
 fn the_page_and_the_picture_are_files_of_their_own_that_load_nothing() {
-    let coordinator = Serving::arena("64MiB").option("--mode", "exclusive").start();
+    let coordinator = Serving::small("64MiB").option("--mode", "exclusive").start();
     take_turns(&coordinator);
     coordinator.until_empty();
     let escaped = "slow &lt;/script&gt;&amp;&lt;b&gt;&quot;&#39;";
@@ -115,7 +115,7 @@ fn the_page_and_the_picture_are_files_of_their_own_that_load_nothing() {
 
 #[test]
 fn a_coordinator_to_which_nothing_has_happened_has_an_empty_trace() {
-    let coordinator = Serving::arena("64MiB").start();
+    let coordinator = Serving::small("64MiB").start();
     let trace = parsed(&traced(&coordinator, &["-o", "-"]).out);
     assert_eq!((trace.of_kind("state").count(), trace.about["switches"].as_u64()), (0, Some(0)));
     assert!(traced(&coordinator, &["--html"]).out.contains("No program used the GPU in this time."));
@@ -124,7 +124,7 @@ fn a_coordinator_to_which_nothing_has_happened_has_an_empty_trace() {
 #[test]
 fn what_is_recorded_from_now_on_begins_now_and_ends_with_the_users_signal() {
     let want = hold::alone("48", &["touch", "touch"]);
-    let coordinator = Serving::arena("64MiB").start();
+    let coordinator = Serving::small("64MiB").start();
     let mut one = hold::joined(&coordinator, "one", "normal", "48", None);
     let mut other = hold::joined(&coordinator, "other", "normal", "48", None);
     assert_eq!(one.ask("touch", LIMIT), want[0]);
@@ -143,7 +143,7 @@ fn what_is_recorded_from_now_on_begins_now_and_ends_with_the_users_signal() {
 
 #[test]
 fn a_recording_goes_as_far_as_its_coordinator() {
-    let mut coordinator = Serving::arena("64MiB").start();
+    let mut coordinator = Serving::small("64MiB").start();
     let mut recording = Running::start(&mut trace(&coordinator, &["--for", "1h"]), false, None);
     until(&mut recording, "it records", |recording| recording.err().contains("recording"));
     coordinator.end(libc::SIGTERM);
@@ -154,7 +154,7 @@ fn a_recording_goes_as_far_as_its_coordinator() {
 
 #[test]
 fn what_the_coordinator_has_forgotten_is_said() {
-    let coordinator = Serving::arena("64MiB").start();
+    let coordinator = Serving::small("64MiB").start();
     let tenant = BareTenant::join(&coordinator, "restless");
     for _ in 0..70_000 {
         tenant.tell(&TurnReport::Demand);
@@ -171,7 +171,7 @@ fn what_the_coordinator_has_forgotten_is_said() {
 
 #[test]
 fn a_file_that_cannot_be_written_is_named() {
-    let coordinator = Serving::arena("64MiB").start();
+    let coordinator = Serving::small("64MiB").start();
     let file = Path::new("/nowhere/trace.json");
     let outcome = run(&mut trace(&coordinator, &["-o", file.to_str().expect("UTF-8")]));
     assert_eq!(outcome.err, "baton trace: /nowhere/trace.json: No such file or directory (os error 2) [B0004]\n");

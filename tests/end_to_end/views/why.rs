@@ -42,7 +42,7 @@ fn slow(serving: Serving) -> Serving {
 }
 
 fn exclusive() -> Serving {
-    Serving::arena("64MiB").option("--mode", "exclusive")
+    Serving::small("64MiB").option("--mode", "exclusive")
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn whoever_waits_for_its_memory_is_told_how_much_is_to_come_and_whoevers_goes_fo
 
 #[test]
 fn a_suspended_program_is_told_how_it_goes_on() {
-    let coordinator = Serving::arena("64MiB").start();
+    let coordinator = Serving::small("64MiB").start();
     let mut one = hold::joined(&coordinator, "one", "batch", "8", None);
     baton(&coordinator, &["suspend", "one"]);
     until(&coordinator, "one", "suspended");
@@ -127,7 +127,7 @@ fn a_suspended_program_is_told_how_it_goes_on() {
 
 #[test]
 fn whoever_shares_memory_with_a_suspended_program_is_told_which() {
-    let coordinator = Serving::arena("64MiB").flag("--no-preempt").start();
+    let coordinator = Serving::small("64MiB").flag("--no-preempt").start();
     let mut one = BareTenant::join(&coordinator, "one");
     let mut other = BareTenant::join(&coordinator, "other");
     let handle = [7; 64];
@@ -147,7 +147,7 @@ fn whoever_shares_memory_with_a_suspended_program_is_told_which() {
 
 #[test]
 fn whoever_makes_way_for_urgent_work_is_told_whose() {
-    let coordinator = Serving::arena("128MiB").option("--max-wait", "1h").start();
+    let coordinator = Serving::small("128MiB").option("--max-wait", "1h").start();
     let mut slow = hold::joined(&coordinator, "slow", "batch", "48", Some("0.05"));
     let mut quick = hold::joined(&coordinator, "quick", "latency", "48", None);
     quick.ask("spin 1", LIMIT);
@@ -163,7 +163,7 @@ fn whoever_makes_way_for_urgent_work_is_told_whose() {
 
 #[test]
 fn an_urgent_program_that_takes_turns_is_told_that_not_all_fit() {
-    let coordinator = Serving::arena("64MiB").start();
+    let coordinator = Serving::small("64MiB").start();
     coordinator.until_ready();
     let mut large = hold::joined(&coordinator, "large", "latency", "48", None);
     let mut urgent = hold::joined(&coordinator, "urgent", "latency", "24", None);
@@ -177,7 +177,7 @@ fn an_urgent_program_that_takes_turns_is_told_that_not_all_fit() {
 
 #[test]
 fn a_program_that_is_stopped_and_whose_memory_others_have_is_called_unresponsive() {
-    let coordinator = Serving::arena("64MiB").start();
+    let coordinator = Serving::small("64MiB").start();
     coordinator.until_ready();
     let mut stopped = hold::joined(&coordinator, "stopped", "batch", "48", None);
     assert!(stopped.ask("touch", LIMIT).starts_with("touched "));
@@ -193,7 +193,7 @@ fn a_program_that_is_stopped_and_whose_memory_others_have_is_called_unresponsive
 
 #[test]
 fn whoever_can_open_no_more_descriptors_is_told_so() {
-    let coordinator = Serving::arena("64MiB").flag("--no-preempt").start();
+    let coordinator = Serving::small("64MiB").flag("--no-preempt").start();
     coordinator.until_ready();
     let mut bare = BareTenant::join(&coordinator, "bare");
     bare.take_gpu();
@@ -235,7 +235,7 @@ fn evict(coordinator: &Coordinator, bare: &mut BareTenant, name: &str) {
 
 #[test]
 fn whoever_does_not_fit_beside_what_cannot_move_is_told_whose_it_is() {
-    let coordinator = Serving::arena("64MiB").flag("--no-preempt").start();
+    let coordinator = Serving::small("64MiB").flag("--no-preempt").start();
     coordinator.until_ready();
     let mut large = BareTenant::join(&coordinator, "large");
     large.take_gpu();
@@ -295,7 +295,7 @@ fn whoever_waits_for_room_on_the_host_is_told_that_the_pool_is_not_ready() {
     // The coordinator's driver pins host memory only when told, so its pool is being prepared until then.
     let folder = tempfile::tempdir().expect("a temporary folder");
     let pins = folder.path().join("pins");
-    let serving = Serving::arena("64MiB").setting("PINS_WHEN_THERE_IS", pins.to_str().expect("UTF-8"));
+    let serving = Serving::small("64MiB").setting("PINS_WHEN_THERE_IS", pins.to_str().expect("UTF-8"));
     let coordinator = serving.start_as(|serve| {
         let words = serve.get_args().map(|word| match word == "sim" {
             true => built().programs.join("libpinning_driver.so").into_os_string(),
@@ -318,7 +318,7 @@ fn whoever_waits_for_room_on_the_host_is_told_that_the_pool_is_not_ready() {
 
 #[test]
 fn one_that_waits_to_join_is_told_its_place() {
-    let coordinator = Serving::arena("64MiB").option("--max-programs", "1").start();
+    let coordinator = Serving::small("64MiB").option("--max-programs", "1").start();
     let mut first = hold::joined(&coordinator, "first", "batch", "8", None);
     let mut late = coordinator.join("late", &baton_tests::coordinator::program("hold"), &["--megabytes", "8"]);
     let status = coordinator.until("late waits", |status| status["newcomers"][0]["name"] == "late");
