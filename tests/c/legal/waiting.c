@@ -104,7 +104,7 @@ static void asks_and_maps(void) {
     CHECK(cuMemAddressFree(mapped, 2 * MIB));
 }
 
-/* What is done to it at `waits` is done while the stream waits. */
+/* The test acts on it at `waits`, while the stream waits. */
 static void play_calls(void) {
     begin();
     for (unsigned round = 0; round < 2; round++) {
