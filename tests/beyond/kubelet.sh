@@ -189,7 +189,7 @@ get() { # PORT/PATH
 import sys, urllib.request
 print(urllib.request.urlopen("http://127.0.0.1:" + sys.argv[1]).read().decode())' "$1" 2>/dev/null
 }
-pods() { # [NAME]: the kubelet's words on its pods or of one: its phase, its container's number and starts, and the reason of a refusal
+pods() { # [NAME]: the kubelet's report on its pods or on one: its phase, its container's number and starts, and the reason of a refusal
     get 10255/pods | python3 -c '
 import json, sys
 for pod in json.load(sys.stdin)["items"] or []:

@@ -192,7 +192,7 @@ static void stuck_ends(pthread_t thread) {
     printf("nobody waited\n");
 }
 
-/* More frees in a stream's order than anybody has made ready for. */
+/* More frees in a stream's order than Baton has made ready for. */
 static void stuck_frees(void) {
     enum { PIECES = 64 };
     CUdeviceptr pieces[PIECES];

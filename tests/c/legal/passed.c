@@ -141,7 +141,7 @@ static int start_other(const char *part) {
     other_pid = fork();
     REQUIRE(other_pid >= 0, "no process");
     if (other_pid == 0) {
-        /* A copy is not closed by what the process executes. */
+        /* A copy stays open when the process executes a program. */
         dup2(ends[1], OTHERS_SOCKET);
         execl("/proc/self/exe", "passed", "--other", part, NULL);
         _exit(127);

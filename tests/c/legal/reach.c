@@ -161,7 +161,7 @@ static void late_by_host_function(void) {
     check_all();
 }
 
-/* The call waits for the stream, and only then reads what it was given. */
+/* The call waits for the stream, and only then reads its source. */
 static void late_synchronous(void) {
     wait_for_line();
     CHECK(cuLaunchHostFunc(NULL, put_late, pinned));

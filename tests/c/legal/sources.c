@@ -49,7 +49,7 @@ static CUgraph graph_of_copy(const uint32_t *source, CUgraphNode *node) {
     return graph;
 }
 
-/* A graph inside of a graph is replaced, and what the old one copied is freed. */
+/* A graph inside of a graph is replaced, and the program frees the source of the old one. */
 static void child(void) {
     uint32_t *first = source_new(3), *second = source_new(4);
     CUgraph whole;
@@ -69,7 +69,7 @@ static void child(void) {
     check_memory();
 }
 
-/* A node that copies is left out, and what it copied is freed. */
+/* A node that copies is left out, and the program frees its source. */
 static void disabled(void) {
     uint32_t *source = source_new(3);
     CUgraphNode copy, fill;

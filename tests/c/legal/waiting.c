@@ -1,5 +1,5 @@
 /* A driver in which making or ending an object waits for all work that is queued. A stream waits for a flag that the program raises only
- * later; until then the program makes calls that wait for nothing, more of them than anybody has prepared objects for.
+ * later; until then the program makes calls that wait for nothing, more of them than there are prepared objects.
  */
 #include "baton_cuda_pools.h"
 #include "legal.h"

@@ -214,7 +214,7 @@ static void need_other(void) {
     char *args[] = {"ipc", "--serve", number, NULL};
     if (other >= 0) return;
     REQUIRE(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0, "no sockets");
-    /* At a number that nothing else has; a copy is not closed by what the process executes. */
+    /* At a number that nothing else has; a copy stays open when the process executes a program. */
     REQUIRE(posix_spawn_file_actions_init(&actions) == 0, "no actions");
     REQUIRE(posix_spawn_file_actions_adddup2(&actions, ends[1], 200) == 0, "no action");
     REQUIRE(posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0) == 0,
