@@ -123,8 +123,8 @@
 #define cuGraphUpload               BATON_CUDA_PTSZ(cuGraphUpload)
 #define cuGraphLaunch               BATON_CUDA_PTSZ(cuGraphLaunch)
 
-/* Programs for drivers of before CUDA 12.0 have kernel nodes by the names of then. What these take is the beginning of what their
- * successors take. */
+/* Programs for drivers of before CUDA 12.0 have kernel nodes by the names of then. Their parameters are the beginning of their
+ * successors' parameters. */
 #ifndef BATON_CUDA_BEFORE_12
 #define cuGraphAddKernelNode        cuGraphAddKernelNode_v2
 #define cuGraphKernelNodeGetParams  cuGraphKernelNodeGetParams_v2

@@ -1,4 +1,4 @@
-/* Pools of stream-ordered memory, and what one process lets another have: facts of the CUDA 13.0
+/* Pools of stream-ordered memory, and objects that processes share: facts of the CUDA 13.0
  * driver interface that few programs need. It goes after baton_cuda.h, which does not include it:
  * some programs declare one or two of these calls by themselves, with less exact types.
  */

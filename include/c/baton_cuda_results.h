@@ -1,4 +1,4 @@
-/* What a call of the CUDA 13.0 driver interface may answer, for baton_cuda.h. All of them. */
+/* The answers of the CUDA 13.0 driver interface's calls, for baton_cuda.h. All of them. */
 #ifndef BATON_CUDA_RESULTS_H
 #define BATON_CUDA_RESULTS_H
 

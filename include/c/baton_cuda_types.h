@@ -255,7 +255,7 @@ typedef enum CUstreamWriteValue_flags_enum {
 typedef void (*CUstreamCallback)(CUstream stream, CUresult status, void *data);
 typedef void (*CUhostFn)(void *data);
 
-/* What stands in the `extra` of a launch before the packed parameters and before their size. */
+/* The marks in the `extra` of a launch before the packed parameters and before their size. */
 #define CU_LAUNCH_PARAM_END ((void *)0)
 #define CU_LAUNCH_PARAM_BUFFER_POINTER ((void *)1)
 #define CU_LAUNCH_PARAM_BUFFER_SIZE ((void *)2)

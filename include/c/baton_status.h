@@ -1,8 +1,8 @@
-/* How to ask a coordinator how things stand, from C.
+/* How to ask a coordinator for its status, from C.
  *
  * A message is one datagram of a SOCK_SEQPACKET socket (AF_UNIX), all of it little-endian. Send one struct
  * baton_status_question. The answers are struct baton_status_answer, each followed by `length` bytes of JSON and a uint32_t that is
- * 1 if more pieces follow. The pieces, one behind the other, are what `baton status --json` prints;
+ * 1 if more pieces follow. The pieces, one behind the other, are the output of `baton status --json`;
  * docs/status.schema.json describes it.
  */
 #ifndef BATON_STATUS_H
@@ -14,11 +14,11 @@
 #define BATON_VERSION 18u
 /* No message is longer, in bytes. */
 #define BATON_MAX_MESSAGE 32768u
-/* The coordinator's only GPU, of whatever number. */
+/* The coordinator's only GPU, of any number. */
 #define BATON_ANY_GPU UINT32_MAX
-/* What is asked: how do things stand? */
+/* The question: how do things stand? */
 #define BATON_KIND_STATUS 3u
-/* What is answered: a piece of a text; or no. */
+/* The answers: a piece of a text; or no. */
 #define BATON_KIND_TEXT 5u
 #define BATON_KIND_REFUSED 3u
 

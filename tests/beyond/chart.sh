@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Whether the Helm chart is one: linted and rendered by Helm's own library, each manifest validated against Kubernetes' schemas, also
+# Checks that the Helm chart is one: linted and rendered by Helm's own library, each manifest validated against Kubernetes' schemas, also
 # the examples', and the settings in it read by `baton serve`.
 #
 #     tests/beyond/chart.sh [FOLDER]        with the build in this folder (target/release)
@@ -38,7 +38,7 @@ mkdir "$work/rendered"
 for version in 1.28 1.37; do
     "$work/venv/bin/kubernetes-validate" --strict -k "$version" "$work"/rendered/*.yaml examples/kubernetes/{two-deployments,try}.yaml
 done
-# What the chart has in its ConfigMap is what baton and bash read.
+# Baton and bash can read the files in the chart's ConfigMap.
 "$work/venv/bin/python" - "$work/rendered/usual-daemonset.yaml" "$work" <<'END'
 import pathlib
 import sys

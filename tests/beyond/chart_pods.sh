@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Whether a release runs on a node of Kubernetes as docs/kubernetes.md says: its image is pushed to a registry and pulled from there by
+# Checks that a release runs on a node of Kubernetes as docs/kubernetes.md says: its image is pushed to a registry and pulled from there by
 # containerd, a kubelet (kubelet.sh) runs the chart's own pod, which registers its places, the pod of baton-try.yaml gets one, and when
 # they have gone nothing is left but what the document names. On the simulated driver.
 #
@@ -7,7 +7,7 @@
 #
 # Needs root, and installs what it needs. About 1 minute; the first time 6 more.
 #
-# In place of what is not here: podman is docker, Helm's library renders what `helm install` would send, a file is the ConfigMap that an
+# In place of the missing parts: podman is docker, Helm's library renders what `helm install` would send, a file is the ConfigMap that an
 # API server would keep, the node's network is the pods', and the chart's settings say `driver = "sim"`, with a script for nvidia-smi,
 # where NVIDIA's runtime would put the driver in.
 set -euo pipefail

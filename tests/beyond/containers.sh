@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Whether containers share a GPU as programs do: with podman and runc, by the Container Device Interface, on the simulated driver.
-# Two take turns and one is killed; in user namespaces, as other users, with what an image preloads; and images in which Baton's
+# Checks that containers share a GPU as programs do: with podman and runc, by the Container Device Interface, on the simulated driver.
+# Two take turns and one is killed; in user namespaces, as other users, with an image's own preloads; and images in which Baton's
 # library cannot be loaded get a sentence.
 #
 #     tests/beyond/containers.sh [FOLDER]        with the build in this folder (target/release)
@@ -18,7 +18,7 @@ need podman:podman runc:runc debootstrap:debootstrap musl-gcc:musl-tools
 
 work=$(mktemp -d)
 chmod 711 "$work"
-# What engines read for this machine, before /etc/cdi.
+# The file that engines read for this machine, before /etc/cdi.
 cdi=/run/cdi/baton-test-$$.json
 export BATON_FOLDER=$work/sockets SIMCUDA_GPU_FILE=$work/gpu
 end() {
@@ -51,7 +51,7 @@ serve() {
     done
 }
 serve
-# A GPU's device file is everybody's too.
+# All users may open a GPU's device file too.
 chmod 666 "$SIMCUDA_GPU_FILE"
 baton cdi generate --driver sim --output "$cdi"
 tenants() { baton status --json | python3 -c 'import json, sys; print(*(t["name"] for t in json.load(sys.stdin)["tenants"]))'; }
@@ -73,7 +73,7 @@ ln -s "$built/libsimcuda.so" "$work/driver/libcuda.so.1"
 alone() { SIMCUDA_GPU_FILE=$work/other LD_LIBRARY_PATH=$work/driver "$built/large_table" --megabytes 40 --rounds "$1" | tail -1; }
 short=$(alone 60) long=$(alone 90)
 echo "$short, $long"
-# What a container's user writes; it has nothing of Baton's.
+# The arguments that a container's user writes; they have nothing of Baton's.
 debian=(--device baton.dev/gpu=0 --rootfs "$root")
 table=(/srv/large_table --megabytes 40 --rounds)
 

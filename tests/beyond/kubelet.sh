@@ -1,10 +1,10 @@
 # shellcheck shell=bash
-# For scripts to source: a kubelet with containerd and runc, in namespaces of its own. What follows runs there, as `$0 --inside`, with
+# For scripts to source: a kubelet with containerd and runc, in namespaces of its own. The rest runs there, as `$0 --inside`, with
 # the script's own arguments; $work is a folder that goes with it.
 #
 # The kubelet is Kubernetes 1.20 without an API server: it runs the pods that lie in $work/pods. It takes 6 minutes to build, the first
-# time, and is kept in target/kubelet. Its Allocate has no CDI devices yet; that a CDI file does what it says is what containers.sh
-# tries, with podman.
+# time, and is kept in target/kubelet. Its Allocate has no CDI devices yet; containers.sh tries the effect of a CDI file
+# with podman.
 # shellcheck source=packaging/tools.sh
 . packaging/tools.sh
 say() { printf '\n== %s\n' "$*"; }
@@ -48,9 +48,9 @@ if [[ ${1:-} != --inside ]]; then
         install -D "$work/kubelet" "$kubelet"
         rm -rf "$work/go" "$work/source"
     fi
-    # What a script needs of the network comes before.
+    # A script uses the network before this.
     if declare -F before >/dev/null; then before "$@"; fi
-    # Mounts, processes and ports of its own: what a kubelet has in /var and /run is not the machine's, and ends with it.
+    # Mounts, processes and ports of its own: a kubelet's part of /var and /run is not the machine's, and ends with it.
     unshare --mount --pid --fork --kill-child --mount-proc --net \
         bash "$0" --inside "$work" "$kubelet" "baton-test-$$" "$@" </dev/null &
     machine=$!
@@ -189,7 +189,7 @@ get() { # PORT/PATH
 import sys, urllib.request
 print(urllib.request.urlopen("http://127.0.0.1:" + sys.argv[1]).read().decode())' "$1" 2>/dev/null
 }
-pods() { # [NAME]: what the kubelet says of its pods or of one: its phase, its container's number and starts, and why it was refused
+pods() { # [NAME]: the kubelet's report on its pods or on one: its phase, its container's number and starts, and the reason of a refusal
     get 10255/pods | python3 -c '
 import json, sys
 for pod in json.load(sys.stdin)["items"] or []:

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Whether pods of Kubernetes share a GPU as programs do: `baton k8s device-plugin` under a kubelet of its own (kubelet.sh), on the
+# Checks that pods of Kubernetes share a GPU as programs do: `baton k8s device-plugin` under a kubelet of its own (kubelet.sh), on the
 # simulated driver. Pods of two classes take turns while the kubelet and the plugin are killed and started again, and metrics name them;
 # a pod too many, and one without a coordinator, are refused.
 #
@@ -24,11 +24,11 @@ serve() {
     coordinator=$!
     serves() { baton status >/dev/null 2>&1; }
     until_ "the coordinator answers" serves
-    # A GPU's device file is everybody's too.
+    # All users may open a GPU's device file too.
     chmod 666 "$SIMCUDA_GPU_FILE"
 }
 serve
-shares() { # who shares the GPU: classes, pods and containers
+shares() { # the programs that share the GPU: classes, pods and containers
     baton status --json | python3 -c '
 import json, sys
 print(*sorted("{class} {pod} {container} {name}".format(**tenant) for tenant in json.load(sys.stdin)["tenants"]), sep="\n")'
@@ -77,7 +77,7 @@ phase() { pods "$1" | cut -d ' ' -f 2; }
 container() { pods "$1" | cut -d ' ' -f 3,4; }
 is() { [[ $(phase "$1") == "$2" ]]; }
 ends_well() { # NAME RESULT
-    # What has failed does not end well later.
+    # A failed pod does not end well later.
     is "$1" Failed && fail "$(pods "$1") $(log "$1" | tail -3)"
     is "$1" Succeeded && [[ $(log "$1" | tail -1) == "$2" ]]
 }
@@ -95,7 +95,7 @@ few=$(alone 3) short=$(alone 120) long=$(alone 150 --seed 2)
 echo "$few, $short, $long"
 
 say "two pods that do not fit the GPU together"
-# They rest after each round, so that they run for as long as what follows takes.
+# They rest after each round, so that they run as long as the steps below take.
 pod one latency "${table[@]}" 120 --rest-ms 500
 pod two batch "${table[@]}" 150 --rest-ms 500 --seed 2
 both() { [[ $(shares) == "batch ${uid[two]} "*$'\n'"latency ${uid[one]} "* ]]; }

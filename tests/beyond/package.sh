@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Whether a release is what it should be: made twice from two folders it has the same bytes, and on a clean Debian it installs, works as
+# Checks that a release is as it should be: made twice from two folders it has the same bytes, and on a clean Debian it installs, works as
 # the README says, and leaves nothing behind (packaging/check).
 #
 #     tests/beyond/package.sh

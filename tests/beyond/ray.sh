@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Whether Baton does under Ray what docs/ray.md says: examples/ray/models.py with a real Ray and the simulated driver. 20 models in 20
+# Checks that Baton works under Ray as docs/ray.md says: examples/ray/models.py with a real Ray and the simulated driver. 20 models in 20
 # actors share a GPU that has room for four; one of them is killed, and Ray starts it again. Then fewer, placed by the custom resource alone.
 #
 #     tests/beyond/ray.sh [FOLDER]        with the build in this folder (target/release), or the package unpacked there (/usr)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Whether Baton's units do what they should under systemd: in a new Debian that boots in namespaces of its own, with the simulated
+# Checks that Baton's units work as they should under systemd: in a new Debian that boots in namespaces of its own, with the simulated
 # driver. A coordinator is ready, reads its settings again with a program running, is stopped, killed and started again; of the
 # system, and of a user's own manager. Its sandbox has a score.
 #
@@ -164,7 +164,7 @@ for name in five six; do
 done
 say "a coordinator for all users"
 mkdir "$root/lib/systemd/system/baton-node@.service.d"
-# A simulated GPU is a file; a GPU's device files are everybody's.
+# A simulated GPU is a file; all users may open a GPU's device files.
 printf '[Service]\nEnvironment=SIMCUDA_GPU_FILE=/run/baton/gpu\nExecStartPost=/bin/chmod 666 /run/baton/gpu\n' \
     >"$root/lib/systemd/system/baton-node@.service.d/simulated.conf"
 inside systemctl start baton-node@0

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Whether jobs of Slurm share a GPU through Baton: under a real slurmctld, slurmd and slurmdbd, with what is in packaging/slurm and the
+# Checks that Slurm's jobs share a GPU through Baton: under a real slurmctld, slurmd and slurmdbd, with packaging/slurm's files and the
 # simulated driver. Jobs with shards, and jobs with `gpu`, take turns and compute what they compute alone; QOS and partition choose
 # their classes; one is cancelled, one suspended, one put back into the queue.
 #
@@ -169,7 +169,7 @@ until_true baton status
 inside chmod 666 /run/baton/simulated-gpu
 cat "$work/coordinator"
 
-# One of ada's commands. What it says of the simulated driver comes from where she submits; a real one needs neither.
+# One of ada's commands. Its settings for the simulated driver come from where she submits; a real one needs neither.
 as_ada() { inside runuser -u ada -- env -C /srv/ada BATON_DRIVER=/usr/lib/baton/libsimcuda.so "${gpu[1]}" "$@"; }
 table=/usr/lib/baton/large_table
 # A job that works when there is a file `go`; so that several of them run at the same time.
@@ -197,7 +197,7 @@ alone() { inside runuser -u ada -- env LD_LIBRARY_PATH=/usr/lib/baton/bare $tabl
 declare -A known
 state() { inside squeue -h -o %T -j "$1" 2>/dev/null || true; }
 ended() { [[ -z $(state "$1") ]]; }
-# Whether a job has ended with the result that it has alone.
+# Checks that a job ends with the result that it has alone.
 same() {
     local job=$1 name=$2 result
     shift 2
@@ -208,7 +208,7 @@ same() {
 }
 count() { baton status --json | python3 -c 'import json, sys; print(len(json.load(sys.stdin)["tenants"]))'; }
 tenants() { [[ $(count) == "$1" ]]; }
-# Whether the programs of these jobs have each been on the GPU several times.
+# True if the programs of these jobs have each been on the GPU several times.
 taking_turns() {
     baton status --json | python3 -c '
 import json, sys

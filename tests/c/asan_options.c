@@ -1,3 +1,3 @@
-/* What a program that is built with AddressSanitizer may say for itself. */
+/* The options that a program built with AddressSanitizer may set for itself. */
 const char *__asan_default_options(void);
 const char *__asan_default_options(void) { return "detect_stack_use_after_return=0"; }

@@ -1,4 +1,4 @@
-/* Asks the coordinator at a socket how things stand, with nothing but include/c/baton_status.h, and prints what it answers. */
+/* Asks the coordinator at a socket for its status, with nothing but include/c/baton_status.h, and prints the answer. */
 #include <baton_status.h>
 
 #include <stdio.h>

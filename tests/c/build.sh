@@ -12,7 +12,7 @@ out=$(cd "$out" && pwd)
 cd "$(dirname "$0")/../.."
 include/c/make-stub.sh "$out/stub"
 
-# Goes on while it is compiled, with so many at once; `compiled` waits for all. None needs what another one makes.
+# Goes on while it is compiled, with so many at once; `compiled` waits for all. None needs another's output.
 at_once=4
 running=
 compile() {
@@ -44,7 +44,7 @@ compile -shared -fPIC -o "$out/libwrap_alloc.so" tests/c/wrap_alloc.c
 compile -o "$out/first_call" tests/c/first_call.c "$out/stub/libcuda.so.1"
 compile -DLIB -shared -fPIC -o "$out/libfirst_call.so" tests/c/first_call.c "$out/stub/libcuda.so.1"
 compile -shared -fPIC -o "$out/libslow_driver.so" tests/c/slow_driver.c
-# Whoever loads it says where the simulated driver lies.
+# The program that loads it names the simulated driver's place.
 echo | ${CC:-cc} -shared -Wl,-soname,libsimcuda.so -o "$out/stub/libsimcuda.so" -x c -
 compile -shared -fPIC -o "$out/libcostly_driver.so" tests/c/costly_driver.c \
     -Wl,--no-as-needed "$out/stub/libsimcuda.so"
@@ -91,7 +91,7 @@ if echo 'int main(void) { return 0; }' | ${CC:-cc} -fsanitize=address -x c -o "$
         "$out/stub/libcuda.so.1"
 fi
 
-# A management library, and who asks it.
+# A management library, and a program that asks it.
 mkdir -p "$out/nvml"
 compile -shared -fPIC -Wl,-soname,libnvidia-ml.so.1 -o "$out/nvml/libnvidia-ml.so.1" tests/c/fake_nvml.c
 compile -DASK -o "$out/ask_memory" tests/c/fake_nvml.c "$out/stub/libcuda.so.1"
@@ -102,7 +102,7 @@ compile -o "$out/ask_status" tests/c/ask_status.c
 compile -Iexamples/c -o "$out/allocations" tests/c/allocations.c "$out/stub/libcuda.so.1" -lm
 compile -o "$out/known_calls" tests/c/known_calls.c "$out/stub/libcuda.so.1"
 
-# Programs for tests of sharing; they compute on the CPU what the device should have.
+# Programs for tests of sharing; they compute the device's expected contents on the CPU.
 mkdir -p "$out/sharing"
 for source in tests/c/sharing/*.c; do
     compile -ffp-contract=off -Iexamples/c -o "$out/sharing/$(basename "$source" .c)" \
@@ -123,7 +123,7 @@ for name in aliases reach sources; do
         "$out/stub/libcuda.so.1" -lm
 done
 
-# What the driver's rules for memory are.
+# Programs that ask for the driver's rules for memory.
 mkdir -p "$out/rules"
 for source in tests/c/rules/*.c; do
     compile -Iexamples/c -o "$out/rules/$(basename "$source" .c)" "$source" "$out/stub/libcuda.so.1" -lm

@@ -1,8 +1,8 @@
 /* The simulated driver, on which contexts, arrays and managed memory take memory of the GPU, as on the device. It has no contents:
- * nobody copies to or from its arrays.
+ * no program copies to or from its arrays.
  *
- * A program reaches this library as its driver. What is not here the loader finds in libsimcuda.so, which this one needs.
- * COSTLY_CONTEXT_MIB is what a primary context takes.
+ * A program reaches this library as its driver. The loader finds the rest in libsimcuda.so, which this library needs.
+ * COSTLY_CONTEXT_MIB is the size of a primary context.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -34,7 +34,7 @@ static int (*alloc_managed)(uint64_t *, size_t, unsigned);
 static int (*free_memory)(uint64_t);
 static int (*current)(void **);
 
-/* What takes memory, by an address or a number of its own. */
+/* An object that takes memory, by an address or a number of its own. */
 struct cost {
     struct cost *next;
     uint64_t what, handle;
@@ -163,7 +163,7 @@ int cuMipmappedArrayCreate(void **out, const struct deep *shape, unsigned levels
 int cuArrayDestroy(void *array) { return give((uint64_t)(uintptr_t)array); }
 int cuMipmappedArrayDestroy(void *array) { return give((uint64_t)(uintptr_t)array); }
 
-/* What is imported is there already. */
+/* Imported memory is there already. */
 int cuImportExternalMemory(void **out, const void *handle) {
     if (!out || !handle) return INVALID_VALUE;
     *out = malloc(1);

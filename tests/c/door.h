@@ -1,8 +1,8 @@
 /* A vector add through one door to the driver.
  *
  * A door is a way by which a program comes by the driver's functions: linking, dlopen and dlsym, or
- * cuGetProcAddress. A program of this folder fills a `struct door` in its own way and runs it. What
- * it prints, results by number, is the same with the bare driver and with a library between.
+ * cuGetProcAddress. A program of this folder fills a `struct door` in its own way and runs it. It
+ * prints results by number, the same with the bare driver and with a library between.
  */
 #ifndef DOOR_H
 #define DOOR_H

@@ -3,7 +3,7 @@
  *     doors_dlopen LIBRARY FLAGS [SYMBOL_LIST]
  *
  * FLAGS are words of now, lazy, local, global and deepbind, with commas or anything else between.
- * With a list, says of each symbol whether dlsym finds it.
+ * With a list, says of each symbol if dlsym finds it.
  */
 #define _GNU_SOURCE /* RTLD_DEEPBIND */
 #include <dlfcn.h>

@@ -2,7 +2,7 @@
  *
  *     doors_link [SYMBOL_LIST]
  *
- * With a list, says of each symbol whether the loader's global scope has it, which is where a
+ * With a list, says of each symbol if the loader's global scope has it, which is where a
  * program that is linked to it would find it.
  */
 #define _GNU_SOURCE /* RTLD_DEFAULT */

@@ -21,7 +21,7 @@ typedef __typeof__(cuGetProcAddress) *proc_address_v2;
 static proc_address_v1 ask_v1;
 static proc_address_v2 ask_v2;
 static struct symbol_row *rows;
-static void **exported; /* what dlsym gives for each row's symbol */
+static void **exported; /* dlsym's answer for each row's symbol */
 static size_t count;
 
 /* Several symbols may share an address: one with the base that was asked for comes first. */
@@ -37,7 +37,7 @@ static const char *name_of(const char *base, void *address) {
 }
 
 static void ask(const char *base, int version, cuuint64_t flags) {
-    /* An address that no driver gives, to see whether the answer was written. */
+    /* An address that no driver gives, to see if the answer was written. */
     void *const untouched = (void *)&rows;
     void *address = untouched;
     CUdriverProcAddressQueryResult status = (CUdriverProcAddressQueryResult)77;
@@ -108,7 +108,7 @@ int main(int argc, char **argv) {
            ask_v2 ? "present" : "absent");
     if (!ask_v1 || !ask_v2) return 1;
 
-    /* The add comes first: after it every name is looked up by dlsym, to tell what came back. A
+    /* The add comes first: after it every name is looked up by dlsym, to name the result. A
      * driver without a device fails it, and still has its answers to give. */
     int failed = 0;
     for (cuuint64_t flags = 0; flags <= 2; flags++) failed |= add_with(flags);

@@ -1,7 +1,7 @@
-/* The simulated driver, which takes a moment before a capture begins, and after it has been asked whether the legacy stream may be
- * asked: whoever then asks the stream itself does so when the capture has begun.
+/* The simulated driver, which takes a moment before a capture begins, and after a thread asks if the legacy stream may be
+ * asked: a thread that then asks the stream itself does so when the capture has begun.
  *
- * A program reaches this library as its driver. What is not here the loader finds in libsimcuda.so, which this one needs.
+ * A program reaches this library as its driver. The loader finds the rest in libsimcuda.so, which this library needs.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

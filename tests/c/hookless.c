@@ -3,7 +3,7 @@
  * the allocator's lock.
  *
  *     hookless WAY DRIVER [FIRST]    a copy by `fork`, `_Fork` or `clone`, which calls FIRST before all others: one of them, or
- *                                    one that nobody knows
+ *                                    an unknown one
  *
  * DRIVER is tests/c/witness_driver.c. The copy is made in a thread that has made no call.
  */

@@ -1,5 +1,5 @@
-/* Takes steps towards using a GPU, in the order of its arguments, and says what the driver answers to each. Nothing is
- * flushed before the end: what was printed must not be lost if the program is ended.
+/* Takes steps towards using a GPU, in the order of its arguments, and prints the driver's answer to each. Nothing is
+ * flushed before the end: no output may be lost if the program is ended.
  */
 #include "baton_cuda_types.h"
 #include <dlfcn.h>

@@ -21,7 +21,7 @@
 #ifdef HELPER
 
 void *open_for_the_loader(const char *path) {
-    /* No tail call: whoever looks for the caller is to find this library. */
+    /* No tail call: a search for the caller has to find this library. */
     void *volatile library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     return library;
 }

@@ -1,8 +1,8 @@
-/* The simulated driver as it may be one day: with a function that nobody here knows, and a newer version of one that is known. Both
+/* The simulated driver as it may be one day: with a function unknown today, and a newer version of one that is known. Both
  * copy memory of the device; the first takes more than registers hold. And of a third, cuGetProcAddress tells another address than the
  * loader.
  *
- * What is not here the loader finds in libsimcuda.so, which this one needs.
+ * The loader finds the rest in libsimcuda.so, which this library needs.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

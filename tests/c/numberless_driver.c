@@ -1,6 +1,6 @@
 /* The simulated driver without numbers of contexts, as drivers were before CUDA 12.0.
  *
- * What is not here the loader finds in libsimcuda.so, which this one needs.
+ * The loader finds the rest in libsimcuda.so, which this library needs.
  */
 enum { NOT_FOUND = 500 };
 

@@ -1,6 +1,6 @@
 /* The simulated driver, in which the coordinator's host memory is pinned only when there is a file that PINS_WHEN_THERE_IS names.
  *
- * What is not here the loader finds in libsimcuda.so, which this one needs.
+ * The loader finds the rest in libsimcuda.so, which this library needs.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

@@ -1,6 +1,6 @@
 /* The simulated driver, in which no stream can wait for a word: the call answers as where that is not supported.
  *
- * A program reaches this library as its driver. What is not here the loader finds in libsimcuda.so, which this one needs.
+ * A program reaches this library as its driver. The loader finds the rest in libsimcuda.so, which this library needs.
  */
 enum { NOT_SUPPORTED = 801 };
 

@@ -1,5 +1,5 @@
-/* Makes `ioctl` requests of several kinds to what is none of the driver's, also such as look like the driver's own, and
- * prints what came of them. */
+/* Makes `ioctl` requests of several kinds to files that are not the driver's, also such as look like the driver's own, and
+ * prints the results. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

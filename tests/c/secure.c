@@ -1,4 +1,4 @@
-/* Opens the library in the file that its argument names and initialises the driver; says the answer, and whether it runs with more
+/* Opens the library in the file that its argument names and initialises the driver; prints the answer, and if it runs with more
  * rights than its user.
  */
 #include <dlfcn.h>

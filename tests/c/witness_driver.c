@@ -1,5 +1,5 @@
 /* A driver that works on no machine, and remembers where each call came from. It says that it is initialised all the same. And it has a
- * function that nobody knows.
+ * function that is unknown elsewhere.
  */
 #include <string.h>
 

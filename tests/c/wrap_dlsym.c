@@ -1,7 +1,7 @@
 /* A preloadable library that wraps dlsym, as tracers and overlays do, and counts lookups of the
  * driver's names. It calls the real dlsym and returns, which is no tail call: glibc then takes this
  * library for the caller, and RTLD_NEXT from elsewhere means "after this library". Programs live
- * with that, and so has whatever else is preloaded.
+ * with that, and so must other preloaded libraries.
  */
 #define _GNU_SOURCE /* RTLD_NEXT, dlvsym */
 #include <dlfcn.h>

@@ -1,4 +1,4 @@
-/* Where the wrapping libraries write what they counted: a line `NAME COUNT` when the process ends,
+/* The log of the wrapping libraries' counts: a line `NAME COUNT` when the process ends,
  * appended to the file that WRAP_LOG names, else to standard error.
  */
 #ifndef WRAP_LOG_H

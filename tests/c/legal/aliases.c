@@ -1,5 +1,5 @@
 /* Ways by which memory could become reachable past its address, or by which something else could come
- * to be there: the driver refuses them for what cuMemAlloc gave.
+ * to be there: the driver refuses them for memory of cuMemAlloc.
  */
 #include "legal.h"
 
@@ -22,8 +22,8 @@ CUresult cuMemAdvise_v2(CUdeviceptr address, size_t bytes, int advice, CUmemLoca
 #define ADVISE cuMemAdvise_v2
 #endif
 
-/* A second mapping of each handle behind some allocations, were they to be had: what is written there
- * must be nobody else's memory.
+/* A second mapping of each handle behind some allocations, were they to be had: writes there
+ * must reach no other program's memory.
  */
 static void retain(void) {
     enum { SIZE = 2 << 20, MOST = 4 };
@@ -54,7 +54,7 @@ static void retain(void) {
     }
 }
 
-/* Measured: what the driver answers to all of these. */
+/* Measured: the driver's answer to all of these. */
 #define REFUSED(call)                                                                              \
     do {                                                                                           \
         CUresult answer = call;                                                                    \
@@ -62,7 +62,7 @@ static void retain(void) {
         REQUIRE(answer == CUDA_ERROR_INVALID_VALUE, "it was not refused");                         \
     } while (0)
 
-/* What whoever has mapped memory may do with the mapping, tried on an allocation. */
+/* The calls that a program may make on its own mapping, tried on an allocation. */
 static void try_all(CUdeviceptr at, size_t bytes, CUmemGenericAllocationHandle own) {
     CUmemLocation device = {CU_MEM_LOCATION_TYPE_DEVICE, 0};
     CUmemAccessDesc all = {device, CU_MEM_ACCESS_FLAGS_PROT_READWRITE}, none = {device, 0};
@@ -98,7 +98,7 @@ static void try_all(CUdeviceptr at, size_t bytes, CUmemGenericAllocationHandle o
     CHECK(cuGraphDestroy(graph));
 }
 
-/* As far as its owner has set it, nobody has access to an allocation. */
+/* As far as its owner has set it, no place has access to an allocation. */
 static void ask_access(const struct piece *piece) {
     static const CUmemLocation places[] = {
         {CU_MEM_LOCATION_TYPE_DEVICE, 0}, {CU_MEM_LOCATION_TYPE_HOST, 0}, {CU_MEM_LOCATION_TYPE_DEVICE, 99}};

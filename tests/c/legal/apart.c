@@ -1,4 +1,4 @@
-/* What waits in one context, stream or GPU keeps nobody waiting in another one, where the driver does
+/* A wait in one context, stream or GPU holds up no thread in another one, where the driver does
  * not.
  */
 #include "baton_cuda_pools.h"
@@ -95,7 +95,7 @@ static void two_gpus(void) {
 static void two_gpus_frees(void) { two_gpus(); frees(); }
 static void two_gpus_in_order(void) { two_gpus(); frees_in_order(); }
 
-/* Somebody else wants the first GPU, while a thread waits on the second one. */
+/* Another program wants the first GPU, while a thread waits on the second one. */
 static void two_gpus_leaves(void) {
     two_gpus();
     struct piece piece = piece_new(&tools, 8 * MIB, 1, NULL);
@@ -192,7 +192,7 @@ static void stuck_ends(pthread_t thread) {
     printf("nobody waited\n");
 }
 
-/* More frees in a stream's order than anybody has made ready for. */
+/* More frees in a stream's order than Baton has made ready for. */
 static void stuck_frees(void) {
     enum { PIECES = 64 };
     CUdeviceptr pieces[PIECES];
@@ -209,7 +209,7 @@ static void stuck_frees(void) {
     stuck_ends(thread);
 }
 
-/* What the stream with the full queue has freed is wanted by another one. */
+/* Another stream wants memory that the stream with the full queue has freed. */
 static void stuck_pool(void) {
     struct piece first = {.bytes = 4 * MIB}, second = {.bytes = 4 * MIB};
     stuck_begins();

@@ -10,8 +10,8 @@ enum { DMA_BUF = 1 };
 CUresult cuMemGetHandleForAddressRange(void *handle, CUdeviceptr address, size_t bytes, int kind,
                                        unsigned long long flags);
 
-/* It reads and writes an allocation: whatever happens to the program, it is this memory that it
- * reaches.
+/* It reads and writes an allocation: it reaches this memory in any state of the
+ * program.
  */
 static void device(void) {
     enum { SIZE = 4 << 20 };

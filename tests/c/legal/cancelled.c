@@ -4,7 +4,7 @@
  *     cancelled closed         the program is off the GPU when the call comes
  *     cancelled ask            the call needs memory that the program does not have yet
  *     cancelled free           the call waits for work
- *     cancelled first          the program's first call, and what follows until it has memory
+ *     cancelled first          the program's first call, and those that follow until it has memory
  *     cancelled asynchronous   a thread that may be ended at any moment is cancelled while it waits to get in
  *
  * Before the program is to be taken off the GPU it says `waits`, and goes on with the next line that comes.
@@ -74,7 +74,7 @@ static void *asynchronous(void *unused) {
     return unused;
 }
 
-/* Whether a thread sleeps: bare because its call is over, else because it waits to get in. */
+/* True if a thread sleeps: bare because its call is over, else because it waits to get in. */
 static int sleeps(pid_t thread) {
     char name[64], state = 0;
     snprintf(name, sizeof name, "/proc/self/task/%d/stat", (int)thread);

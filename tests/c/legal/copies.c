@@ -5,7 +5,7 @@
  *     copies WAY COUNT early  the same before the parent has initialised the driver: each copy uses the GPU itself
  *     copies WAY COUNT run    so many children that run another program, which uses the GPU itself; also `vfork` and `spawn`
  *
- * Where there are two GPUs, the parent uses both. Each copy begins with another call. Says what the calls have answered, and what was different in any copy.
+ * Where there are two GPUs, the parent uses both. Each copy begins with another call. Prints the answers, and any copy's differences.
  */
 #define _GNU_SOURCE
 #include <pthread.h>
@@ -139,7 +139,7 @@ static __attribute__((noinline)) pid_t running(const char *way, char *name) {
     return child;
 }
 
-/* Children that do not need what their parent has. */
+/* Children that do not need their parent's objects. */
 static void others(char **argv, int is_run) {
     for (int i = 0; i < atoi(argv[2]); i++) {
         pid_t child = is_run ? running(argv[1], argv[0]) : copied(argv[1]);

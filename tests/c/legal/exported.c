@@ -1,5 +1,5 @@
 /* Memory of a handle is exported while work of the program's waits for something that the program has yet
- * to do: the driver answers at once, and whoever imports it has the same memory.
+ * to do: the driver answers at once, and an importer has the same memory.
  */
 #include "legal.h"
 
@@ -63,7 +63,7 @@ static CUstream wait_and_write(volatile unsigned *flag, CUdeviceptr at, unsigned
     return stream;
 }
 
-/* What was exported is the program's own memory, whoever writes it. */
+/* Exported memory is the program's own, no matter which side writes it. */
 static void check_import(int descriptor, const struct handle *own, unsigned seed, unsigned char byte) {
     CUmemGenericAllocationHandle again;
     CHECK(cuMemImportFromShareableHandle(&again, (void *)(uintptr_t)descriptor, DESCRIPTOR));

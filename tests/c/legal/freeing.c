@@ -1,4 +1,4 @@
-/* Memory is freed while streams wait for the host: a call that waits holds nobody up but its own
+/* Memory is freed while streams wait for the host: a call that waits holds up only its own
  * thread, and one that need not wait does not.
  */
 #include "legal.h"
@@ -50,7 +50,7 @@ static void *captures_and_destroys(void *nothing) {
     return nothing;
 }
 
-/* What the driver never holds up while another thread waits in it for all work to end. */
+/* Calls that the driver never holds up while another thread waits in it for all work to end. */
 static void *asks_and_maps(void *nothing) {
     CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
                                       .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
@@ -92,7 +92,7 @@ static void waits_beside(void *(*calls)(void *)) {
 
 static void beside_questions(void) { waits_beside(asks_and_maps); }
 
-/* Freeing in a stream's order waits for nothing, and keeps nobody from anything. */
+/* Freeing in a stream's order waits for nothing, and holds up no other call. */
 static void in_order_beside_destroy(void) {
     pthread_t thread = while_another_thread(captures_and_destroys);
     CHECK(cuMemFreeAsync(victim, waiting));
@@ -115,7 +115,7 @@ static void in_order(void) {
     printf("freed\n");
 }
 
-/* What is freed in a stream's order holds what it held until the stream is there. */
+/* Memory freed in a stream's order keeps its contents until the stream is there. */
 static void in_order_contents(void) {
     enum { OTHERS = 3 };
     uint64_t got = 0;

@@ -1,4 +1,4 @@
-/* What a program makes and ends again and again leaves nothing behind: no objects in the driver,
+/* Making and ending things again and again leaves nothing behind: no objects in the driver,
  * and no state in which its calls or those of others have to wait.
  */
 #include <dlfcn.h>
@@ -24,7 +24,7 @@ static size_t count_events(void) {
     return count;
 }
 
-/* Does something some times and then more often: whatever that needs is there by then. */
+/* Does something some times and then more often: all that it needs is there by then. */
 static void leaves_no_events(void (*what)(void)) {
     enum { FIRST = 8, MORE = 24 };
     for (unsigned i = 0; i < FIRST; i++) what();
@@ -57,7 +57,7 @@ static void *launch(void *nothing) {
 
 static void launch_in_a_thread(void) { join(go(launch, NULL)); }
 
-/* While somebody else waits for the GPU, which this program has while a stream of its waits. */
+/* While another program waits for the GPU, which this program has while a stream of its waits. */
 static void threads(void) {
     CUstream waiting = stream_new(CU_STREAM_NON_BLOCKING);
     volatile unsigned *flag = flags_new(1);
@@ -113,7 +113,7 @@ static void *retain_and_release(void *nothing) {
     return nothing;
 }
 
-/* Work in each of them keeps the GPU for this program, whoever else waits for it: with nothing else
+/* Work in each of them keeps the GPU for this program while others wait for it: with nothing else
  * to do, one after the other waits for a flag. */
 static void streams_beside_release(void) {
     enum { STREAMS = 24 };
@@ -146,7 +146,7 @@ static void streams_beside_release(void) {
 
 /* --- memory that is counted ---------------------------------------------------------------- */
 
-/* What could not be freed is still there. */
+/* Memory that could not be freed is still there. */
 static void managed(void) {
     CUdeviceptr memory;
     CUgraph graph;

@@ -1,5 +1,5 @@
 /* Threads leave contexts that others go on using, or that end and are made anew: memory that is freed
- * meanwhile stays until the work has ended that uses it, and what belongs to a context goes with it.
+ * meanwhile stays until the work has ended that uses it, and a context's belongings go with it.
  */
 #include "baton_cuda_pools.h"
 #include "legal.h"
@@ -90,7 +90,7 @@ static void freed_while(void *(*leave)(void *), int in_order) {
         pthread_t raiser = work_on(&piece, round);
         CHECK(in_order ? cuMemFreeAsync(piece.at, busy) : cuMemFree(piece.at));
         REQUIRE(in_order || flags[round] == 1, "the memory was freed before the work had ended");
-        /* Whoever gets it now writes to it. */
+        /* The next owner of the memory writes to it. */
         struct piece next = piece_new(&tools, 4 * MIB, 1000 + round, NULL);
         work_was_right(round + 1, piece.bytes);
         CHECK(cuMemFree(next.at));
@@ -141,7 +141,7 @@ static void pool_beside_releases(void) {
 static const char with_a_variable[] = ".version 7.0\n.target sm_70\n.address_size 64\n"
                                       ".visible .global .align 8 .b8 table[4096];\n";
 
-/* Variables are looked up in one context after the other; each ends. What the program maps then lies
+/* Variables are looked up in one context after the other; each ends. The program's next mappings lie
  * where something of the last one was. */
 static void variables_of_contexts(void) {
     enum { CONTEXTS = 3, PAGES = 64 };
@@ -174,8 +174,8 @@ static void variables_of_contexts(void) {
     printf("looked up\n");
 }
 
-/* The context ends with the last release and is made anew by another thread at once: what that one
- * allocates is not taken for the old one's. */
+/* The context ends with the last release and is made anew by another thread at once: memory of the
+ * new one is not taken for the old one's. */
 static CUdeviceptr anew;
 
 static void *retain_anew(void *nothing) {

@@ -1,13 +1,13 @@
-/* What the programs of this folder share. Each is a legal program of a kind that is easily
+/* The common part of this folder's programs. Each is a legal program of a kind that is easily
  * forgotten: its threads, streams and captures wait for each other in ways that the driver allows.
  * Its first argument says which of its cases is played.
  *
- * They say what the driver answers and what they compute, and nothing that depends on time, so that
- * what they say alone on a GPU and as one of Baton's programs can be compared. At a line `waits` a
+ * They print the driver's answers and their results, and nothing that depends on time, so that
+ * their output alone on a GPU and as one of Baton's programs can be compared. At a line `waits` a
  * program waits for a line on its standard input, for something to be done to it meanwhile.
  *
  * A program that comes no further for LIMIT seconds says so and ends with exit code 3. Seconds are
- * counted by looking: on a loaded machine, who looks gets a processor as seldom as the others.
+ * counted by looking: on a loaded machine, the watchdog gets a processor as seldom as the others.
  */
 #ifndef LEGAL_H
 #define LEGAL_H
@@ -20,7 +20,7 @@
 
 enum { LIMIT = 20 };
 
-/* --- what hangs ends ----------------------------------------------------------------------- */
+/* --- the end of a program that hangs ------------------------------------------------------- */
 
 static _Atomic(const char *) step_now;
 static atomic_int looks;
@@ -36,7 +36,7 @@ static inline void *watch(void *nothing) {
     for (;;) {
         sleep_ms(10);
         if (atomic_fetch_add(&looks, 1) < LIMIT * 100) continue;
-        /* The streams' locks may be held by whoever hangs. */
+        /* The thread that hangs may hold the streams' locks. */
         dprintf(1, "it hangs: %s\n", atomic_load(&step_now));
         _exit(3);
     }
@@ -51,7 +51,7 @@ static inline pthread_t go(void *(*what)(void *), void *data) {
 
 static inline void join(pthread_t thread) { REQUIRE(pthread_join(thread, NULL) == 0, "no end"); }
 
-/* --- what is done meanwhile ---------------------------------------------------------------- */
+/* --- work done meanwhile ------------------------------------------------------------------- */
 
 static inline void wait_for_line(void) {
     atomic_store(&looks, INT_MIN); /* for months */
@@ -76,7 +76,7 @@ static inline CUdeviceptr on_device(volatile unsigned *flag) {
     return address;
 }
 
-/* The host raises a flag: no call, so nobody can hold it up. */
+/* The host raises a flag: no call, so nothing can hold it up. */
 static inline void raise_flag(volatile unsigned *flag) {
     __atomic_store_n(flag, 1, __ATOMIC_RELEASE);
 }

@@ -125,7 +125,7 @@ static void *map_first(void *nothing) {
     return nothing;
 }
 
-/* Threads bind and map while the second GPU is missing: they wait, and nobody else does. */
+/* Threads bind and map while the second GPU is missing: they wait, and no other thread does. */
 static void waiting(void) {
     make();
     CHECK(cuMulticastAddDevice(object, 0));

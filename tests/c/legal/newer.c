@@ -1,4 +1,4 @@
-/* A driver of tomorrow, with functions that nobody knows today: a program asks for them, and goes on without them if it
+/* A driver of tomorrow, with functions that are unknown today: a program asks for them, and goes on without them if it
  * does not get them.
  */
 #include <dlfcn.h>
@@ -16,7 +16,7 @@ typedef CUresult copy_of_tomorrow(CUdeviceptr to, CUdeviceptr from, size_t bytes
 
 static struct piece pieces[3];
 
-/* Asks for a function, both ways, and says what is answered. */
+/* Asks for a function, both ways, and prints the answer. */
 static void *find(const char *name, int version) {
     CUresult (*old)(const char *, void **, int, unsigned long long) = NULL;
     void *function = &pieces, *same = &pieces;

@@ -1,4 +1,4 @@
-/* What programs do on drivers that cannot record an event behind all work of a context, and have no numbers for contexts: streams
+/* Cases for drivers that cannot record an event behind all work of a context, and have no numbers for contexts: streams
  * and contexts go while others wait for their work.
  */
 #include "legal.h"
@@ -39,7 +39,7 @@ static void freed_while_its_stream_goes(void) {
         pthread_t destroyer = go(destroys, NULL), raiser = go(raises, NULL);
         CHECK(cuMemFree(piece.at));
         REQUIRE(*flag == 1, "the memory was freed before the work had ended that uses it");
-        /* Whoever gets it now writes to it. */
+        /* The next owner of the memory writes to it. */
         struct piece next = piece_new(&tools, 4 * MIB, 1000 + round, NULL);
         join(destroyer);
         join(raiser);

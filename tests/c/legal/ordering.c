@@ -1,9 +1,9 @@
-/* Streams wait for each other through words in memory: whoever adds an order between them that the
+/* Streams wait for each other through words in memory: an added order between them that the
  * program did not ask for makes them wait for ever.
  */
 #include "legal.h"
 
-/* Two blocking streams, of which one waits for what the other one is given later to do. A third
+/* Two blocking streams, of which one waits for later work of the other one. A third
  * one, which has nothing to do with them, is captured in between. */
 static void around_a_capture(CUstreamCaptureMode mode) {
     CUgraph graph;
@@ -36,7 +36,7 @@ static void capture(void) {
     printf("relaxed\n");
 }
 
-/* As above, but what waits is asked for on the device, by a kernel. */
+/* As above, but the device asks for the waiting work, by a kernel. */
 static void capture_kernel(void) {
     CUgraph graph;
     CUstream first = stream_new(CU_STREAM_DEFAULT), second = stream_new(CU_STREAM_DEFAULT);
@@ -93,7 +93,7 @@ static void *launches_many(void *nothing) {
     return nothing;
 }
 
-/* A thread launches more than fits in behind what waits; others go on beside it. */
+/* A thread launches more than fits in behind waiting work; others go on beside it. */
 static void full_queue(void) {
     CUstream other = stream_new(CU_STREAM_NON_BLOCKING);
     volatile unsigned *flag = flags_new(2), *word = flag + 1;

@@ -14,7 +14,7 @@ enum { ROUNDS = 20, OTHERS_SOCKET = 200 };
 
 enum kind { ONE_PIECE, PIECES, POOL };
 
-/* What goes with a descriptor. */
+/* The data that goes with a descriptor. */
 struct passed {
     size_t bytes;
     enum kind kind;
@@ -133,7 +133,7 @@ static void take_turns(CUdeviceptr at, int begins) {
 
 static pid_t other_pid;
 
-/* Starts it, for one of its parts: it has what it needs of its own before anybody waits for it on the GPU. */
+/* Starts it, for one of its parts: it has all that it needs of its own before a program waits for it on the GPU. */
 static int start_other(const char *part) {
     int ends[2];
     REQUIRE(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0, "no sockets");
@@ -141,7 +141,7 @@ static int start_other(const char *part) {
     other_pid = fork();
     REQUIRE(other_pid >= 0, "no process");
     if (other_pid == 0) {
-        /* A copy is not closed by what the process executes. */
+        /* A copy stays open when the process executes a program. */
         dup2(ends[1], OTHERS_SOCKET);
         execl("/proc/self/exe", "passed", "--other", part, NULL);
         _exit(127);
@@ -179,7 +179,7 @@ static int is_other(const char *part) {
 
 /* --- cases --------------------------------------------------------------------------------- */
 
-/* What the process has itself goes on as before, and what it shared too. */
+/* The process's own memory works as before, and its shared memory too. */
 static void go_on(const struct piece *own, CUdeviceptr at) {
     unsigned word = 0;
     wait_for_other();
@@ -202,7 +202,7 @@ static void pieces(void) { pass_on(PIECES); }
 
 static void pool(void) { pass_on(POOL); }
 
-/* The other way round: whoever has exported it ends first. */
+/* The other way round: the exporter ends first. */
 static void imported(void) {
     struct piece own = piece_new(&tools, 4 * MIB, 1, NULL);
     CUdeviceptr at = import_from(start_other("export"));

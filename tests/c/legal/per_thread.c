@@ -6,7 +6,7 @@
 
 enum { LAUNCHES = 100, THREADS = 8, BYTES = 1 << 16 };
 
-/* A blocking stream waits for what the thread's own is given to do behind many launches. */
+/* A blocking stream waits for work given to the thread's own stream behind many launches. */
 static void launches(void) {
     CUstream blocking = stream_new(CU_STREAM_DEFAULT);
     volatile unsigned *flag = flags_new(1);

@@ -2,7 +2,7 @@
  * in parts, at odd places, or past what their launches show.
  *
  * The program has rows of numbers and a table of their addresses. When all memory has gone, the
- * table is made in one of these ways, and a kernel collects what it leads to.
+ * table is made in one of these ways, and a kernel collects the memory that it leads to.
  */
 #include "legal.h"
 
@@ -49,7 +49,7 @@ static void make_all(void) {
     stream = stream_new(CU_STREAM_NON_BLOCKING);
     out = device_alloc(ROWS * LENGTH * 4);
     table = device_alloc(2 * MIB);
-    /* What lies together comes back together: the rows lie far from their table, and come later. */
+    /* Neighbours come back together: the rows lie far from their table, and come later. */
     ballast = device_alloc(5 * row_bytes);
     CHECK(cuMemsetD32(ballast, 0x5a5a5a5a, 5 * row_bytes / 4));
     for (unsigned i = 0; i < ROWS; i++) rows[i] = row_new(100 + i);
@@ -63,13 +63,13 @@ static void make_all(void) {
 
 static void put(void *to) { memcpy(to, rows, TABLE); }
 
-/* A stream's own doing: after what it has before. */
+/* A stream's own doing: after its earlier work. */
 static void put_late(void *to) {
     sleep_ms(50);
     put(to);
 }
 
-/* The host writes what streams have been told to read, and lets them come to it. */
+/* The host writes memory that streams were told to read, and lets them come to it. */
 static void put_and_go(void) {
     put(pinned);
     raise_flag(flag);
@@ -105,7 +105,7 @@ static void late_copy_in(CUstream waits, CUstream copies) {
 
 static void late_copy(void) { late_copy_in(stream, stream); }
 
-/* What is put into the legacy stream waits for blocking ones, and they for it. So the documentation has it; NVIDIA's driver 580 reads a
+/* Work in the legacy stream waits for blocking ones, and they for it. So the documentation has it; NVIDIA's driver 580 reads a
  * source as small as this for either during the call (measured), so on a GPU these two end with 700 also without Baton. */
 static void late_in_legacy(void) { late_copy_in(stream_new(CU_STREAM_DEFAULT), NULL); }
 static void late_behind_legacy(void) { late_copy_in(NULL, stream_new(CU_STREAM_DEFAULT)); }
@@ -161,7 +161,7 @@ static void late_by_host_function(void) {
     check_all();
 }
 
-/* The call waits for the stream, and only then reads what it was given. */
+/* The call waits for the stream, and only then reads its source. */
 static void late_synchronous(void) {
     wait_for_line();
     CHECK(cuLaunchHostFunc(NULL, put_late, pinned));
@@ -447,7 +447,7 @@ static void copy_odd(void) {
     memset(all, 0, sizeof all);
     memcpy(all + 5, rows, TABLE);
     wait_for_line();
-    /* So that its addresses lie at odd places of what is copied. */
+    /* So that its addresses lie at odd places of the copied range. */
     CHECK(cuMemcpyHtoD(table + 3, all, sizeof all));
     collect(stream, table + 8);
     check_all();
@@ -493,7 +493,7 @@ static void packed(void) {
     check_all();
 }
 
-/* Addresses from which kernels go on to what they are about. */
+/* Addresses from which kernels go on to their data. */
 static void before(void) {
     /* The last one lies before all memory of the program. */
     size_t distances[ROWS] = {8, 4096, 200 << 10, rows[ROWS - 1] - (table & ~(CUdeviceptr)(2 * MIB - 1)) + 16 * MIB};

@@ -35,7 +35,7 @@ __global__ void gather_managed(float* out, unsigned n_rows, unsigned row_len) {
     gather_rows(out, rows_managed, n_rows, row_len);
 }
 
-// What begins so many numbers after an address.
+// Copies the data that begins so many numbers after an address.
 __global__ void copy_after(float* out, const float* in, unsigned long long first, unsigned n) {
     for EACH(i, n) out[i] = in[first + i];
 }

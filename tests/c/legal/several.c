@@ -53,7 +53,7 @@ static void count_call(void *calls) { ++*(int *)calls; }
 
 /* --- one of two ---------------------------------------------------------------------------- */
 
-/* The first GPU is somebody else's business. */
+/* Another program uses the first GPU. */
 static void second_alone(void) {
     enter(1, 1);
     wait_for_line();
@@ -173,7 +173,7 @@ static void copies_after(unsigned first, unsigned second) {
     wait_for_line();
     copy_all(1000);
     wait_for_line();
-    /* What was allocated in one context is freed in the other. */
+    /* Memory allocated in one context is freed in the other. */
     CHECK(cuCtxSetCurrent(sides[1].context));
     CHECK(cuMemFree(sides[0].piece.at));
     CHECK(cuMemFree(sides[1].piece.at));
@@ -215,7 +215,7 @@ static void peers(void) {
         step("kernels that reach the other GPU's memory");
         for (unsigned device = 0; device < 2; device++) sum_of_peer(device, sums[device]);
         copy_all(10 + 1000 * round);
-        /* What is allocated now too, and it is written from the other GPU. */
+        /* Memory allocated now too, and it is written from the other GPU. */
         struct piece later = {.bytes = SIZE};
         CHECK(cuCtxSetCurrent(sides[0].context));
         later.at = device_alloc(SIZE);
@@ -273,7 +273,7 @@ static void questions(void) {
 
 /* --- off the GPU --------------------------------------------------------------------------- */
 
-/* A stream on the second GPU waits for a flag, and then takes what is in the first one's memory.
+/* A stream on the second GPU waits for a flag, and then copies the first one's memory.
  * The flag is raised while this thread makes no calls. */
 static void taken(unsigned current) {
     enter(0, 1);

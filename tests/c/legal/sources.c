@@ -1,5 +1,5 @@
 /* Host memory that a call or a graph once named and that is not there any more, or that is not the
- * host's: whoever wants to know what is in it has to ask whether it can be read.
+ * host's: a reader of its contents has to ask first if it can be read.
  */
 #include "legal.h"
 
@@ -22,7 +22,7 @@ static void check_memory(void) {
 
 /* --- graphs -------------------------------------------------------------------------------- */
 
-/* Host memory with what a piece of that seed holds, in pages of its own. */
+/* Host memory with the contents of a piece of that seed, in pages of its own. */
 static uint32_t *source_new(uint32_t seed) {
     int readable = PROT_READ | PROT_WRITE, anonymous = MAP_PRIVATE | MAP_ANONYMOUS;
     uint32_t *source = mmap(NULL, SOURCE, readable, anonymous, -1, 0);
@@ -49,7 +49,7 @@ static CUgraph graph_of_copy(const uint32_t *source, CUgraphNode *node) {
     return graph;
 }
 
-/* A graph inside of a graph is replaced, and what the old one copied is freed. */
+/* A graph inside of a graph is replaced, and the program frees the source of the old one. */
 static void child(void) {
     uint32_t *first = source_new(3), *second = source_new(4);
     CUgraph whole;
@@ -69,7 +69,7 @@ static void child(void) {
     check_memory();
 }
 
-/* A node that copies is left out, and what it copied is freed. */
+/* A node that copies is left out, and the program frees its source. */
 static void disabled(void) {
     uint32_t *source = source_new(3);
     CUgraphNode copy, fill;
@@ -99,7 +99,7 @@ static void disabled(void) {
 
 /* --- calls --------------------------------------------------------------------------------- */
 
-/* Addresses of the device in the place of the host's: the driver knows what they are. */
+/* Addresses of the device in the place of the host's: the driver knows their kind. */
 static void device_address(void) {
     const void *source;
     make_memory();
@@ -144,7 +144,7 @@ static void *comes_and_goes(void *nothing) {
     return nothing;
 }
 
-/* A kernel is given addresses that it does not use: what they lead to may be gone. */
+/* A kernel is given addresses that it does not use: the memory there may be gone. */
 static void pinned_freed(void) {
     enum { LAUNCHES = 60 };
     CUfunction add = kernel(load_kernels(), "add");

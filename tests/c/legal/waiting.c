@@ -1,5 +1,5 @@
 /* A driver in which making or ending an object waits for all work that is queued. A stream waits for a flag that the program raises only
- * later; until then the program makes calls that wait for nothing, more of them than anybody has prepared objects for.
+ * later; until then the program makes calls that wait for nothing, more of them than there are prepared objects.
  */
 #include "baton_cuda_pools.h"
 #include "legal.h"
@@ -104,7 +104,7 @@ static void asks_and_maps(void) {
     CHECK(cuMemAddressFree(mapped, 2 * MIB));
 }
 
-/* What is done to it at `waits` is done while the stream waits. */
+/* The test acts on it at `waits`, while the stream waits. */
 static void play_calls(void) {
     begin();
     for (unsigned round = 0; round < 2; round++) {

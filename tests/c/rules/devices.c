@@ -1,4 +1,4 @@
-/* What the driver answers to programs that let other devices reach their memory: network adapters
+/* The driver's answers to programs that let other devices reach their memory: network adapters
  * and disks that read and write it over the bus. The order that they rely on, and descriptors.
  */
 #include "rules.h"
@@ -114,7 +114,7 @@ static void order_of_host(void) {
     TIDY(cuMemFreeHost(at));
 }
 
-/* Whether a copy or a fill is over when the call returns: the stream that it is in is held up until a
+/* Says if a copy or a fill is over when the call returns: its stream is held up until a
  * while after. */
 #define RETURNS(call, what)                                                                        \
     do {                                                                                           \
@@ -126,7 +126,7 @@ static void order_of_host(void) {
         let_go();                                                                                  \
     } while (0)
 
-/* Tokens are asked for by whoever lets another device in. */
+/* A program that lets another device in asks for tokens. */
 static void tokens(CUdeviceptr at) {
     unsigned long long room[2] = {0};
     say_order("at first", at);
@@ -284,7 +284,7 @@ static void descriptor_of_others(void) {
     TIDY(cuMemFreeHost(host));
 }
 
-/* --- what other devices have written ------------------------------------------------------- */
+/* --- writes by other devices --------------------------------------------------------------- */
 
 static void flush(void) {
     ASK(cuFlushGPUDirectRDMAWrites(0, TO_OWNER), "for the owner");

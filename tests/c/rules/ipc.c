@@ -1,6 +1,6 @@
-/* The driver's rules for what one process lets another have: memory, events, pools, descriptors.
+/* The driver's rules for objects that processes share: memory, events, pools, descriptors.
  *
- * The program starts itself a second time, for the other process. That one does what it is told
+ * The program starts itself a second time, for the other process. That one obeys orders
  * over a socket, call by call, so that the order of calls in the two is always the same. It makes
  * no calls of its own, has no `waits`, and ends with the socket.
  */
@@ -50,7 +50,7 @@ enum work {
     END
 };
 
-/* What is asked, and what is answered: a descriptor may go with either. */
+/* A question or its answer: a descriptor may go with either. */
 struct message {
     int what, code;
     unsigned long long at, bytes, more;
@@ -214,7 +214,7 @@ static void need_other(void) {
     char *args[] = {"ipc", "--serve", number, NULL};
     if (other >= 0) return;
     REQUIRE(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) == 0, "no sockets");
-    /* At a number that nothing else has; a copy is not closed by what the process executes. */
+    /* At a number that nothing else has; a copy stays open when the process executes a program. */
     REQUIRE(posix_spawn_file_actions_init(&actions) == 0, "no actions");
     REQUIRE(posix_spawn_file_actions_adddup2(&actions, ends[1], 200) == 0, "no action");
     REQUIRE(posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0) == 0,
@@ -512,7 +512,7 @@ static void opened_wrong(void) {
     TIDY(cuMemFree(at));
 }
 
-/* Other devices are let in to what processes share. */
+/* Processes let other devices in to memory that they share. */
 static void opened_devices(void) {
     CUipcMemHandle handle;
     CUdeviceptr at, there;
@@ -874,7 +874,7 @@ static void pool_there(void) {
     TIDY(cuMemPoolDestroy(pool));
 }
 
-/* --- what may break a context -------------------------------------------------------------- */
+/* --- rules that may break a context -------------------------------------------------------- */
 
 static void read_after_free(void) {
     CUipcMemHandle handle;

@@ -1,5 +1,5 @@
-/* What CUDA 13.1 to 13.5 brought: copies, host functions and captures as their older kin, and
- * questions. What the simulated driver does not have answers that alone.
+/* The additions of CUDA 13.1 to 13.5: copies, host functions and captures as their older kin, and
+ * questions. A call that the simulated driver lacks answers that alone.
  */
 #include "rules.h"
 
@@ -115,7 +115,7 @@ static attributes in_order(void) {
 
 typedef CUresult copy_function(CUdeviceptr, CUdeviceptr, size_t, attributes *, CUstream);
 
-/* From memory that was filled long before into memory that nobody has touched since, and on to a third. */
+/* From memory that was filled long before into memory that is untouched since, and on to a third. */
 static void copy_in(CUstream stream, copy_function *copy, const char *name) {
     CUdeviceptr from, to, last;
     attributes how = in_order();
@@ -186,7 +186,7 @@ static void boxes(void) {
     TIDY(cuMemFree(to));
 }
 
-/* --- what streams are given ---------------------------------------------------------------- */
+/* --- work for streams ---------------------------------------------------------------------- */
 
 static void count(void *counter) { atomic_fetch_add((atomic_int *)counter, 1); }
 
@@ -224,7 +224,7 @@ static void again(begin_again *begin, const char *name) {
     CUstream stream = stream_new(CU_STREAM_NON_BLOCKING);
     NEED(cuMemAlloc(&filled, BYTES));
     NEED(cuMemAlloc(&copied, BYTES));
-    /* Nobody is waited for in a capture. */
+    /* No call waits in a capture. */
     NEED(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
     CHECK(cuMemsetD32Async(filled, 3, BYTES / 4, stream));
     CHECK(cuMemcpyDtoDAsync(copied, filled, BYTES, stream));
@@ -333,7 +333,7 @@ static void tensor_maps(void) {
     TIDY(cuMemFree(at));
 }
 
-/* --- what others reach --------------------------------------------------------------------- */
+/* --- memory that others reach -------------------------------------------------------------- */
 
 static void multicast(void) {
     multicast_params of_one = {.devices = 1, .bytes = 2 * UNIT};

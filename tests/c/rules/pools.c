@@ -1,5 +1,5 @@
-/* The driver's rules for memory that streams allocate and free: pools, their numbers, when memory
- * is used again, what is shared, and such memory in graphs.
+/* The driver's rules for memory that streams allocate and free: pools, their numbers, reuse of
+ * memory, sharing, and such memory in graphs.
  */
 #include "rules.h"
 
@@ -37,7 +37,7 @@ static long long get(CUmemoryPool pool, int attribute) {
     return answer ? -(long long)answer : (long long)value;
 }
 
-/* What a pool has reserved and what of it is in use. */
+/* Prints the reserved and the used bytes of a pool. */
 static void say_use(const char *what, CUmemoryPool pool) {
     printf("%s %s, reserved: %lld, at most %lld\n", rule_now, what, get(pool, RESERVED),
            get(pool, RESERVED_HIGH));
@@ -373,7 +373,7 @@ static void threshold_waits(void) {
     }
 }
 
-/* What was freed in a stream that is no more goes back when the context was waited for. */
+/* Memory freed in a stream that is gone goes back when the context was waited for. */
 static void threshold_gone_stream(void) {
     CUmemoryPool pool;
     CUstream stream, other;
@@ -860,7 +860,7 @@ static void destroy_stream_with_memory(void) {
     TIDY(cuMemPoolDestroy(pool));
 }
 
-/* --- what the driver says of such memory --------------------------------------------------- */
+/* --- the driver's answers about such memory ------------------------------------------------ */
 
 static void pointer_attributes(void) {
     CUmemoryPool pool;
@@ -905,7 +905,7 @@ static void pointer_attributes_default(void) {
     NEED(cuMemAllocAsync(&at, UNIT, NULL));
     for (int i = 1; i <= ATTRIBUTES; i++) {
         unsigned long long value;
-        if (i == 18 || i == 19) continue; /* what came before is in the same mapping */
+        if (i == 18 || i == 19) continue; /* earlier memory is in the same mapping */
         ASK(attribute_of(at, i, pool, &value), "attribute %d", i);
         say((long long)value, "attribute %d's value", i);
     }
@@ -1134,7 +1134,7 @@ static CUgraph record(CUstream stream, CUmemoryPool pool, CUdeviceptr copy, CUde
     TIDY(cuStreamDestroy(stream));                                                                 \
     TIDY(cuDeviceGraphMemTrim(0))
 
-/* Launches, waits, and looks at what was copied out. */
+/* Launches, waits, and checks the copied contents. */
 static void launch(const char *what, CUgraphExec exec, CUstream stream, CUdeviceptr copy) {
     if (CALL(cuMemsetD32(copy, 0, MIB / 4)) || CALL(cuStreamSynchronize(NULL))) return;
     if (ASK(cuGraphLaunch(exec, stream), "%s", what)) return;
@@ -1406,7 +1406,7 @@ static void capture_elsewhere(void) {
     }
 }
 
-/* --- what may end the process -------------------------------------------------------------- */
+/* --- rules that may end the process -------------------------------------------------------- */
 
 static void destroyed_pool(void) {
     CUmemoryPool pool;

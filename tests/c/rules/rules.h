@@ -1,5 +1,5 @@
-/* What the programs of this folder share. Each is a list of rules: small functions that make calls
- * and say what the driver answers. A program holds no opinion: what a real driver answers is
+/* The common part of this folder's programs. Each is a list of rules: small functions that make calls
+ * and print the driver's answers. A program holds no opinion: a real driver's answers are
  * recorded once, and a simulated driver, or Baton, must answer the same.
  *
  *     program [--wait] [NAME]            plays all rules, or one
@@ -12,7 +12,7 @@
  * line on its standard input, for something to be done to its memory meanwhile. It does not wait
  * while a stream of its own is held up, because nothing could be done then.
  *
- * What hangs is ended by the watchdog of legal.h, with exit code 3. A context that a rule broke
+ * The watchdog of legal.h ends a program that hangs, with exit code 3. A context that a rule broke
  * ends the program with exit code 4.
  */
 #ifndef RULES_H
@@ -41,7 +41,7 @@ static int waiting; /* a line `waits` before each call */
 static int held;    /* how many streams are held up */
 static volatile unsigned *gate;
 
-/* --- calls and what they answer ------------------------------------------------------------ */
+/* --- calls and their answers --------------------------------------------------------------- */
 
 static inline void wait_if_told(void) {
     if (!waiting || held) return;
@@ -123,7 +123,7 @@ enum { ATTRIBUTES = 20 };
 
 /* Asks for an attribute, and makes of its value something that is the same on every run. Of an
  * address, its distance from the one that was asked for; of a handle, 1 if it is the expected one
- * and 2 if it is another; of a running number, whether it is there.
+ * and 2 if it is another; of a running number, 1 if it is there.
  */
 static inline CUresult attribute_of(CUdeviceptr at, int attribute, CUmemoryPool pool,
                                     unsigned long long *value) {
@@ -154,7 +154,7 @@ static inline void say_attributes(const char *what, CUdeviceptr at, CUmemoryPool
     }
 }
 
-/* What range of memory the driver says an address lies in. */
+/* Prints the range of memory in which an address lies, as the driver says. */
 static inline void say_range(const char *what, CUdeviceptr at) {
     CUdeviceptr base = 0;
     size_t bytes = 0;
@@ -165,7 +165,7 @@ static inline void say_range(const char *what, CUdeviceptr at) {
 
 /* --- streams that are held up -------------------------------------------------------------- */
 
-/* What is put into the stream from here on waits for let_go. One stream at a time. */
+/* Work put into the stream from here on waits for let_go. One stream at a time. */
 static inline int hold(CUstream stream) {
     raise_flag(gate);
     *gate = 0;
@@ -188,7 +188,7 @@ static inline void *raise_gate_later(void *nothing) {
     return nothing;
 }
 
-/* Whether a stream has come to its end within a while: 0 or 600, or what else is answered. */
+/* Tells if a stream comes to its end within a while: 0 or 600, or another answer. */
 static inline CUresult ends_soon(CUstream stream) {
     CUresult answer = CUDA_ERROR_NOT_READY;
     for (int i = 0; i < 30 && answer == CUDA_ERROR_NOT_READY; i++) {

@@ -1,5 +1,5 @@
 /* The driver's rules for virtual memory management: reserving, creating, mapping, access, handles,
- * what the driver says of such addresses, and descriptors.
+ * the driver's answers about such addresses, and descriptors.
  */
 #include <fcntl.h>
 
@@ -40,7 +40,7 @@ static CUresult access_to(CUdeviceptr at, size_t bytes, int flags) {
     return cuMemSetAccess(at, bytes, &access, 1);
 }
 
-/* What access the device has, or minus the answer. */
+/* The access that the device has, or minus the answer. */
 static int access_of(CUdeviceptr at) {
     unsigned long long flags = 77;
     CUresult answer = CALL(cuMemGetAccess(&flags, &device, at));
@@ -1131,7 +1131,7 @@ static void contents_swap(void) {
     TIDY(cuMemAddressFree(at, 2 * UNIT));
 }
 
-/* Nothing of what is unmapped is left at the address: the next handle has its own memory. */
+/* Nothing of unmapped memory is left at the address: the next handle has its own memory. */
 static void contents_stay_apart(void) {
     CUdeviceptr at;
     handle first, second;
@@ -1190,7 +1190,7 @@ static void host_numa_memory(void) {
     TIDY(cuMemAddressFree(at, UNIT));
 }
 
-/* --- what the driver says of such addresses ------------------------------------------------ */
+/* --- the driver's answers about such addresses --------------------------------------------- */
 
 static void attributes_before_access(void) {
     CUdeviceptr at;
@@ -1261,7 +1261,7 @@ static void attributes_alias(void) {
     TIDY(cuMemAddressFree(at, 4 * UNIT));
 }
 
-/* Several attributes in one call: what has no answer is left empty. */
+/* Several attributes in one call: one without an answer is left empty. */
 static void say_several(const char *what, CUdeviceptr at) {
     CUpointer_attribute asked[] = {
         CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
@@ -1670,7 +1670,7 @@ static void no_context(void) {
     CHECK(cuCtxSetCurrent(context));
 }
 
-/* Each call in a capture of its own, in the mode that forbids most, to see what it does to it. */
+/* Each call in a capture of its own, in the mode that forbids most, to see its effect on the capture. */
 static void in_capture(void) {
     enum { RESERVE, CREATE, MAP, ACCESS, GET, RETAIN, UNMAP, RELEASE, FREE, FILL, CALLS };
     static const char *names[CALLS] = {
@@ -1706,7 +1706,7 @@ static void in_capture(void) {
             if (call == RETAIN) TIDY(cuMemRelease(got));
             continue;
         }
-        /* What the capture refused is made up for, so that the next call has what it needs. */
+        /* Makes up for a call that the capture refused, so that the next one finds its needs. */
         if (call == RESERVE) NEED(reserve(&at, UNIT));
         if (call == CREATE) NEED(create(&memory, UNIT));
         if (call == MAP) NEED(cuMemMap(at, UNIT, 0, memory, 0));
@@ -1721,7 +1721,7 @@ static void in_capture(void) {
     TIDY(cuMemAddressFree(filled, UNIT));
 }
 
-/* A graph holds addresses: what is mapped there when it runs is what it writes. */
+/* A graph holds addresses: it writes the memory that is mapped there when it runs. */
 static void graph_of_mapping(void) {
     CUdeviceptr at;
     handle first, second;
@@ -1777,7 +1777,7 @@ static void many_units(void) {
     TIDY(cuMemAddressFree(at, MANY * (size_t)UNIT));
 }
 
-/* --- what may break a context -------------------------------------------------------------- */
+/* --- rules that may break a context -------------------------------------------------------- */
 
 static void fault(const char *what, CUresult answer) {
     say(answer, "%s", what);

@@ -7,14 +7,14 @@
  * slice of the range; `--extra` are further ones of little work. With `--graph 1` a graph holds them all, which was made ready when
  * the memory was there.
  *
- *     poke                     adds up a slice, for nobody; `poked`
+ *     poke                     adds up a slice, and drops the sum; `poked`
  *     launch                   adds up the whole range and writes new contents, without waiting; `launched`
  *     wait                     waits for that, and compares the sums; `done CHECKSUM`
  *     alloc                    `allocated` or `answer CODE`
  *     free                     frees what `alloc` allocated; `freed`
- *     query                    whether the stream has work; `busy` or `idle`
+ *     query                    tells if the stream has work; `busy` or `idle`
  *     again                    destroys the stream and makes another one; `made`
- *     destroy                  destroys the context, with whatever it does, and begins anew; `destroyed`
+ *     destroy                  destroys the context, with all its work, and begins anew; `destroyed`
  *     quit                     reads all back and ends with `result ahead CHECKSUM ok`
  */
 #include "work.h"
@@ -59,7 +59,7 @@ static void launch_all(void) {
     for (unsigned i = 0; i < extra; i++) fill(&slices[i % SLICES], slices[i % SLICES].seed, 64);
 }
 
-/* With --graph: what is launched next. */
+/* With --graph: the graph to launch next. */
 static CUgraphExec next;
 
 static void make_next(void) {

@@ -130,7 +130,7 @@ int main(int argc, char **argv) {
     REQUIRE(megabytes >= 12, "--megabytes has to be at least 12");
     context = start();
     module = load_kernels();
-    /* Loading what is used later may need memory, which no thread should want while another captures. */
+    /* Loading code at its first use may need memory, which no thread should want while another captures. */
     struct worker workers[WORKERS];
     pthread_t capturing;
     uint64_t sum = 0;

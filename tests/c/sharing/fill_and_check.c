@@ -1,5 +1,5 @@
 /* Many allocations of mixed sizes, from bytes to tens of MiB, with frees and new ones in between.
- * Round by round kernels, copies and fills go over them, what they hold is added up on the device,
+ * Round by round kernels, copies and fills go over them, their contents are added up on the device,
  * and now and then and at the end all of it is read back.
  *
  *     fill_and_check --megabytes 48 --small 4 --churn 1 --rounds 8 --check 4 --gap-ms 2 --seed 1
@@ -22,7 +22,7 @@ static unsigned large_count, small_count;
 static uint64_t large_sum[MAX_LARGE];
 static CUdeviceptr sums;
 
-/* Writes a large piece and remembers what its words add up to. */
+/* Writes a large piece and remembers the sum of its words. */
 static void write_large(unsigned which, uint32_t with) {
     piece_write(&tools, &large[which], with, NULL);
     large_sum[which] = sum_of(with, large[which].bytes / 4);

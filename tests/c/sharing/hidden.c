@@ -122,7 +122,7 @@ int main(int argc, char **argv) {
     add_struct = kernel(module, "add_struct"), chase = kernel(module, "chase");
     scale = kernel(module, "scale");
 
-    /* The rows, and a matrix of half of them; what is left over are the odd ends. */
+    /* The rows, and a matrix of half of them; the rest are the odd ends. */
     row_bytes = (megabytes * MIB - 2 * MIB) / (ROWS + ROWS / 2) / 512 * 512;
     row_len = (unsigned)((row_bytes - NODE_BYTES) / sizeof(float));
     CUdeviceptr *pinned, pinned_device, out = device_alloc(sizeof(uint64_t));

@@ -58,7 +58,7 @@ static CUresult fill(struct piece *piece, uint32_t with) {
     return cuLaunchKernel(tools.fill, blocks_for(words), 1, 1, 256, 1, 1, 0, NULL, parameters, NULL);
 }
 
-/* The sums of all pieces, which have to be those of what was written. */
+/* The sums of all pieces, which have to be those of the written contents. */
 static CUresult touch(uint64_t *result) {
     static uint64_t got[MAX_PIECES];
     TRY(cuMemsetD8(sums, 0, sizeof got));
@@ -91,8 +91,8 @@ static uint64_t nanoseconds(void) {
 
 static uint64_t now_ms(void) { return nanoseconds() / 1000000; }
 
-/* Writes what is there already, over and over, for so long or until there is such a file. */
-/* There is always more queued than what is waited for: a thread that gets no processor for a while leaves no gap. */
+/* Writes the same contents again, over and over, for so long or until there is such a file. */
+/* There is always more queued than is waited for: a thread that gets no processor for a while leaves no gap. */
 static CUresult spin(unsigned ms, const char *file) {
     uint64_t end = now_ms() + ms;
     CUevent ends[2];

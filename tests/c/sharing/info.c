@@ -1,11 +1,11 @@
-/* What a program is told about its memory agrees with itself and with what it allocated: sizes of
+/* The driver's answers about a program's memory agree with each other and with its allocations: sizes of
  * the GPU, addresses and their ranges, attributes of pointers, pitches. It fills the GPU until there
  * is no more, uses all of it, gives it back and has it again.
  *
  *     info --most 4096 --seed 1 --only-free 0
  *
- * `--most`: fill no more than that many MiB. `--only-free 1`: say what is free, and end. The checksum covers what does not depend on the GPU's
- * size.
+ * `--most`: fill no more than that many MiB. `--only-free 1`: print the free memory, and end. The checksum covers all that does not depend
+ * on the GPU's size.
  */
 #include "work.h"
 
@@ -92,7 +92,7 @@ static void ranges_and_attributes(void) {
     REQUIRE(type == CU_MEMORYTYPE_DEVICE && start_at == at[5] && size == sizes[5],
             "the attributes that come together are others");
 
-    /* What is freed is nobody's, and its neighbours are as they were. */
+    /* Freed memory has no owner, and its neighbours are as they were. */
     CUdeviceptr base;
     size_t bytes;
     note("cuMemFree inside an allocation", cuMemFree(at[6] + 4096), CUDA_ERROR_INVALID_VALUE);

@@ -1,5 +1,5 @@
 /* A thread makes short calls in a tight loop while another sends it a signal whose handler sleeps a
- * few milliseconds: it is stopped anywhere, also just before a call reaches the driver. Whoever
+ * few milliseconds: it is stopped anywhere, also just before a call reaches the driver. A library that
  * takes the memory away meanwhile must know of a call that is about to be made.
  *
  *     interrupted --megabytes 24 --rounds 3000 --handler-ms 3 --every-us 1500 --seed 1

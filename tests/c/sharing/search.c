@@ -1,4 +1,4 @@
-/* Leaves a mark in memory of every kind, and looks for another's mark in whatever memory it is given. Obeys lines on standard input,
+/* Leaves a mark in memory of every kind, and looks for another's mark in any memory it is given. Obeys lines on standard input,
  * one answer each.
  *
  *     ready PID          when there is a context

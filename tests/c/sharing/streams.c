@@ -15,7 +15,7 @@ static pthread_barrier_t all;
 struct worker {
     pthread_t thread;
     unsigned index;
-    struct piece front, back; /* written in turns; the neighbour reads what is not written */
+    struct piece front, back; /* written in turns; the neighbour reads the piece not written */
     CUevent written, read;
     uint64_t sum;
 };

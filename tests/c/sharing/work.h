@@ -1,11 +1,11 @@
-/* What the programs of this folder share: memory whose contents are known, and ways to look at it.
+/* The common part of this folder's programs: memory whose contents are known, and ways to look at it.
  *
  * A program here is an ordinary client of the driver. It works through more memory than it is given
- * time for, checks what it can by itself, and ends with `result NAME CHECKSUM ok`, whose checksum
+ * time for, checks itself where it can, and ends with `result NAME CHECKSUM ok`, whose checksum
  * depends on every byte that it read back. The same arguments give the same line on every run, so
  * that a run on a driver of its own and a run among others can be compared.
  *
- * A piece of memory holds what fill_hash gives for its seed, so that the CPU knows every word of it
+ * A piece of memory holds the words of fill_hash for its seed, so that the CPU knows every word of it
  * and a wrong word can be told, with its neighbours: poison and another's data look different.
  */
 #ifndef WORK_H
@@ -86,14 +86,14 @@ static inline void *tools_room(struct tools *tools, size_t bytes) {
     return tools->host;
 }
 
-/* What the kernel sum_u32 gives for a piece of that seed. */
+/* The result of the kernel sum_u32 for a piece of that seed. */
 static WIDE uint64_t sum_of(uint32_t seed, size_t words) {
     uint64_t sum = 0;
     for (uint32_t i = 0; i < (uint32_t)words; i++) sum += hash32(i + seed);
     return sum;
 }
 
-/* Whether words are those of that seed. */
+/* True if words are those of that seed. */
 static WIDE int are_of(const unsigned char *got, uint32_t seed, size_t words) {
     uint32_t differ = 0;
     for (uint32_t i = 0; i < (uint32_t)words; i++) {
@@ -156,11 +156,11 @@ static inline void show_difference(const char *what, const struct piece *piece,
     exit(1);
 }
 
-/* Reads a whole piece back, compares it with what was written, and folds it into a checksum. */
+/* Reads a whole piece back, compares it with the written contents, and folds it into a checksum. */
 static inline uint64_t piece_check(struct tools *tools, const struct piece *piece, const char *what,
                                    uint64_t sum) {
     unsigned char *got = tools_room(tools, piece->bytes);
-    /* What is read must come from the device, not be left from the last time. */
+    /* The words read must come from the device, not be left from the last time. */
     memset(got, 0x55, piece->bytes);
     CHECK(cuMemcpyDtoH(got, piece->at, piece->bytes));
     size_t words = piece->bytes / 4;
