@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use baton_messages::{Entry, Topic, catalogue, find, nearest};
+use baton_messages::{Entry, Topic, catalogue, find, nearest, wrapped};
 use baton_workbench::output::print;
 use clap::Args;
 
@@ -49,25 +49,21 @@ fn list() -> String {
     for group in catalogue() {
         let _ = writeln!(text, "{}{}", if text.is_empty() { "" } else { "\n" }, group.title);
         let entries = group.sections.iter().flat_map(|section| section.topics).flat_map(|topic| topic.entries);
-        entries.for_each(|entry| text += &line(entry));
+        entries.for_each(|entry| text += &format!("{}\n", entry.line()));
     }
     text
 }
 
 fn explanation(entry: &Entry, topic: &Topic) -> String {
-    let mut text = format!("{}\n{}\n", line(entry), wrapped(&format!("Cause: {}", plain(topic.cause))));
+    let mut text = format!("{}\n\n{}", entry.line(), wrapped(&format!("Cause: {}", plain(topic.cause)), WIDTH));
     if !topic.remedy.is_empty() {
-        let _ = writeln!(text, "{}", wrapped(&format!("Remedy: {}", plain(topic.remedy))));
+        text += &wrapped(&format!("Remedy: {}", plain(topic.remedy)), WIDTH);
     }
-    let others: Vec<_> = topic.entries.iter().filter(|other| other.id != entry.id).map(line).collect();
+    let others: Vec<_> = topic.entries.iter().filter(|other| other.id != entry.id).map(Entry::line).collect();
     if !others.is_empty() {
-        let _ = write!(text, "\nRelated:\n{}", others.concat());
+        let _ = writeln!(text, "\nRelated:\n{}", others.join("\n"));
     }
     text
-}
-
-fn line(entry: &Entry) -> String {
-    format!("{}  {}\n", entry.id, entry.text().trim().replace('\n', "\n       "))
 }
 
 /// A text whose links are words: a page by its name.
@@ -90,23 +86,6 @@ fn next_link(text: &str) -> Option<(&str, &str, &str, &str)> {
     let (before, label) = before.rsplit_once('[')?;
     let (target, after) = behind.split_once(')')?;
     Some((before, label, target, after))
-}
-
-/// Cut between words, so that no line is too long.
-fn wrapped(text: &str) -> String {
-    let (mut out, mut length) = (String::new(), 0);
-    for word in text.split_whitespace() {
-        let more = word.chars().count() + 1;
-        if length > 0 && length + more > WIDTH {
-            out.push('\n');
-            length = 0;
-        } else if length > 0 {
-            out.push(' ');
-        }
-        out += word;
-        length += more;
-    }
-    out
 }
 
 #[cfg(test)]

@@ -56,6 +56,11 @@ impl Entry {
         }
         text + rest
     }
+
+    /// The entry as a line of a list: its identifier and its text.
+    pub fn line(&self) -> String {
+        format!("{}  {}", self.id, self.text().trim().replace('\n', "\n       "))
+    }
 }
 
 static CATALOGUE: [&Group; 16] = [
@@ -83,7 +88,7 @@ pub fn catalogue() -> &'static [&'static Group] {
 }
 
 /// Every message, with those that share its cause and remedy.
-fn all() -> impl Iterator<Item = (&'static Entry, &'static Topic)> {
+pub(crate) fn all() -> impl Iterator<Item = (&'static Entry, &'static Topic)> {
     let topics = catalogue().iter().flat_map(|group| group.sections).flat_map(|section| section.topics);
     topics.flat_map(|topic| topic.entries.iter().map(move |entry| (entry, topic)))
 }
@@ -99,6 +104,30 @@ pub fn nearest(word: &str) -> &'static str {
     let digits = |word: &str| word.chars().filter(char::is_ascii_digit).collect::<String>().parse().unwrap_or(0_u32);
     let wanted = digits(word);
     all().min_by_key(|(entry, _)| digits(entry.id).abs_diff(wanted)).map_or("", |(entry, _)| entry.id)
+}
+
+/// Each paragraph cut between words, so that no line has more characters than `width`. Lines that follow each other are one; the last
+/// one ends too.
+pub fn wrapped(text: &str, width: usize) -> String {
+    let mut out = String::new();
+    for paragraph in text.split("\n\n") {
+        let mut length = 0;
+        for word in paragraph.split_whitespace() {
+            let is_first = length == 0;
+            length += word.chars().count() + 1;
+            if is_first {
+                out += if out.is_empty() { "" } else { "\n" };
+            } else if length > width {
+                out.push('\n');
+                length = word.chars().count() + 1;
+            } else {
+                out.push(' ');
+            }
+            out += word;
+        }
+        out.push('\n');
+    }
+    out
 }
 
 fn plain(word: &str) -> String {

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use crate::catalogue::{Entry, Group, Topic, catalogue};
+use crate::catalogue::{Entry, Group, Topic, catalogue, wrapped};
 
 const INTRODUCTION: &str = include_str!("introduction.md");
 /// How long lines of prose are.
@@ -11,7 +11,7 @@ const WIDTH: usize = 140;
 
 fn page() -> String {
     let contents: Vec<_> = catalogue().iter().map(|group| link(group)).collect();
-    let mut page = wrapped(&INTRODUCTION.replace("{contents}", &contents.join(", ")));
+    let mut page = wrapped(&INTRODUCTION.replace("{contents}", &contents.join(", ")), WIDTH);
     for group in catalogue() {
         let _ = write!(page, "\n## {}\n", group.title);
         paragraph(&mut page, group.opening);
@@ -34,7 +34,7 @@ fn link(group: &Group) -> String {
 }
 
 fn topic_of(page: &mut String, topic: &Topic) {
-    let lines: Vec<_> = topic.entries.iter().map(line).collect();
+    let lines: Vec<_> = topic.entries.iter().map(Entry::line).collect();
     let _ = write!(page, "\n```text\n{}\n```\n", lines.join("\n"));
     paragraph(page, topic.cause);
     if !topic.remedy.is_empty() {
@@ -42,37 +42,10 @@ fn topic_of(page: &mut String, topic: &Topic) {
     }
 }
 
-fn line(entry: &Entry) -> String {
-    format!("{}  {}", entry.id, entry.text().trim().replace('\n', "\n       "))
-}
-
 fn paragraph(page: &mut String, text: &str) {
     if !text.is_empty() {
-        let _ = write!(page, "\n{}", wrapped(text));
+        let _ = write!(page, "\n{}", wrapped(text, WIDTH));
     }
-}
-
-/// Each line cut between words, so that none is too long. Lines that follow each other are one.
-fn wrapped(text: &str) -> String {
-    let mut out = String::new();
-    for paragraph in text.split("\n\n") {
-        let mut length = 0;
-        for word in paragraph.split_whitespace() {
-            let is_first = length == 0;
-            length += word.chars().count() + 1;
-            if is_first {
-                out += if out.is_empty() { "" } else { "\n" };
-            } else if length > WIDTH {
-                out.push('\n');
-                length = word.chars().count() + 1;
-            } else {
-                out.push(' ');
-            }
-            out += word;
-        }
-        out.push('\n');
-    }
-    out
 }
 
 #[test]

@@ -43,7 +43,7 @@ mod start;
 mod steer;
 mod views;
 
-pub use catalogue::{Entry, Group, Section, Topic, catalogue, find, nearest};
+pub use catalogue::{Entry, Group, Section, Topic, catalogue, find, nearest, wrapped};
 pub use containers::*;
 pub use contract::*;
 pub use demo::*;

@@ -3,11 +3,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::catalogue::{Entry, catalogue, find, nearest};
+use crate::catalogue::{Entry, all, find, nearest};
 
 fn entries() -> Vec<&'static Entry> {
-    let sections = catalogue().iter().flat_map(|group| group.sections);
-    sections.flat_map(|section| section.topics).flat_map(|topic| topic.entries).collect()
+    all().map(|(entry, _)| entry).collect()
 }
 
 /// The sources that users run, without white space.
@@ -59,8 +58,8 @@ fn identifiers_are_in_order_and_each_is_there_once() {
 
 #[test]
 fn every_message_has_a_cause() {
-    for section in catalogue().iter().flat_map(|group| group.sections) {
-        assert!(section.topics.iter().all(|topic| topic.cause.ends_with('.')), "{}", section.title);
+    for (entry, topic) in all() {
+        assert!(topic.cause.ends_with('.'), "{}", entry.id);
     }
 }
 
