@@ -24,10 +24,12 @@ impl Control {
                 self.show_contended();
             }
             CorunCommand::Slot { slot } => {
-                activity::end();
                 if slot == ACTIVITY_SLOTS {
-                    activity::give_up_slot();
-                } else if let [page] = descriptors
+                    self.give_up_slot();
+                    return Ok(());
+                }
+                activity::end();
+                if let [page] = descriptors
                     && !take_page(page, slot)
                 {
                     return Err(End::CoordinatorGone);
@@ -38,9 +40,9 @@ impl Control {
         Ok(())
     }
 
-    /// Gives up the slot whose page did not come: others do not see when this program is at work, which is worse for it than for
-    /// them.
-    pub(super) fn on_slot_lost(&mut self) {
+    /// Gives up the slot, also if its page did not come: others do not see when this program is at work, which is worse for it than
+    /// for them.
+    pub(super) fn give_up_slot(&mut self) {
         activity::end();
         activity::give_up_slot();
         self.corun.on_slot_changed();

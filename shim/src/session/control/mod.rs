@@ -195,7 +195,7 @@ impl Control {
     fn on_descriptors_lost(&mut self, message: FromCoordinator) -> Result<(), End> {
         match message {
             FromCoordinator::Memory(MemoryCommand::Prepare { batch, extents }) => self.on_undelivered(batch, extents),
-            FromCoordinator::Corun(CorunCommand::Slot { .. }) => self.on_slot_lost(),
+            FromCoordinator::Corun(CorunCommand::Slot { .. }) => self.give_up_slot(),
             _ => return Err(End::CoordinatorGone),
         }
         Ok(())

@@ -92,12 +92,7 @@ impl Control {
         let start = Instant::now();
         gate::let_through(start + LONGEST_WAKE, || self.beat());
         let deadline = Instant::now() + limit;
-        let _kept_off = gate::KeptOff::begin();
-        if self.close(deadline) && self.drain(deadline) {
-            self.end_turn(grant, start);
-        } else {
-            // Work that waits for something the program has yet to do, or very long work: let it go on.
-            self.open();
+        if !self.end_turn_by(grant, start, deadline) {
             self.session.link.tell(&TurnReport::DrainTimedOut { grant });
         }
     }
@@ -105,12 +100,19 @@ impl Control {
     /// Yields if nothing is queued: the program has been quiet while another waits.
     pub(super) fn try_to_yield(&mut self, grant: u64) {
         let start = Instant::now();
-        let deadline = start + LONGEST_TRY;
+        self.end_turn_by(grant, start, start + LONGEST_TRY);
+    }
+
+    /// Gives the GPU back if calls leave and work ends by the deadline. Work that waits for something the program has yet to do, or very
+    /// long work, goes on otherwise.
+    fn end_turn_by(&mut self, grant: u64, start: Instant, deadline: Instant) -> bool {
         let _kept_off = gate::KeptOff::begin();
-        if self.close(deadline) && self.drain(deadline) {
+        let has_ended = self.close(deadline) && self.drain(deadline);
+        if has_ended {
             self.end_turn(grant, start);
         } else {
             self.open();
         }
+        has_ended
     }
 }
