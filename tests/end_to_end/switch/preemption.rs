@@ -275,12 +275,18 @@ fn until_let_alone(coordinator: &Coordinator, name: &str) {
     coordinator.until("it is let alone", |_| lines.iter().any(|line| coordinator.log().contains(line)));
 }
 
+/// A slow program and a quick one of so many MB each, with a driver on which mappings cannot be changed while work is paused.
+fn that_cannot_unmap(megabytes: &str) -> (Coordinator, Running, Running) {
+    let coordinator = serving().option("--max-wait", "1h").setting("SIMCUDA_PAUSING", "stuck").start();
+    let [slow, quick] = [("slow", "batch"), ("quick", "latency")]
+        .map(|(name, class)| hold::joined(&coordinator, name, class, megabytes, None));
+    (coordinator, slow, quick)
+}
+
 #[test]
 fn one_that_cannot_unmap_finds_its_memory_where_it_was() {
     let want = hold::alone("48", &["touch", "touch", "touch"]);
-    let coordinator = serving().option("--max-wait", "1h").setting("SIMCUDA_PAUSING", "stuck").start();
-    let mut slow = hold::joined(&coordinator, "slow", "batch", "48", None);
-    let mut quick = hold::joined(&coordinator, "quick", "latency", "48", None);
+    let (coordinator, mut slow, mut quick) = that_cannot_unmap("48");
     for answer in &want[..3] {
         leave(&mut slow, answer);
         assert_eq!(slow.ask("linger", LIMIT), "lingers");
@@ -296,9 +302,7 @@ fn one_that_cannot_unmap_finds_its_memory_where_it_was() {
 #[test]
 fn who_cannot_unmap_for_long_is_paused_again_and_goes_on_in_its_turn() {
     let want = hold::alone("24", &["touch"]);
-    let coordinator = serving().option("--max-wait", "1h").setting("SIMCUDA_PAUSING", "stuck").start();
-    let mut slow = hold::joined(&coordinator, "slow", "batch", "24", None);
-    let mut quick = hold::joined(&coordinator, "quick", "latency", "24", None);
+    let (coordinator, mut slow, mut quick) = that_cannot_unmap("24");
     leave(&mut slow, &want[0]);
     assert_eq!(slow.ask("linger", LIMIT), "lingers");
     // All fits, so no program waits for that; it only runs in spite of the other one's turn, for a while.
@@ -315,9 +319,7 @@ fn who_cannot_unmap_for_long_is_paused_again_and_goes_on_in_its_turn() {
 #[test]
 fn who_waits_in_the_driver_for_paused_work_goes_on_when_the_coordinator_dies() {
     let want = hold::alone("24", &["touch"]);
-    let mut coordinator = serving().option("--max-wait", "1h").setting("SIMCUDA_PAUSING", "stuck").start();
-    let mut slow = hold::joined(&coordinator, "slow", "batch", "24", None);
-    let mut quick = hold::joined(&coordinator, "quick", "latency", "24", None);
+    let (mut coordinator, mut slow, mut quick) = that_cannot_unmap("24");
     leave(&mut slow, &want[0]);
     assert_eq!(slow.ask("linger", LIMIT), "lingers");
     assert_eq!(quick.ask("linger", LIMIT), "lingers");

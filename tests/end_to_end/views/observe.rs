@@ -126,15 +126,17 @@ fn nobody_makes_way_for_memory_that_is_prefetched() {
     assert!(baton(&coordinator, &["prefetch", "nobody"]).err.contains("no program called nobody"));
 }
 
+/// A `baton stop` that waits for the coordinator's programs.
+fn stopping(coordinator: &Coordinator) -> Running {
+    let mut stop = command(coordinator, &["stop", "--timeout", "5m"]);
+    Running::start(&mut stop, false, Some(coordinator.place.clone()))
+}
+
 #[test]
 fn a_coordinator_that_is_stopped_ends_after_the_last_program() {
     let mut coordinator = Serving::small("64MiB").start();
     let mut one = hold::joined(&coordinator, "one", "batch", "24", None);
-    let mut stop = Running::start(
-        &mut command(&coordinator, &["stop", "--timeout", "5m"]),
-        false,
-        Some(coordinator.place.clone()),
-    );
+    let mut stop = stopping(&coordinator);
     assert_eq!(stop.line(LIMIT), "no new programs share the GPU; the coordinator ends after one");
     let mut late = coordinator.place.joining("late", &program("hold"), &["--megabytes", "8"]);
     let late = Running::start(late.env("BATON_REQUIRE", "1"), false, None).finish(LIMIT);
@@ -153,11 +155,7 @@ fn a_coordinator_that_is_stopped_ends_after_the_last_program() {
 fn a_program_that_comes_while_a_coordinator_is_stopped_gets_a_new_one() {
     let mut coordinator = Serving::small("64MiB").start();
     let mut one = hold::joined(&coordinator, "one", "batch", "24", None);
-    let mut stop = Running::start(
-        &mut command(&coordinator, &["stop", "--timeout", "5m"]),
-        false,
-        Some(coordinator.place.clone()),
-    );
+    let mut stop = stopping(&coordinator);
     stop.line(LIMIT);
     let mut next = coordinator.place.baton(&["run", "--driver", "sim", "--arena", "64MiB", "--host-pool", "64MiB"]);
     next.arg("--socket").arg(coordinator.place.socket()).arg("--").arg(program("hold")).args(["--megabytes", "8"]);
