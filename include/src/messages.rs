@@ -191,7 +191,7 @@ declare::messages! {
                 /// The grant.
                 grant: u64,
                 /// The program's progress meanwhile.
-                story: ArrivalStats,
+                stats: ArrivalStats,
             },
         }
         /// Reports about a tenant's mappings.

@@ -26,7 +26,7 @@ fn main() {
     let symbols = symbols();
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     fs::write(out.join("symbols.rs"), table(&symbols)).expect("OUT_DIR is writable");
-    fs::write(out.join("doors.rs"), doors(&symbols)).expect("OUT_DIR is writable");
+    fs::write(out.join("exports.rs"), exports(&symbols)).expect("OUT_DIR is writable");
 }
 
 fn symbols() -> Vec<Symbol> {
@@ -89,7 +89,7 @@ fn table(symbols: &[Symbol]) -> String {
 }
 
 /// The exported names (tail jumps through the slots) and the assembly of slots and stubs.
-fn doors(symbols: &[Symbol]) -> String {
+fn exports(symbols: &[Symbol]) -> String {
     let mut asm = String::from(
         ".pushsection .data.baton_slots,\"aw\",@progbits\n.balign 64\n.globl baton_slots\n.hidden baton_slots\nbaton_slots:\n",
     );
@@ -124,7 +124,7 @@ fn doors(symbols: &[Symbol]) -> String {
         .expect("a String takes all writes");
     }
     // The doors' addresses, for those who stand below them.
-    text.push_str("core::arch::global_asm!(r#\".pushsection .data.rel.ro.baton_doors,\"aw\",@progbits\n.balign 8\n.globl baton_doors\n.hidden baton_doors\nbaton_doors:\n");
+    text.push_str("core::arch::global_asm!(r#\".pushsection .data.rel.ro.baton_exports,\"aw\",@progbits\n.balign 8\n.globl baton_exports\n.hidden baton_exports\nbaton_exports:\n");
     for i in 0..symbols.len() {
         writeln!(text, ".quad {{d{i}}}").expect("a String takes all writes");
     }

@@ -281,7 +281,7 @@ impl Server {
                 }
             }
             TurnReport::Used { grant, extents } => self.turns().on_used(id, grant, extents),
-            TurnReport::Arrived { grant, story } => self.turns().on_arrived(id, grant, story),
+            TurnReport::Arrived { grant, stats } => self.turns().on_arrived(id, grant, stats),
         }
     }
 

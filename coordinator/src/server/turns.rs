@@ -186,10 +186,10 @@ impl Access<'_> {
     }
 
     /// All is there, or the gate was closed before that.
-    pub(super) fn on_arrived(&mut self, id: TenantId, grant: u64, story: ArrivalStats) {
+    pub(super) fn on_arrived(&mut self, id: TenantId, grant: u64, stats: ArrivalStats) {
         let Some(tenant) = self.tenants.in_turn(id, grant) else { return };
         tenant.memory.history.record(tenant.turn.take_used());
-        self.recorder.record(id, What::Arrived { story });
+        self.recorder.record(id, What::Arrived { stats });
     }
 
     /// Has the recorder know for how long a tenant has had the GPU now.

@@ -136,7 +136,7 @@ pub(crate) fn is_complete() -> bool {
 pub(crate) fn stats() -> Option<(Vec<(ExtentId, u32)>, ArrivalStats)> {
     let arrival = read();
     let arrival = arrival.as_ref()?;
-    let story = ArrivalStats {
+    let stats = ArrivalStats {
         first_extent_micros: FIRST_EXTENT.load(Ordering::Relaxed),
         first_call_micros: FIRST_CALL.load(Ordering::Relaxed),
         end_micros: arrival.micros(),
@@ -144,7 +144,7 @@ pub(crate) fn stats() -> Option<(Vec<(ExtentId, u32)>, ArrivalStats)> {
         waited_micros: WAITED.load(Ordering::Relaxed),
         opaque: OPAQUE.load(Ordering::Relaxed),
     };
-    Some((arrival.used(), story))
+    Some((arrival.used(), stats))
 }
 
 /// Ends the arrival: all memory is here, or no thread is inside the gate, so that no call has to wait. A gate that was closed over waiting

@@ -24,7 +24,7 @@ impl Symbol {
 
 unsafe extern "C" {
     /// The addresses of the exported functions of these names. Never written.
-    safe static baton_doors: [usize; COUNT];
+    safe static baton_exports: [usize; COUNT];
     /// Code that leads through `symbols::unknown_call`. Never written.
     safe static baton_unknown_stubs: [[u8; 16]; UNKNOWN];
 }
@@ -36,7 +36,7 @@ pub(crate) fn unknown_stub(number: usize) -> Function {
 
 /// The address that programs get for a symbol.
 pub(crate) fn export(index: usize) -> Function {
-    core::ptr::with_exposed_provenance_mut(baton_doors[index])
+    core::ptr::with_exposed_provenance_mut(baton_exports[index])
 }
 
 include!(concat!(env!("OUT_DIR"), "/symbols.rs"));

@@ -28,7 +28,7 @@ use crate::work::contexts;
 /// The generated exports and their stubs.
 mod generated {
     use super::{first_call, traced_call, unknown_call};
-    include!(concat!(env!("OUT_DIR"), "/doors.rs"));
+    include!(concat!(env!("OUT_DIR"), "/exports.rs"));
 }
 
 unsafe extern "C" {

@@ -54,7 +54,7 @@ enum Way {
     /// The thread has no word any more.
     Late,
     /// It is not inside: the gate does not concern it.
-    Beside,
+    Ungated,
 }
 
 /// Passes the gate, waiting while it is closed. An error is the answer to the program's call.
@@ -94,7 +94,7 @@ pub(crate) fn enter_in_any_state(context: usize, is_shared: bool) -> Exclusive {
     // As long as nothing is decided, this cannot be on a shared GPU.
     let word = if is_shared && GATE.load() != UNDECIDED { word::own_or_new() } else { None };
     loop {
-        let passage = Passage(word.map_or(Way::Beside, Way::Word));
+        let passage = Passage(word.map_or(Way::Ungated, Way::Word));
         let depth = word.map_or(0, |word| word.calls.enter());
         // In this order: a thread that keeps such calls off announces it, and then checks if any is inside.
         let inside = Inside::begin(context);
@@ -191,12 +191,12 @@ pub(crate) fn may_lack() -> bool {
 impl Passage {
     /// The passage of a call that does not touch shared memory.
     pub(crate) fn ungated() -> Self {
-        Self(Way::Beside)
+        Self(Way::Ungated)
     }
 
     /// True if it belongs to such a call.
     pub(crate) fn is_ungated(&self) -> bool {
-        matches!(self.0, Way::Beside)
+        matches!(self.0, Way::Ungated)
     }
 
     /// Sleeps outside the gate, so that it can be closed meanwhile, and passes it again. A nested call sleeps inside: it cannot step back
@@ -226,7 +226,7 @@ impl Drop for Passage {
         match self.0 {
             Way::Word(word) => word.calls.leave(),
             Way::Late => drop(LATE.fetch_sub(1, Ordering::Release)),
-            Way::Beside => {}
+            Way::Ungated => {}
         }
     }
 }
@@ -285,7 +285,7 @@ fn wait(word: &'static Word) -> Result<Way, CUresult> {
             if GATE.load() == UNDECIDED {
                 // The call is for a GPU that is not shared: with a context on one that is, this process would have joined. A thread that
                 // joins meanwhile, with another GPU, does not wait for this call.
-                return Ok(Way::Beside);
+                return Ok(Way::Ungated);
             }
             word.calls.enter();
             continue;

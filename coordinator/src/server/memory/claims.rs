@@ -61,14 +61,14 @@ pub(super) enum Claim {
     /// A new allocation.
     Allocate(Allocation),
     /// Memory beside the arena.
-    Beside { tenant: TenantId, need: Need },
+    Outside { tenant: TenantId, need: Need },
 }
 
 impl Claim {
     /// The tenant that has this claim.
     pub(super) fn tenant(&self) -> TenantId {
         match self {
-            Self::Allocate(Allocation { tenant, .. }) | Self::Beside { tenant, .. } => *tenant,
+            Self::Allocate(Allocation { tenant, .. }) | Self::Outside { tenant, .. } => *tenant,
         }
     }
 
@@ -76,7 +76,7 @@ impl Claim {
     pub(super) fn bytes(&self) -> u64 {
         match self {
             Self::Allocate(allocation) => allocation.bytes(),
-            Self::Beside { .. } => 0,
+            Self::Outside { .. } => 0,
         }
     }
 }
@@ -125,7 +125,7 @@ impl Claims {
     pub(super) fn turn_away(&mut self, ground: &mut Ground<'_>, id: TenantId) {
         let is_its = |claim: &Claim| match claim {
             Claim::Allocate(allocation) => allocation.tenant == id,
-            Claim::Beside { tenant, need } => *tenant == id && need.can_wait(),
+            Claim::Outside { tenant, need } => *tenant == id && need.can_wait(),
         };
         let Some(at) = self.queue.iter().position(is_its) else { return };
         if let Some(Claim::Allocate(allocation)) = self.queue.remove(at) {
@@ -142,7 +142,7 @@ impl Claims {
                 Claim::Allocate(allocation) if allocation.tenant == id => {
                     allocation.got.into_iter().for_each(|(_, frame)| ground.store.frames.give_back(frame));
                 }
-                Claim::Beside { tenant, .. } if tenant == id => {}
+                Claim::Outside { tenant, .. } if tenant == id => {}
                 other => kept.push_back(other),
             }
         }
@@ -156,7 +156,7 @@ impl Claims {
     pub(super) fn claimed_by(&self, id: TenantId) -> Option<u64> {
         self.queue.iter().find_map(|claim| match claim {
             Claim::Allocate(allocation) if claim.tenant() == id => Some(allocation.left()),
-            Claim::Beside { tenant, .. } if *tenant == id => Some(0),
+            Claim::Outside { tenant, .. } if *tenant == id => Some(0),
             _ => None,
         })
     }

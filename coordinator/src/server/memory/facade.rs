@@ -422,7 +422,7 @@ impl Handle<'_> {
                 Claim::Allocate(allocation) => {
                     self.claims.serve_allocation(&mut self.ground, self.residency, allocation)
                 }
-                Claim::Beside { tenant, need } => {
+                Claim::Outside { tenant, need } => {
                     self.claims.serve_outside(&mut self.ground, self.residency, tenant, need)
                 }
             };

@@ -90,7 +90,7 @@ impl Claims {
             Request::Room { bytes } => Need::Room { bytes },
             _ => return,
         };
-        self.queue.push_back(Claim::Beside { tenant, need });
+        self.queue.push_back(Claim::Outside { tenant, need });
     }
 
     /// Reads how much unmanaged memory this tenant reports.
@@ -148,7 +148,7 @@ impl Claims {
                     residency.evict(ground, at_least(bytes), id);
                     let is_parting = !ground.is_anything_coming() && ground.part_corunners();
                     if ground.is_anything_coming() || is_parting && need.can_wait() {
-                        self.queue.push_front(Claim::Beside { tenant: id, need });
+                        self.queue.push_front(Claim::Outside { tenant: id, need });
                         return Progress::Waits;
                     }
                     // The holder of the memory does not give it back.

@@ -44,7 +44,7 @@ pub(in crate::server) enum What {
     Opened,
     /// All its memory is there, or its gate was closed before that.
     Arrived {
-        story: ArrivalStats,
+        stats: ArrivalStats,
     },
     /// Its turn is over, and its work has ended.
     Drained {
@@ -180,9 +180,9 @@ impl Recorded {
             What::Worked { gpu_time, .. } => shown.gpu_ns = u64::try_from(gpu_time.as_nanos()).ok(),
             What::Departed { peak_bytes, .. } => shown.peak_bytes = Some(*peak_bytes),
             What::Joined { class, .. } => shown.class = Some(class.word().to_owned()),
-            What::Arrived { story } if story.first_call_micros != u64::MAX => {
-                // The story ends now; no time in it was later, even if the tenant says so.
-                let ago = story.end_micros.saturating_sub(story.first_call_micros).saturating_mul(1000);
+            What::Arrived { stats } if stats.first_call_micros != u64::MAX => {
+                // The arrival ends now; no time in it was later, even if the tenant says so.
+                let ago = stats.end_micros.saturating_sub(stats.first_call_micros).saturating_mul(1000);
                 shown.first_launch_ns = Some(shown.ns.saturating_sub(ago));
             }
             _ => {}
@@ -309,7 +309,7 @@ mod tests {
             What::Chosen,
             What::Granted { demanded: now, decided: now, arriving: false },
             What::Opened,
-            What::Arrived { story: ArrivalStats::default() },
+            What::Arrived { stats: ArrivalStats::default() },
             What::Drained { took },
             What::Preempted { took },
             What::Resumed,

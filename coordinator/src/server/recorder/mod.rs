@@ -442,7 +442,7 @@ mod tests {
         let (id, now, took) = (TenantId(id), Instant::now(), Duration::from_micros(7));
         let (bytes, time) = (2 << 20, now..now + took);
         let copied = |way| What::Copied { way, bytes, time: time.clone() };
-        let story = ArrivalStats::default();
+        let stats = ArrivalStats::default();
         let (peak_bytes, switches, gpu_time) = (bytes, 1, took);
         recorder.record(id, What::Joined { name: format!("tenant {}", id.0).into(), class: Class::Latency });
         for what in [
@@ -453,7 +453,7 @@ mod tests {
             What::Opened,
             copied(Way::In),
             What::Mapped { took, extents: 1, resident: bytes },
-            What::Arrived { story },
+            What::Arrived { stats },
             What::Request { time: time.clone(), late: true },
             What::Preempted { took },
             What::Leaves { extents: 1, bytes, unchanged: 0 },

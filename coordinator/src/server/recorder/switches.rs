@@ -136,8 +136,8 @@ impl Switches {
                 return self.granted(at, id, name, opening);
             }
             What::Opened => return self.on_opened(at, id),
-            What::Arrived { story } if self.opening.get(&id).is_some_and(|opening| opening.opened.is_some()) => {
-                return self.finish(id, Some(*story));
+            What::Arrived { stats } if self.opening.get(&id).is_some_and(|opening| opening.opened.is_some()) => {
+                return self.finish(id, Some(*stats));
             }
             What::Departed { .. } => {
                 let record = self.close(id, None);
@@ -219,8 +219,8 @@ impl Switches {
     }
 
     /// Writes a switch down that is under way, if its gate has opened.
-    fn finish(&mut self, id: TenantId, story: Option<ArrivalStats>) -> Option<&Switch> {
-        let record = self.close(id, story);
+    fn finish(&mut self, id: TenantId, stats: Option<ArrivalStats>) -> Option<&Switch> {
+        let record = self.close(id, stats);
         self.keep(record)
     }
 
@@ -229,7 +229,7 @@ impl Switches {
         self.recent.back()
     }
 
-    fn close(&mut self, id: TenantId, story: Option<ArrivalStats>) -> Option<Switch> {
+    fn close(&mut self, id: TenantId, stats: Option<ArrivalStats>) -> Option<Switch> {
         let Opening { from, to, demanded, decided, granted, ended, opened, .. } = self.opening.remove(&id)?;
         let Opened { at: opened, went } = opened?;
         let went = went.unwrap_or_else(|| std::mem::take(&mut self.went));
@@ -241,14 +241,14 @@ impl Switches {
         record.phases = Phases {
             decided_ms: ms(decided),
             granted_ms: ms(granted),
-            first_extent_ms: story.and_then(|story| after(story.first_extent_micros)),
-            first_launch_ms: story.and_then(|story| after(story.first_call_micros)),
-            all_resident_ms: story.map_or(ms(opened), |story| after(story.end_micros)),
+            first_extent_ms: stats.and_then(|stats| after(stats.first_extent_micros)),
+            first_launch_ms: stats.and_then(|stats| after(stats.first_call_micros)),
+            all_resident_ms: stats.map_or(ms(opened), |stats| after(stats.end_micros)),
         };
-        if let Some(story) = story {
-            record.waits = story.waits;
-            record.waited_ms = story.waited_micros as f64 / 1e3;
-            record.opaque = story.opaque;
+        if let Some(stats) = stats {
+            record.waits = stats.waits;
+            record.waited_ms = stats.waited_micros as f64 / 1e3;
+            record.opaque = stats.opaque;
         }
         Some(record)
     }
@@ -357,8 +357,8 @@ mod tests {
         told.grant(2, true);
         assert!(!told.see(2, What::Opened) && told.switches.count == 1);
         told.copy_in(2, 3 << 20);
-        let story = ArrivalStats { first_extent_micros: 1000, first_call_micros: u64::MAX, ..ArrivalStats::default() };
-        assert!(told.see(2, What::Arrived { story }));
+        let stats = ArrivalStats { first_extent_micros: 1000, first_call_micros: u64::MAX, ..ArrivalStats::default() };
+        assert!(told.see(2, What::Arrived { stats }));
         let record = &told.switches.recent[0];
         assert_eq!(record.bytes_in, 3 << 20);
         assert!(record.phases.first_extent_ms.is_some_and(|ms| ms >= 1.0));
@@ -388,7 +388,7 @@ mod tests {
         told.grant(1, false);
         assert!(told.see(1, What::Opened));
         told.copy_in(2, 4 << 20);
-        assert!(told.see(2, What::Arrived { story: ArrivalStats::default() }));
+        assert!(told.see(2, What::Arrived { stats: ArrivalStats::default() }));
         let told: Vec<_> = told.switches.recent().map(|record| (record.n, record.bytes_in, record.groups)).collect();
         assert_eq!(told, [(1, 5 << 20, 1), (2, 7 << 20, 3)]);
     }
@@ -412,7 +412,7 @@ mod tests {
         out(&mut told, 5);
         told.grant(1, false);
         told.see(1, What::Opened);
-        told.see(2, What::Arrived { story: ArrivalStats::default() });
+        told.see(2, What::Arrived { stats: ArrivalStats::default() });
         let told: Vec<_> = told.switches.recent().map(|record| (record.n, record.bytes_out, record.drain_ms)).collect();
         assert_eq!(told, [(1, 5, 0.0), (2, 7, 7.0)]);
     }

@@ -216,11 +216,11 @@ impl Control {
 
     /// Reports how memory arrived: all is here, or the gate is closed.
     pub(super) fn report_arrival(&self, grant: u64) {
-        let Some((used, story)) = arrival::stats() else { return };
+        let Some((used, stats)) = arrival::stats() else { return };
         for extents in used.chunks(MAX_LISTED) {
             self.session.link.tell(&TurnReport::Used { grant, extents: extents.to_vec() });
         }
-        self.session.link.tell(&TurnReport::Arrived { grant, story });
+        self.session.link.tell(&TurnReport::Arrived { grant, stats });
     }
 
     /// Gives up memory that the program has freed: it is worth no copy.
