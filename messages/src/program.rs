@@ -147,10 +147,10 @@ group! {
 
     topic {
         message B0351 calls_fail_from_here() =
-            "the coordinator is gone and had memory of this program; its GPU calls fail from here on (CUDA_ERROR_DEVICE_UNAVAILABLE), and those \
-             that wait for work which was interrupted never return";
+            "the coordinator is gone and had memory of this program; its GPU calls fail from here on (CUDA_ERROR_DEVICE_UNAVAILABLE)";
     }
-    cause "Part of the program's memory was on the host, and is lost with the coordinator.";
+    cause "Part of the program's memory was on the host, and is lost with the coordinator. Work that was interrupted goes on, and fails where \
+           its memory is missing, so that calls which wait for it return with an error.";
     remedy "End the program and start it again.";
 
     topic {
@@ -239,4 +239,12 @@ group! {
     cause "A program exports memory that lies in several pieces (B0375), and the coordinator could not reach the piece that the program \
            has made: \
            the driver's error follows. The export answers 801. The line is in the coordinator's log.";
+
+    topic {
+        message B0377 memory_is_lost() = "the coordinator is gone and had memory of this program, which is lost";
+        part B0378 START_IT_AGAIN = "start it again";
+    }
+    cause "As for B0351, for a program that has to share the GPU (`baton run`, `BATON_REQUIRE=1`): it ends with exit code 125 instead of going \
+           on without its memory.";
+    remedy "Start the program again.";
 }

@@ -1,5 +1,6 @@
 //! A fault of one tenant or of the coordinator costs the others nothing.
 
+use std::process::Command;
 use std::time::Duration;
 
 use baton_tests::coordinator::{Coordinator, Serving, alone, program, tenant};
@@ -184,6 +185,53 @@ fn tenants_with_all_their_memory_go_on_without_a_coordinator_and_the_others_are_
     assert_eq!(has_all.ask("touch", LIMIT), want[1]);
     assert_eq!(has_all.ask("quit", LIMIT), want[2]);
     assert_eq!(waits.end(LIMIT).code(), Some(0), "its end does not hang");
+}
+
+/// A program that waits in the driver for work that was taken off the GPU in the middle, with its memory on the host.
+#[track_caller]
+fn waits_in_driver(coordinator: &Coordinator, other: &mut Running, adapt: impl Fn(&mut Command)) -> Running {
+    let mut command = coordinator.place.joining("waits", &program("hold"), &["--megabytes", "48"]);
+    command.env("BATON_CLASS", "batch").env("SIMCUDA_KERNEL_GFLOPS", "0.01");
+    adapt(&mut command);
+    let mut waits = hold::ready(&mut command, Some(coordinator.place.clone()));
+    waits.say("touch");
+    coordinator.until_tenant_is("waits", "running");
+    assert!(other.ask("touch", LIMIT).starts_with("touched "));
+    waits
+}
+
+#[test]
+fn a_call_that_waits_for_interrupted_work_returns_when_the_coordinator_dies() {
+    let mut coordinator = Serving::arena("64MiB").start();
+    let mut other = hold::joined(&coordinator, "other", "latency", "48", None);
+    let mut waits = waits_in_driver(&coordinator, &mut other, |_| ());
+    let busy = Busy::start(&mut other, &coordinator.place);
+    coordinator.until("its work is paused, and its memory away", |status| {
+        let waits = tenant(status, "waits");
+        waits["state"] == "preempted" && waits["evicted_bytes"] != 0
+    });
+    coordinator.end(libc::SIGKILL);
+    let answer = waits.line(LIMIT);
+    assert!(answer.starts_with("answer "), "{answer}");
+    assert_eq!(waits.ask("touch", LIMIT), "answer 46", "a call made later");
+    assert_eq!(waits.end(LIMIT).code(), Some(0), "its end does not hang");
+    busy.end(&mut other);
+}
+
+#[test]
+fn a_program_that_has_to_share_the_gpu_ends_when_its_memory_is_lost_with_the_coordinator() {
+    let mut coordinator = Serving::arena("64MiB").start();
+    let mut other = hold::joined(&coordinator, "other", "latency", "48", None);
+    let waits = waits_in_driver(&coordinator, &mut other, |command| {
+        command.env("BATON_REQUIRE", "1");
+    });
+    let busy = Busy::start(&mut other, &coordinator.place);
+    coordinator.until("its memory is away", |status| tenant(status, "waits")["evicted_bytes"] != 0);
+    coordinator.end(libc::SIGKILL);
+    let outcome = waits.finish(LIMIT);
+    assert_eq!(outcome.status, "exit status: 125", "{outcome:?}");
+    assert!(outcome.err.contains("had memory of this program") && outcome.err.lines().count() == 1, "{outcome:?}");
+    busy.end(&mut other);
 }
 
 #[test]

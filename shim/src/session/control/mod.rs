@@ -16,13 +16,13 @@ use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use baton_contract::link;
+use baton_contract::{link, settings};
 use baton_contract::messages::{CorunCommand, FromCoordinator, MemoryCommand, Message as _};
 use baton_contract::page::TAKEN;
 
 use self::state::{Control, End, Turn};
-use super::consolidation;
 use super::tenant::Session;
+use super::{consolidation, refuse};
 use crate::driver::api;
 use crate::sys::{reserve, thread, user};
 use crate::{arrival, channels, gate};
@@ -219,9 +219,15 @@ impl Control {
             user::warn(&baton_messages::goes_on_alone());
             gate::open(false);
             arrival::wake();
+        } else if user::is_on(settings::REQUIRE) {
+            // Whoever asked for a shared GPU wants to know at once, and not from a program that goes on without one.
+            refuse::end(&baton_messages::memory_is_lost(), baton_messages::START_IT_AGAIN);
         } else {
             user::warn(&baton_messages::calls_fail_from_here());
             gate::set_broken();
+            // Work that was taken off the GPU goes on, and faults where its memory is missing: the calls that wait for it return.
+            self.session.channels.resume();
+            channels::resume_what_came();
             arrival::wake();
         }
     }
