@@ -272,6 +272,20 @@ impl Arena {
         }
     }
 
+    /// Enters the frames that another coordinator has left, as lent, each with the number and owner that it had there. There are no
+    /// others yet.
+    pub fn restore(&mut self, frames: &[(FrameId, SizeClass, Owner)]) {
+        debug_assert!(self.frames.is_empty());
+        let count = frames.iter().map(|(id, ..)| id.0 as usize + 1).max().unwrap_or(0);
+        self.frames.resize(count, None);
+        for (id, class, owner) in frames {
+            self.frames[id.0 as usize] = Some(Frame { class: *class, owner: *owner, now: Use::Lent, held: 0 });
+            self.bytes.lent += class.bytes();
+        }
+        let is_unused = |id: &FrameId| self.frames[id.0 as usize].is_none();
+        self.unused = (0..count as u32).map(FrameId).filter(is_unused).collect();
+    }
+
     /// Takes a lent frame out of the books, so that no other tenant gets it. Its number is free for another frame.
     pub fn remove_lent(&mut self, id: FrameId) {
         debug_assert_eq!(self.frame(id).now, Use::Lent);

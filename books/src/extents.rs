@@ -25,6 +25,7 @@ mod extent;
 #[cfg(test)]
 mod fitting;
 mod recut;
+mod restore;
 #[cfg(test)]
 mod tests;
 
@@ -40,6 +41,7 @@ use extent::{Backing, Contents};
 pub use counts::Counts;
 pub use extent::{Arrival, Copies, Delivery, Extent, ExtentState, Holds, PAGE, Page, not_zero};
 pub use recut::{Fit, Recut};
+pub use restore::{InPool, Where};
 
 use super::sharing::Place;
 
@@ -74,6 +76,8 @@ pub struct Extents {
     /// This tenant's numbers for other tenants' extents.
     borrowed: BTreeSet<ExtentId>,
     counts: Counts,
+    /// Extents that have come, changed or gone since [`Extents::take_touched`].
+    touched: Vec<ExtentId>,
 }
 
 impl Extents {
@@ -107,9 +111,15 @@ impl Extents {
         self.all.into_iter()
     }
 
+    /// Takes the extents that have come, changed or gone since the last call.
+    pub fn take_touched(&mut self) -> Vec<ExtentId> {
+        std::mem::take(&mut self.touched)
+    }
+
     /// Changes an extent and updates the counts. No other method changes one alone.
     fn change<T>(&mut self, id: ExtentId, change: impl FnOnce(&mut Extent) -> T) -> Option<T> {
         let extent = self.all.get_mut(&id)?;
+        self.touched.push(id);
         let before = Counts::of(extent);
         let result = change(extent);
         let after = Counts::of(extent);
@@ -160,6 +170,7 @@ impl Extents {
         self.counts = self.counts.plus(&Counts::of(&extent));
         self.by_address.insert(extent.at, id);
         self.all.insert(id, extent);
+        self.touched.push(id);
     }
 
     /// Reserves a number for another tenant's extent.
@@ -220,6 +231,7 @@ impl Extents {
 
     fn take_out(&mut self, id: ExtentId) -> Option<Extent> {
         let extent = self.all.remove(&id)?;
+        self.touched.push(id);
         self.by_address.remove(&extent.at);
         self.counts = self.counts.less(&Counts::of(&extent));
         Some(extent)

@@ -3,6 +3,7 @@
 //! - [`ledger`]: every byte of the GPU. [`arena`]: its frames. [`pool`]: the host's bytes. [`extents`]: one tenant's memory, and
 //!   its place.
 //! - [`reservations`]: memory kept for programs that have declared their need. [`sizes`]: numbers of pieces of each size.
+//! - [`table`]: where all memory is, in records that outlive the coordinator.
 
 pub mod arena;
 pub mod extents;
@@ -11,3 +12,4 @@ pub mod pool;
 pub mod reservations;
 pub mod sharing;
 pub mod sizes;
+pub mod table;

@@ -99,6 +99,22 @@ impl Pool {
         Some(runs)
     }
 
+    /// Takes this very page of 2 MiB, which is free.
+    pub fn take_page(&mut self, at: u64) {
+        let Some((&start, &length)) = self.free.range(..=at).next_back() else { return };
+        if start + length < at + GRANULE {
+            return;
+        }
+        self.free.remove(&start);
+        if start < at {
+            self.free.insert(start, at - start);
+        }
+        if start + length > at + GRANULE {
+            self.free.insert(at + GRANULE, start + length - at - GRANULE);
+        }
+        self.used += GRANULE;
+    }
+
     /// Gives runs back.
     pub fn give_back(&mut self, runs: Vec<Run>) {
         for run in runs {

@@ -277,6 +277,26 @@ declare::messages! {
             /// page holds: this only says that a scan is worthwhile. Other domains are told then.
             41 => ActivityChanged,
         }
+        /// Answers to a coordinator that has taken over from another one ([`TakeoverCommand`]).
+        Takeover(TakeoverReport) {
+            /// All extents that the tenant has, in several messages if there are many.
+            71 => Extents {
+                /// The extents.
+                extents: Vec<HeldExtent> [MAX_RANGES],
+            },
+            /// The end of the answer: what the tenant has told before holds no more, except in messages since
+            /// [`TakeoverCommand::Resync`] came.
+            72 => Stands {
+                /// The state of its gate.
+                gate: GateState,
+                /// The number of its latest grant.
+                grant: u64,
+                /// A call waits at the closed gate.
+                demands: bool,
+                /// A request was under way whose answer is not used: [`Answer::Again`] is to come.
+                asks: bool,
+            },
+        }
         /// Messages on the socket for requests, from threads of the program. Each has one answer ([`Answer`]).
         Request(Request) {
             /// Asks for memory. Answered by [`Answer::Allocated`] or [`Answer::Denied`].
@@ -557,6 +577,16 @@ declare::messages! {
                 on: bool,
             },
         }
+        /// Commands of a coordinator that takes over from one that has ended.
+        Takeover(TakeoverCommand) {
+            /// Tell everything that the one before may have known. Answered by [`TakeoverReport::Extents`], [`MemoryReport::Spare`],
+            /// [`PreemptionReport::Channels`] and at last [`TakeoverReport::Stands`]. Carries the coordinator's page, the activity page,
+            /// and the page on which the tenant's domain learns of others, in place of those of [`Admission::Welcome`].
+            71 => Resync {
+                /// The tenant's slot on the activity page; [`ACTIVITY_SLOTS`](crate::page::ACTIVITY_SLOTS) for none.
+                slot: u32,
+            } carries 3,
+        }
         /// Answers on the socket for requests.
         Answer(Answer) {
             /// To [`Request::Allocate`]: new extents, in order of address. Carries the frames of the first ones; the tenant asks for
@@ -607,6 +637,9 @@ declare::messages! {
                 /// Its size, as its program asked for it.
                 bytes: u64,
             } carries extents.len().min(MAX_DESCRIPTORS),
+            /// To a request that another coordinator may have answered before it ended: that answer does not count, and the tenant asks
+            /// again.
+            63 => Again,
             /// To [`Request::Attach`]: there is no such export.
             62 => NotExported {
                 /// True if the tenant that is said to have exported it is still there.
@@ -614,6 +647,41 @@ declare::messages! {
             },
         }
     }
+}
+
+/// An extent as its tenant has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeldExtent {
+    /// Its number.
+    pub id: ExtentId,
+    /// Its address.
+    pub at: u64,
+    /// Its size.
+    pub class: SizeClass,
+    /// The tenant's mapping of it.
+    pub mapping: Mapping,
+}
+
+/// A tenant's mapping of an extent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mapping {
+    /// No memory lies there.
+    Away,
+    /// Memory lies there, without access.
+    Prepared,
+    /// Memory lies there, and can be used.
+    Mapped,
+}
+
+/// The state of a tenant's gate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GateState {
+    /// Closed, and all work has ended.
+    Closed,
+    /// Closed, with work that may have been taken off the GPU.
+    Held,
+    /// Open. Calls may wait for memory that is on its way.
+    Open,
 }
 
 /// The parts of a process that can be taken off the GPU.

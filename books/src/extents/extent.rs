@@ -336,7 +336,7 @@ impl Extent {
     }
 
     /// True if a page comes in as zeros. Spare pages were not copied out: their room in the pool holds anything.
-    fn comes_as_zeros(&self, page: usize) -> bool {
+    pub(crate) fn comes_as_zeros(&self, page: usize) -> bool {
         let known = || self.backing.as_ref()?.pages.get(page);
         self.is_worthless(page) || known().is_some_and(|page| page.zero)
     }

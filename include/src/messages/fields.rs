@@ -6,7 +6,9 @@ use alloc::vec::Vec;
 #[cfg(test)]
 use proptest::prelude::*;
 
-use super::{ArrivalStats, Channels, DriverKind, ExtentId, Full, MAX_CHANNELS, ProcessId, Refusal};
+use super::{
+    ArrivalStats, Channels, DriverKind, ExtentId, Full, GateState, HeldExtent, MAX_CHANNELS, Mapping, ProcessId, Refusal,
+};
 use crate::class::Class;
 use crate::memory::SizeClass;
 use crate::resource_manager::Objects;
@@ -197,6 +199,8 @@ enumerations! {
     DriverKind { System, Simulated, File }
     Refusal { Version, OtherGpu, Busy, Failed, Malformed }
     Full { Arena, HostPool, Held }
+    Mapping { Away, Prepared, Mapped }
+    GateState { Closed, Held, Open }
 }
 
 impl Field for SizeClass {
@@ -370,6 +374,7 @@ structures! {
         opaque: u64
     }
     ProcessId { namespace: u64, number: u32 }
+    HeldExtent { id: ExtentId, at: u64, class: SizeClass, mapping: Mapping }
     Change { class: Option<Class>, weight: Option<u32>, slo_micros: Option<u64>, suspended: Option<bool> }
     Objects {
         client: u32,

@@ -73,11 +73,18 @@ impl Own {
         let has_changed =
             TOLD.load(Ordering::SeqCst) != objects::changes() || TOLD_BEGUN.load(Ordering::SeqCst) != begun;
         let is_first = !IS_TOLD.swap(true, Ordering::Relaxed);
-        (is_first || matches!(self, Self::ResourceManager(_)) && has_changed).then(|| {
-            TOLD_BEGUN.store(begun, Ordering::SeqCst);
-            let (channels, descriptor) = self.told();
-            (channels, begun, descriptor)
-        })
+        (is_first || matches!(self, Self::ResourceManager(_)) && has_changed).then(|| self.all_since(begun))
+    }
+
+    /// The report to a coordinator that knows nothing yet.
+    pub(crate) fn all(self) -> (Channels, u32, Option<BorrowedFd<'static>>) {
+        self.all_since(objects::begun())
+    }
+
+    fn all_since(self, begun: u32) -> (Channels, u32, Option<BorrowedFd<'static>>) {
+        TOLD_BEGUN.store(begun, Ordering::SeqCst);
+        let (channels, descriptor) = self.told();
+        (channels, begun, descriptor)
     }
 
     /// Resumes our work, even if another process paused it, with the usual time slice.

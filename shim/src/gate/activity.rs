@@ -4,14 +4,16 @@
 //! This costs nothing for the calls of a tenant that co-runs: while it rests its gate is in a state of its own, in which the first call
 //! passes through here and opens it. The control loop checks when the program has come to rest again.
 
-use core::ptr;
+use core::ptr::{self, NonNull};
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering, fence};
 use core::time::Duration;
+use std::os::fd::OwnedFd;
 use std::time::Instant;
 
 use baton_contract::page::{ACTIVITY_SLOTS, ActivityPage, ElsewherePage};
 
 use crate::sys::futex::{self, Scope};
+use crate::sys::pages;
 
 /// Our domain's page, mapped for ever; null without one.
 static PAGE: AtomicPtr<ActivityPage> = AtomicPtr::new(ptr::null_mut());
@@ -28,6 +30,11 @@ const LONGEST_SLEEP: Duration = Duration::from_millis(5);
 /// Sets the report about other domains: before the page.
 pub(crate) fn use_elsewhere(page: *mut ElsewherePage) {
     ELSEWHERE.store(page, Ordering::Release);
+}
+
+/// Has another coordinator's report take the place of the last one's. False if it cannot be mapped.
+pub(crate) fn replace_elsewhere(file: &OwnedFd) -> bool {
+    NonNull::new(ELSEWHERE.load(Ordering::Acquire)).is_some_and(|page| pages::replace(page, file))
 }
 
 /// Sets our domain's page. A slot is only written by the process that has it mapped writable.

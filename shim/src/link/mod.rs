@@ -13,7 +13,7 @@ use baton_contract::page::{CoordinatorPage, TenantPage};
 use baton_contract::wire::GpuNumber;
 
 use crate::sys::once::Once;
-use crate::sys::{cancel, process};
+use crate::sys::{cancel, pages, process};
 use requests::Requests;
 
 /// A tenant's side of its connection.
@@ -133,6 +133,11 @@ impl Link {
     pub(crate) fn coordinators(&self) -> &CoordinatorPage {
         // SAFETY: by the contract of `new`; made of atomics that are only read.
         unsafe { self.coordinators.as_ref() }
+    }
+
+    /// Has another coordinator's page take the place of the last one's. False if it cannot be mapped.
+    pub(crate) fn replace_page(&self, file: &OwnedFd) -> bool {
+        pages::replace(self.coordinators, file)
     }
 
     /// The page that this process shows.

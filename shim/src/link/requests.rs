@@ -1,5 +1,6 @@
 //! The requests of the program's threads to the coordinator: one at a time, each answered.
 
+use core::sync::atomic::{AtomicU32, Ordering};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -21,14 +22,24 @@ const SOON: Duration = Duration::from_micros(50);
 pub(crate) struct Requests {
     socket: Mutex<OwnedFd>,
     gpu: GpuNumber,
+    phase: AtomicU32,
+    /// Threads that have an answer which this process's books do not show yet.
+    applying: AtomicU32,
 }
+
+/// No request is under way.
+const IDLE: u32 = 0;
+/// A thread waits for its answer.
+const WAITING: u32 = 1;
+/// A coordinator has taken over since the request was sent: only [`Answer::Again`] counts.
+const SUPERSEDED: u32 = 2;
 
 /// The reason why a request was not served.
 #[derive(Debug)]
 pub(crate) enum Unserved {
     /// The coordinator denies it.
     Denied(#[expect(dead_code, reason = "shown by Debug")] Full),
-    /// The gate is being closed: the request is to be repeated when it is open.
+    /// The gate is being closed, or the coordinator was replaced by another one: the request is to be repeated when the gate is open.
     TryAgain,
     /// The memory to be opened was never exported, or has been freed since.
     NotExported {
@@ -61,7 +72,18 @@ pub(crate) struct Attached {
 
 impl Requests {
     pub(super) fn new(socket: OwnedFd, gpu: GpuNumber) -> Self {
-        Self { socket: Mutex::new(socket), gpu }
+        Self { socket: Mutex::new(socket), gpu, phase: AtomicU32::new(IDLE), applying: AtomicU32::new(0) }
+    }
+
+    /// Has the request that is under way, if there is one, count for nothing: its thread asks again. True if there is one. From then on
+    /// the books of this process show the effects of all answers.
+    pub(crate) fn supersede(&self) -> bool {
+        let asks = self.phase.compare_exchange(WAITING, SUPERSEDED, Ordering::AcqRel, Ordering::Acquire).is_ok();
+        // These threads only enter what they have received: they wait for nothing.
+        while self.applying.load(Ordering::Acquire) != 0 {
+            std::thread::yield_now();
+        }
+        asks
     }
 
     pub(super) fn raw(&self) -> RawFd {
@@ -70,11 +92,50 @@ impl Requests {
 
     /// Makes a request. The answer comes with all its descriptors, or with none if they did not come.
     fn ask(&self, request: &Request) -> Result<(Answer, Vec<OwnedFd>), Unserved> {
+        self.ask_and_apply(request, |_| ())
+    }
+
+    /// As [`Requests::ask`]; `apply` enters the answer in this process's books before a coordinator that takes over is told of them. It
+    /// waits for nothing.
+    fn ask_and_apply(
+        &self,
+        request: &Request,
+        apply: impl FnOnce(&Answer),
+    ) -> Result<(Answer, Vec<OwnedFd>), Unserved> {
         // Otherwise the next request would get this one's answer.
         let _uncancelled = cancel::Off::begin();
         let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
+        self.phase.store(WAITING, Ordering::Release);
+        let answer = self.exchange(&socket, request);
+        self.applying.fetch_add(1, Ordering::AcqRel);
+        let counts = self.phase.compare_exchange(WAITING, IDLE, Ordering::AcqRel, Ordering::Acquire).is_ok();
+        if let (Ok((answer, _)), true) = (&answer, counts) {
+            apply(answer);
+        }
+        self.applying.fetch_sub(1, Ordering::AcqRel);
+        if counts {
+            return answer;
+        }
+        // What has come is of the coordinator before, or the first answer of this one.
+        let mut last = answer;
+        let outcome = loop {
+            match last {
+                Ok((Answer::Again, _)) => break Err(Unserved::TryAgain),
+                Ok(_) => last = self.receive(&socket),
+                Err(_) => break Err(Unserved::Gone),
+            }
+        };
+        self.phase.store(IDLE, Ordering::Release);
+        outcome
+    }
+
+    fn exchange(&self, socket: &OwnedFd, request: &Request) -> Result<(Answer, Vec<OwnedFd>), Unserved> {
         link::send(socket.as_fd(), &request.encode(self.gpu), &[], false).map_err(|_| Unserved::Gone)?;
         link::stay_awake(socket.as_fd(), SOON);
+        self.receive(socket)
+    }
+
+    fn receive(&self, socket: &OwnedFd) -> Result<(Answer, Vec<OwnedFd>), Unserved> {
         let received = link::receive(socket.as_fd(), false).ok().flatten().ok_or(Unserved::Gone)?;
         // A coordinator that sends invalid answers counts as lost.
         match FromCoordinator::decode(&received.message) {
@@ -87,9 +148,20 @@ impl Requests {
         }
     }
 
-    /// Asks for new extents for so many bytes, a multiple of 2 MiB, which are to lie at this address.
-    pub(crate) fn allocate(&self, at: u64, bytes: u64) -> Result<Allocated, Unserved> {
-        match self.ask(&Request::Allocate { at, bytes })? {
+    /// Asks for new extents for so many bytes, a multiple of 2 MiB, which are to lie at this address. `enter` adds them to this process's
+    /// books.
+    pub(crate) fn allocate(
+        &self,
+        at: u64,
+        bytes: u64,
+        enter: impl FnOnce(&[(ExtentId, SizeClass)]),
+    ) -> Result<Allocated, Unserved> {
+        let apply = |answer: &Answer| {
+            if let Answer::Allocated { extents } = answer {
+                enter(extents);
+            }
+        };
+        match self.ask_and_apply(&Request::Allocate { at, bytes }, apply)? {
             (Answer::Allocated { extents }, frames) => {
                 let all: u64 = extents.iter().map(|(_, class)| class.bytes()).sum();
                 if all == bytes { Ok(Allocated { extents, frames }) } else { Err(Unserved::Gone) }
@@ -110,6 +182,7 @@ impl Requests {
                     Err(Unserved::Undelivered)
                 }
             }
+            (Answer::TryAgain, _) => Err(Unserved::TryAgain),
             _ => Err(Unserved::Gone),
         }
     }
@@ -180,9 +253,21 @@ impl Requests {
         let _ = self.ask(&Request::Unexport { at });
     }
 
-    /// Attaches an allocation that another tenant has exported. The first of its extents is to lie at this address, the others follow it.
-    pub(crate) fn attach(&self, exporter: u32, key: [u8; 16], at: u64) -> Result<Attached, Unserved> {
-        match self.ask(&Request::Attach { exporter, key, at })? {
+    /// Attaches an allocation that another tenant has exported. The first of its extents is to lie at this address, the others follow it;
+    /// `enter` adds them to this process's books.
+    pub(crate) fn attach(
+        &self,
+        exporter: u32,
+        key: [u8; 16],
+        at: u64,
+        enter: impl FnOnce(&[(ExtentId, SizeClass)]),
+    ) -> Result<Attached, Unserved> {
+        let apply = |answer: &Answer| {
+            if let Answer::Attached { extents, .. } = answer {
+                enter(extents);
+            }
+        };
+        match self.ask_and_apply(&Request::Attach { exporter, key, at }, apply)? {
             (Answer::Attached { extents, offset, bytes }, frames) => {
                 Ok(Attached { lent: Allocated { extents, frames }, offset, bytes })
             }

@@ -20,7 +20,7 @@ use baton_contract::cuda::{
     CUdeviceptr, CUmemAccessDesc, CUmemLocation, CUresult,
 };
 use baton_contract::memory::SizeClass;
-use baton_contract::messages::ExtentId;
+use baton_contract::messages::{ExtentId, HeldExtent, Mapping};
 
 use super::layout::ExtentLayout;
 use super::mappings::{Mappings, Place, is_home};
@@ -31,6 +31,10 @@ use crate::link::requests::{Requests, Unserved};
 struct Extent {
     address: CUdeviceptr,
     class: SizeClass,
+    /// Memory lies there, with or without access.
+    prepared: bool,
+    /// A thread of the program was lent it, and is mapping it.
+    lent: bool,
     mapped: bool,
     /// The coordinator knows that the extent has to stay where it is.
     immovable: bool,
@@ -71,7 +75,7 @@ impl Table {
 
     fn insert(&mut self, id: ExtentId, address: CUdeviceptr, class: SizeClass) {
         self.by_address.insert(address, id);
-        self.all.insert(id, Extent { address, class, mapped: false, immovable: false, exposed: 0, held: 0 });
+        self.all.insert(id, Extent { address, class, prepared: false, lent: false, mapped: false, immovable: false, exposed: 0, held: 0 });
     }
 
     fn placed(&self, id: &ExtentId) -> Option<Placed> {
@@ -105,9 +109,14 @@ impl Extents {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a new extent at an address.
-    pub(crate) fn add(&self, id: ExtentId, address: CUdeviceptr, class: SizeClass) {
-        self.lock().insert(id, address, class);
+    /// Adds extents that were lent, from an address on. The caller maps them.
+    pub(crate) fn add(&self, mut at: CUdeviceptr, lent: &[(ExtentId, SizeClass)]) {
+        let mut extents = self.lock();
+        for (id, class) in lent {
+            extents.insert(*id, at, *class);
+            extents.all.entry(*id).and_modify(|extent| extent.lent = true);
+            at += class.bytes();
+        }
     }
 
     /// Removes extents that have gone.
@@ -143,6 +152,23 @@ impl Extents {
         self.within(0, CUdeviceptr::MAX)
     }
 
+    /// All extents, as a coordinator that takes over is told.
+    pub(crate) fn held(&self) -> Vec<HeldExtent> {
+        let mapping = |extent: &Extent| match (extent.mapped || extent.lent, extent.prepared) {
+            (true, _) => Mapping::Mapped,
+            (false, true) => Mapping::Prepared,
+            (false, false) => Mapping::Away,
+        };
+        let extents = self.lock();
+        let held = extents.all.iter().map(|(id, extent)| HeldExtent {
+            id: *id,
+            at: extent.address,
+            class: extent.class,
+            mapping: mapping(extent),
+        });
+        held.collect()
+    }
+
     /// True if all memory of this process is mapped.
     pub(crate) fn all_mapped(&self) -> bool {
         self.lock().all.values().all(|extent| extent.mapped)
@@ -154,7 +180,7 @@ impl Extents {
         for ((id, placed), frame) in ids.iter().zip(&places).zip(handles) {
             let held = map_one(placed, &frame)?;
             if let Some(extent) = self.lock().get_mut(id) {
-                extent.held = held;
+                (extent.held, extent.prepared) = (held, true);
             }
         }
         Ok(())
@@ -222,10 +248,10 @@ impl Extents {
         let mut extents = self.lock();
         for id in ids {
             if let Some(extent) = extents.get_mut(id) {
-                extent.mapped = mapped;
+                (extent.mapped, extent.lent) = (mapped, false);
                 if !mapped {
                     // Unmapping removes all access, and releases the frame.
-                    (extent.exposed, extent.held) = (0, 0);
+                    (extent.exposed, extent.held, extent.prepared) = (0, 0, false);
                 }
             }
         }

@@ -103,16 +103,20 @@ impl Space {
         context: usize,
     ) -> Result<CUdeviceptr, NoMemory> {
         let Attached { lent, offset, bytes } =
-            self.ask(|| requests.attach(exported.exporter, exported.key, area.start))?;
+            self.ask(|| {
+                let enter = |extents: &[(ExtentId, SizeClass)]| self.extents.add(area.start, extents);
+                requests.attach(exported.exporter, exported.key, area.start, enter)
+            })?;
         let size: u64 = lent.extents.iter().map(|(_, class)| class.bytes()).sum();
         let is_inside = offset.checked_add(bytes).is_some_and(|end| end <= size);
         if !is_inside || bytes != exported.bytes || size >= area.end - area.start {
             // The handle was written to.
             let ids: Vec<ExtentId> = lent.extents.iter().map(|(id, _)| *id).collect();
+            self.extents.remove(&ids);
             requests.free(ids);
             return Err(NoMemory::Answer(CUDA_ERROR_INVALID_VALUE));
         }
-        self.map_lent(requests, area.start, lent)?;
+        self.map_lent(requests, lent)?;
         let memory = Released { at: area.start, bytes: size, is_reusable: false };
         let known = {
             let mut books = self.lock();

@@ -8,6 +8,7 @@ use core::ops::Range;
 use core::sync::atomic::{AtomicU64, Ordering};
 use core::time::Duration;
 use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use baton_contract::cuda::{
@@ -15,7 +16,7 @@ use baton_contract::cuda::{
     CUdeviceptr, CUmemLocation, CUresult,
 };
 use baton_contract::memory::{GRANULE, SizeClass};
-use baton_contract::messages::ExtentId;
+use baton_contract::messages::{ExtentId, HeldExtent};
 use baton_contract::wire::MAX_DESCRIPTORS;
 
 use super::extents::Extents;
@@ -558,8 +559,8 @@ impl Space {
     }
 
     pub(super) fn acquire_at(&self, requests: &Requests, at: CUdeviceptr, bytes: u64) -> Result<(), NoMemory> {
-        let lent = self.ask(|| requests.allocate(at, bytes))?;
-        self.map_lent(requests, at, lent)
+        let lent = self.ask(|| requests.allocate(at, bytes, |extents| self.extents.add(at, extents)))?;
+        self.map_lent(requests, lent)
     }
 
     /// Asks for memory. If it is denied, gives back the memory that is kept for later allocations, and asks once more.
@@ -574,11 +575,11 @@ impl Space {
         answer.map_err(NoMemory::from)
     }
 
-    /// Maps lent extents, from an address on; on an error they go back.
-    pub(super) fn map_lent(&self, requests: &Requests, at: CUdeviceptr, lent: Allocated) -> Result<(), NoMemory> {
+    /// Maps lent extents, which are in the books; on an error they go back.
+    pub(super) fn map_lent(&self, requests: &Requests, lent: Allocated) -> Result<(), NoMemory> {
         let ids: Vec<ExtentId> = lent.extents.iter().map(|(id, _)| *id).collect();
         let _relaxed = api::Relaxed::enter();
-        self.map(requests, at, lent).map_err(|code| {
+        self.map(requests, &ids, lent.frames).map_err(|code| {
             self.extents.take_away(&ids);
             self.extents.remove(&ids);
             requests.free(ids);
@@ -586,19 +587,13 @@ impl Space {
         })
     }
 
-    fn map(&self, requests: &Requests, mut at: CUdeviceptr, lent: Allocated) -> Result<(), CUresult> {
-        let mut ids = Vec::with_capacity(lent.extents.len());
-        for (id, class) in lent.extents {
-            self.extents.add(id, at, class);
-            at += class.bytes();
-            ids.push(id);
-        }
+    fn map(&self, requests: &Requests, ids: &[ExtentId], frames: Vec<OwnedFd>) -> Result<(), CUresult> {
         // The first descriptors are closed before the next are asked for.
-        let (first, rest) = ids.split_at(lent.frames.len());
-        self.extents.place(first, lent.frames)?;
+        let (first, rest) = ids.split_at(frames.len());
+        self.extents.place(first, frames)?;
         self.place_rest(requests, rest)?;
-        self.extents.map(self.device, &ids)?;
-        self.expose_new(requests, &ids)
+        self.extents.map(self.device, ids)?;
+        self.expose_new(requests, ids)
     }
 
     /// Exposes new memory to the GPUs that access all memory, before the program gets it.
@@ -639,6 +634,8 @@ impl Space {
                     user::warn(&baton_messages::gets_no_more_memory());
                     return Err(CUDA_ERROR_OUT_OF_MEMORY);
                 }
+                // Another coordinator has taken over.
+                Err(Unserved::TryAgain) => {}
                 // Without a coordinator there is no memory to get.
                 Err(_) => return Err(CUDA_ERROR_OUT_OF_MEMORY),
             }
@@ -679,6 +676,13 @@ impl Space {
         let blocks = self.lock().table.places().map(|(at, bytes)| at..at + bytes).collect();
         let mapped = self.extents.lock().mappings.runs();
         Layout { blocks, mapped, extents }
+    }
+
+    /// All extents, and the parts of them that are spare, as a coordinator that takes over is told.
+    pub(crate) fn held(&self) -> (Vec<HeldExtent>, Vec<(u64, u64)>) {
+        // In this order: memory that is spare no more is not told as spare.
+        let extents = self.extents.held();
+        (extents, self.lock().spare.parts())
     }
 
     /// The bounds of allocations' addresses: all that were ever reserved, and the range between them.

@@ -62,6 +62,11 @@ impl Spare {
         self.parts.range(extent.clone()).map(|(_, part)| part.bytes).sum()
     }
 
+    /// Address and size of each part.
+    pub(super) fn parts(&self) -> Vec<(u64, u64)> {
+        self.parts.iter().map(|(at, part)| (*at, part.bytes)).collect()
+    }
+
     /// Forgets the spare parts of an extent that has gone, and returns them.
     pub(super) fn forget(&mut self, extent: &Addresses) -> Vec<(u64, u64)> {
         let parts: Vec<(u64, u64)> = self.parts.range(extent.clone()).map(|(at, part)| (*at, part.bytes)).collect();

@@ -4,7 +4,7 @@ use core::ptr::{self, NonNull};
 use core::sync::atomic::Ordering;
 use core::time::Duration;
 use std::ffi::{CStr, OsStr};
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -30,7 +30,7 @@ use crate::gate::{activity, stamps};
 use crate::link::Link;
 use crate::memory::space;
 use crate::sys::event::Event;
-use crate::sys::user;
+use crate::sys::{pages, user};
 
 /// The longest wait for a coordinator's answer to a greeting.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -221,8 +221,8 @@ fn session_of(
     let mut next = || descriptors.next().ok_or_else(few);
     let (theirs, own, requests, activity, elsewhere) = (next()?, next()?, next()?, next()?, next()?);
     let unmapped = || cannot(baton_messages::page_cannot_be_mapped(), baton_messages::CHECK_ADDRESS_SPACE);
-    let coordinators: NonNull<CoordinatorPage> = map(&theirs, false).ok_or_else(unmapped)?.cast();
-    let own = map(&own, true).ok_or_else(unmapped)?;
+    let coordinators: NonNull<CoordinatorPage> = pages::map(&theirs, false).ok_or_else(unmapped)?.cast();
+    let own = pages::map(&own, true).ok_or_else(unmapped)?;
     // A forked child has no use for it, and the coordinator is to see when this process no longer has it.
     // SAFETY: the page just mapped.
     unsafe { libc::madvise(own.as_ptr(), PAGE_BYTES, libc::MADV_DONTFORK) };
@@ -232,7 +232,7 @@ fn session_of(
         let why = baton_messages::other_page_version(version, VERSION);
         return Err(cannot(why, baton_messages::USE_ONE_BUILD));
     }
-    activity::use_elsewhere(map(&elsewhere, false).ok_or_else(unmapped)?.cast().as_ptr());
+    activity::use_elsewhere(pages::map(&elsewhere, false).ok_or_else(unmapped)?.cast().as_ptr());
     if !take_page(&activity, slot) {
         return Err(unmapped());
     }
@@ -306,17 +306,9 @@ fn let_go_of_the_connection_that_waited(joined: &Path) {
 
 /// Maps an activity page, with our slot on it, for the gate; false if it cannot be mapped.
 pub(super) fn take_page(file: &OwnedFd, slot: u32) -> bool {
-    let Some(page) = map(file, slot < ACTIVITY_SLOTS) else { return false };
+    let Some(page) = pages::map(file, slot < ACTIVITY_SLOTS) else { return false };
     activity::use_page(page.cast().as_ptr(), slot);
     true
-}
-
-/// Maps a page for ever.
-fn map(file: &OwnedFd, writable: bool) -> Option<NonNull<libc::c_void>> {
-    let access = if writable { libc::PROT_READ | libc::PROT_WRITE } else { libc::PROT_READ };
-    // SAFETY: a new mapping wherever the system likes.
-    let page = unsafe { libc::mmap(ptr::null_mut(), PAGE_BYTES, access, libc::MAP_SHARED, file.as_raw_fd(), 0) };
-    if page == libc::MAP_FAILED { None } else { NonNull::new(page) }
 }
 
 /// The user's name for this program, or the name of its file.

@@ -95,6 +95,12 @@ impl Session {
         wanted.wait()
     }
 
+    /// Called when another coordinator takes over, which knows of no consolidation.
+    pub(super) fn fail_consolidations(&self, mut tell: impl FnMut(GivenUp)) {
+        let homes: Vec<CUdeviceptr> = lock().iter().map(|one| one.home).collect();
+        homes.into_iter().for_each(|home| self.consolidated(home, false, &mut tell));
+    }
+
     /// Called after the coordinator has copied a handle's memory into its piece, or could not. The gate is closed, and nothing runs.
     pub(super) fn consolidated(&self, home: CUdeviceptr, copied: bool, tell: impl FnMut(GivenUp)) {
         let wanted = {

@@ -62,6 +62,12 @@ impl Session {
         }
     }
 
+    /// Reports our pausable work to a coordinator that has not been told.
+    pub(super) fn tell_channels_again(&self) {
+        let (channels, begun, descriptor) = self.channels.all();
+        self.link.tell_with(&PreemptionReport::Channels { channels, begun }, descriptor);
+    }
+
     /// Called when a context came or went: there may be a change to report.
     pub(crate) fn channels_changed(&self) {
         self.news.raise();

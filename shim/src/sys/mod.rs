@@ -10,6 +10,7 @@
 //! | `cancel` | keeps threads from being cancelled |
 //! | `process` | tells this process from copies of it |
 //! | `owner` | names the process that a descriptor came from |
+//! | `pages` | pages that other processes share |
 //! | `reserve` | descriptors in reserve |
 //! | `own_memory` | reads memory that may be gone, without a fault |
 //! | `environment` | the environment that the process was started with |
@@ -24,6 +25,7 @@ pub(crate) mod lock;
 pub(crate) mod once;
 pub(crate) mod own_memory;
 pub(crate) mod owner;
+pub(crate) mod pages;
 pub(crate) mod process;
 pub(crate) mod reserve;
 pub(crate) mod rtld_next;

@@ -9,6 +9,7 @@ mod corun;
 mod memory;
 mod preemption;
 mod state;
+mod takeover;
 mod turns;
 
 use core::time::Duration;
@@ -186,6 +187,7 @@ impl Control {
             FromCoordinator::Corun(command) => self.on_corun(command, &descriptors),
             FromCoordinator::Preemption(command) => self.on_preemption(command),
             FromCoordinator::Memory(command) => self.on_memory(command, descriptors),
+            FromCoordinator::Takeover(command) => self.on_takeover(command, descriptors),
             // Answers belong on the other socket.
             _ => Err(End::CoordinatorGone),
         }

@@ -71,6 +71,8 @@ impl Turn {
 pub(super) struct Control {
     pub(super) session: &'static Session,
     pub(super) turn: Turn,
+    /// The number of the latest grant; 0 before the first.
+    pub(super) last_grant: u64,
     /// How long the program has to be quiet before it yields, while another waits.
     pub(super) patience: Option<Duration>,
     /// How much is kept in flight because a more urgent program may come at any time.
@@ -99,6 +101,7 @@ impl Control {
         Self {
             session,
             turn: Turn::Away,
+            last_grant: 0,
             patience: None,
             in_flight: limit::InFlight::Any,
             watch: Watch::new(),

@@ -22,6 +22,7 @@ impl Control {
         match command {
             TurnCommand::Grant { grant, arriving, preemptible } => {
                 self.turn = Turn::Here { grant, arriving: false };
+                self.last_grant = grant;
                 self.patience = None;
                 self.limit_in_flight(limit::InFlight::Any);
                 if arriving && !self.session.space.extents.all_mapped() {
@@ -56,11 +57,7 @@ impl Control {
                     && held == grant
                 {
                     // It could not be paused after all.
-                    self.turn = Turn::Here { grant, arriving: false };
-                    if arriving && !self.session.space.extents.all_mapped() {
-                        // Kernels that were launched ahead before wait for this arrival to end: it has a later number.
-                        self.begin_arrival(grant, false);
-                    }
+                    self.hold_no_more(grant, arriving);
                 }
                 if self.turn.grant() == Some(grant) {
                     self.yield_gpu(grant, Duration::from_micros(limit_micros));
@@ -85,6 +82,15 @@ impl Control {
         layout.blocks.extend(pools::free_memory());
         arrival::begin(layout, &self.edges, roots, preemptible);
         self.turn = Turn::Here { grant, arriving: true };
+    }
+
+    /// Takes up a turn again that was held, with the gate still closed.
+    pub(super) fn hold_no_more(&mut self, grant: u64, arriving: bool) {
+        self.turn = Turn::Here { grant, arriving: false };
+        if arriving && !self.session.space.extents.all_mapped() {
+            // Kernels that were launched ahead before wait for this arrival to end: it has a later number.
+            self.begin_arrival(grant, false);
+        }
     }
 
     /// Gives the GPU back if all work ends in time; otherwise the turn goes on.

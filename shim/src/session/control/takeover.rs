@@ -1,0 +1,66 @@
+//! Takeover: another coordinator goes on where the last one has ended. It is told everything that it cannot know otherwise.
+//!
+//! Commands of the last coordinator that were still under way have been carried out by then: they came first on this socket. The answer
+//! to a request may be under way on the other one, and counts for nothing from here on.
+
+use core::sync::atomic::Ordering;
+use std::os::fd::OwnedFd;
+
+use baton_contract::messages::{GateState, MAX_RANGES, MemoryReport, TakeoverCommand, TakeoverReport};
+use baton_contract::page::TAKEN;
+
+use super::super::connect::take_page;
+use super::super::{consolidation, tenant};
+use super::state::{Control, End, Turn};
+use crate::gate::activity;
+use crate::memory::space::GivenUp;
+
+impl Control {
+    /// Tells the coordinator that takes over what there is. `pages` came with its command.
+    pub(super) fn on_takeover(&mut self, command: TakeoverCommand, pages: Vec<OwnedFd>) -> Result<(), End> {
+        let TakeoverCommand::Resync { slot } = command;
+        let [coordinators, activity, elsewhere] =
+            <[OwnedFd; 3]>::try_from(pages).map_err(|_| End::CoordinatorGone)?;
+        if self.session.link.coordinators().taken.load(Ordering::SeqCst) == TAKEN {
+            // Others have memory that is still mapped here, and this coordinator does not know which.
+            return Err(End::CoordinatorGone);
+        }
+        self.corun.set(false, self.turn.grant().is_some());
+        activity::end();
+        let remapped = self.session.link.replace_page(&coordinators) && activity::replace_elsewhere(&elsewhere);
+        if !remapped || !take_page(&activity, slot) {
+            return Err(End::CoordinatorGone);
+        }
+        if let Turn::Held { grant, is_told: false, arriving } = self.turn {
+            // Nothing of it has been taken away: calls are still inside.
+            self.hold_no_more(grant, arriving);
+            self.open();
+        }
+        self.patience = None;
+        self.undelivered.clear();
+        self.tell_all();
+        Ok(())
+    }
+
+    /// Tells everything, in the order in which it is to be heard.
+    fn tell_all(&self) {
+        let (session, link) = (self.session, self.session.link);
+        let asks = link.requests.supersede();
+        session.fail_consolidations(|given_up: GivenUp| self.report_given_up(given_up));
+        let (extents, spare) = session.space.held();
+        for extents in extents.chunks(MAX_RANGES) {
+            link.tell(&TakeoverReport::Extents { extents: extents.to_vec() });
+        }
+        for ranges in spare.chunks(MAX_RANGES) {
+            link.tell(&MemoryReport::Spare { ranges: ranges.to_vec() });
+        }
+        session.tell_channels_again();
+        let gate = match self.turn {
+            Turn::Away => GateState::Closed,
+            Turn::Held { .. } => GateState::Held,
+            Turn::Here { .. } => GateState::Open,
+        };
+        let demands = tenant::DEMANDED.load(Ordering::Acquire) || consolidation::is_under_way();
+        link.tell(&TakeoverReport::Stands { gate, grant: self.last_grant, demands, asks });
+    }
+}
