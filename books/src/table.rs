@@ -179,9 +179,9 @@ impl Found {
         self.frames.iter().map(|((tenant, _), one)| (*tenant, one.frame))
     }
 
-    /// The offsets of all pages of the pool that some tenant had.
-    pub fn pages(&self) -> impl Iterator<Item = u64> {
-        self.pages.values().map(|(offset, _)| *offset)
+    /// The pages of the pool that some tenant had, by their offsets.
+    pub fn pages(&self) -> impl Iterator<Item = (u32, u64)> {
+        self.pages.iter().map(|((tenant, _), (offset, _))| (*tenant, *offset))
     }
 
     /// Finds a tenant's extent. The tenant is right about its mappings, and the table about copies.
@@ -192,7 +192,7 @@ impl Found {
             (Some(InFrame { frame, here: true, .. }), mapping) => match mapping {
                 Mapping::Mapped => Where::Resident(*frame),
                 Mapping::Prepared => Where::ToBeMapped(*frame),
-                Mapping::Away => Where::ToBeCopied(*frame),
+                Mapping::Away => Where::ToBeCopied(*frame, in_pool().unwrap_or_default().runs),
             },
             (Some(InFrame { frame, here: false, .. }), Mapping::Mapped) => {
                 in_pool().map_or(Where::Lost, |pool| Where::ToBeUnmapped(*frame, pool))
@@ -208,8 +208,7 @@ impl Found {
     /// An extent's place in the pool. None if only a part of it is there, which is never so.
     fn in_pool(&self, tenant: u32, held: &HeldExtent) -> Option<InPool> {
         let pages = (0..held.class.bytes() / GRANULE).map(|page| held.at + page * GRANULE);
-        let found: Vec<(u64, bool)> =
-            pages.clone().filter_map(|at| self.pages.get(&(tenant, at)).copied()).collect();
+        let found: Vec<(u64, bool)> = pages.clone().filter_map(|at| self.pages.get(&(tenant, at)).copied()).collect();
         if found.is_empty() {
             return Some(InPool { runs: Vec::new(), zeros: vec![true; pages.count()] });
         }
@@ -252,12 +251,6 @@ impl<W: AsRef<[AtomicU64]>> Scribe<W> {
     /// The table.
     pub fn table(&self) -> &Table<W> {
         &self.table
-    }
-
-    /// Takes over a table that says all this about an extent.
-    pub fn knows(&mut self, tenant: u32, id: ExtentId, extent: &Extent) {
-        let runs = extent.runs().unwrap_or_default().to_vec();
-        self.noted.insert((tenant, id), Noted { frame: frame_of(extent).map(|(frame, _)| frame), runs });
     }
 
     /// Writes all that has changed of a tenant's extents at once; one that is none is gone. What one of them gives to another is never
@@ -315,6 +308,12 @@ impl<W: AsRef<[AtomicU64]>> Scribe<W> {
             let class = (extent.class().index() as u64) << CLASS;
             write(record, tenant, extent.at() | USED | class | if here { HERE } else { 0 });
         }
+    }
+
+    /// Forgets frames, and pages of the pool by their offsets, that are in no extent's use.
+    pub fn clear(&mut self, frames: &[FrameId], pages: &[u64]) {
+        frames.iter().for_each(|frame| clear(self.table.frame(*frame)));
+        pages.iter().for_each(|offset| clear(self.table.page(offset / GRANULE)));
     }
 
     /// Forgets all that the table says about a tenant.
@@ -428,7 +427,7 @@ mod tests {
         // It leaves. The frame counts until the copy has ended, whatever the tenant has unmapped by then.
         model.change(|all| all.leave(id, Some(runs(8, 1)), false));
         assert_eq!(model.found(id, Mapping::Mapped), Where::Resident(frame));
-        assert_eq!(model.found(id, Mapping::Away), Where::ToBeCopied(frame));
+        assert_eq!(model.found(id, Mapping::Away), Where::ToBeCopied(frame, runs(8, 1)));
         model.change(|all| all.on_left(id, Half::Copied, false));
         let pool = InPool { runs: runs(8, 1), zeros: vec![false] };
         assert_eq!(model.found(id, Mapping::Mapped), Where::ToBeUnmapped(frame, pool.clone()));
@@ -456,13 +455,12 @@ mod tests {
         let count = (class.bytes() / GRANULE) as usize;
         let mut model = Model::new();
         let id = model.change(|all| all.add(AT, class, FrameId(0)));
-        let pages: Vec<_> = (0..count)
-            .map(|page| crate::extents::Page { digest: [page as u64; 2], zero: page == 1 })
-            .collect();
+        let pages: Vec<_> =
+            (0..count).map(|page| crate::extents::Page { digest: [page as u64; 2], zero: page == 1 }).collect();
         model.change(|all| all.on_scanned(id, pages, None));
         model.change(|all| all.leave(id, Some(runs(0, count as u64)), false));
         model.change(|all| all.on_left(id, Half::Unmapped, false));
-        assert_eq!(model.found(id, Mapping::Away), Where::ToBeCopied(FrameId(0)));
+        assert_eq!(model.found(id, Mapping::Away), Where::ToBeCopied(FrameId(0), runs(0, count as u64)));
         model.change(|all| all.on_left(id, Half::Copied, false));
         let zeros = (0..count).map(|page| page == 1).collect();
         assert_eq!(model.found(id, Mapping::Away), Where::Host(InPool { runs: runs(0, count as u64), zeros }));
@@ -489,10 +487,10 @@ mod tests {
         assert_eq!(table.read().find(TENANT, &held(Mapping::Mapped)), Where::Lost);
         write(table.page(3).expect("a page"), TENANT, AT | USED);
         assert_eq!(table.read().find(TENANT, &held(Mapping::Away)), Where::Lost, "one page of several");
-        assert_eq!(table.read().find(TENANT + 1, &held(Mapping::Away)), Where::Host(InPool {
-            runs: Vec::new(),
-            zeros: vec![true; (class.bytes() / GRANULE) as usize]
-        }));
+        assert_eq!(
+            table.read().find(TENANT + 1, &held(Mapping::Away)),
+            Where::Host(InPool { runs: Vec::new(), zeros: vec![true; (class.bytes() / GRANULE) as usize] })
+        );
     }
 
     #[test]
@@ -503,7 +501,7 @@ mod tests {
         let ways = [
             (Mapping::Mapped, Where::Resident(frame)),
             (Mapping::Prepared, Where::ToBeMapped(frame)),
-            (Mapping::Away, Where::ToBeCopied(frame)),
+            (Mapping::Away, Where::ToBeCopied(frame, Vec::new())),
             (Mapping::Mapped, Where::ToBeUnmapped(frame, pool())),
             (Mapping::Prepared, Where::Reserved(frame, pool())),
             (Mapping::Away, Where::Host(pool())),

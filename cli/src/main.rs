@@ -143,7 +143,9 @@ fn main() -> ExitCode {
     }
     let (command, done) = match command {
         Command::Run(arguments) => ("run", run::run(arguments).map(|never| match never {})),
-        Command::Serve(arguments) => ("serve", serve::run(arguments).map(|()| true)),
+        Command::Serve(arguments) => {
+            ("serve", serve::run(arguments).map(|code| code == 0 || std::process::exit(code.into())))
+        }
         Command::Status(arguments) => ("status", status::run(arguments).map(|()| true)),
         Command::Ps(arguments) => ("ps", ps::run(arguments).map(|()| true)),
         Command::Top(arguments) => ("top", top::run(arguments).map(|()| true)),

@@ -1,12 +1,16 @@
 //! `baton serve`: the coordinator of one GPU, until it is stopped.
 
 use std::io::IsTerminal as _;
+use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
+use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
+use std::process::Command;
 
 use baton_client::install::Install;
 use baton_contract::memory::size;
 use baton_coordinator::device::gpu::Gpu;
 use baton_coordinator::endpoint::Endpoint;
+use baton_coordinator::keeper::{self, End, Inherited, Keeper, Key};
 use baton_coordinator::records::{self, Book};
 use baton_coordinator::server::{Kept, OnStuck, Options, Server};
 use baton_workbench::output::print;
@@ -39,6 +43,15 @@ pub struct Serve {
     /// For tests: fill freed and evicted memory with a pattern instead of zeros.
     #[arg(long, hide = true)]
     poison: bool,
+    /// Serve without a keeper: when the coordinator dies, programs with memory on the host cannot go on.
+    #[arg(long)]
+    no_keeper: bool,
+    /// For tests: how often in a minute a coordinator that has died is started again.
+    #[arg(long, hide = true, value_name = "COUNT", default_value_t = 3)]
+    restarts: usize,
+    /// The descriptor that leads to the keeper which has started this coordinator.
+    #[arg(long, hide = true, value_name = "NUMBER")]
+    keeper: Option<i32>,
 }
 
 /// Runs a coordinator until it is stopped.
@@ -46,14 +59,20 @@ pub struct Serve {
 /// # Errors
 ///
 /// When it cannot be started with these settings: the message says what to change.
-pub fn run(serve: Serve) -> Result<(), CliError> {
-    let Serve { settings, config, print_config, until_idle, poison } = serve;
+pub fn run(serve: Serve) -> Result<u8, CliError> {
+    let Serve { settings, config, print_config, until_idle, poison, no_keeper, restarts, keeper } = serve;
     settings.check()?;
     let mut sources = Sources::new(settings, config);
     let mut all = sources.read()?;
     all.check_together()?;
     if print_config {
-        return Ok(print(&all.text())?);
+        return Ok(print(&all.text()).map(|()| 0)?);
+    }
+    // A coordinator of `baton run` and one that a service manager starts at a connection have none yet.
+    if keeper.is_none() && !no_keeper && !until_idle && std::env::var_os("LISTEN_FDS").is_none() {
+        journal::start()?;
+        raise_descriptor_limit();
+        return keep(restarts);
     }
     let set = "a setting that is usual";
     journal::start()?;
@@ -78,14 +97,21 @@ pub fn run(serve: Serve) -> Result<(), CliError> {
     if !guests.is_empty() {
         keep_to_itself()?;
     }
-    let endpoint = match passed {
-        Some(passed) => Endpoint::claim_passed(passed, gpu.uuid)?,
-        None => {
+    let (keeper, mut inherited) = match keeper {
+        // SAFETY: the keeper has made it for this process, in which no other code uses it.
+        Some(number) => Keeper::at(unsafe { OwnedFd::from_raw_fd(number) })?,
+        None => (Keeper::default(), Inherited::default()),
+    };
+    let endpoint = match (inherited.place.take(), passed) {
+        (Some(place), _) => Endpoint::go_on(place, gpu.uuid, visitors)?,
+        (None, Some(passed)) => Endpoint::claim_passed(passed, gpu.uuid)?,
+        (None, None) => {
             let named = all.socket.clone().or_else(named_socket);
             let path = std::path::absolute(named.unwrap_or_else(|| usual_socket(gpu.uuid)))?;
             Endpoint::claim(&path, gpu.uuid, visitors)?
         }
     };
+    keeper.hold(Key::Place, &[], &endpoint.parts());
     let socket = endpoint.path().to_path_buf();
     journal::keep_small(&socket);
     let web = web::Web::open(&all, &endpoint)?;
@@ -111,8 +137,8 @@ pub fn run(serve: Serve) -> Result<(), CliError> {
         on_stuck: OnStuck { what: all.on_stuck.map(Into::into), after: all.stuck_after.expect(set).0 },
         until_idle,
     };
-    let mut server = Server::new(gpu, endpoint, options)?;
-    let kept = if all.no_record.expect(set) { None } else { keep(&mut server) };
+    let mut server = Server::new(gpu, endpoint, options, (keeper, inherited))?;
+    let kept = if all.no_record.expect(set) { None } else { record(&mut server) };
     let (stop, tuner) = (server.stop(), server.tuner());
     let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP])?;
     // The closing of a terminal ends a coordinator that runs in it.
@@ -138,11 +164,35 @@ pub fn run(serve: Serve) -> Result<(), CliError> {
     drop(server);
     kept.into_iter().for_each(Kept::end);
     log::logger().flush();
-    Ok(served?)
+    Ok(served.map(|()| 0)?)
+}
+
+/// Starts coordinators, one after another as they die, and holds what the next one needs.
+fn keep(restarts: usize) -> Result<u8, CliError> {
+    let start = |socket: &OwnedFd| {
+        let number = socket.as_raw_fd();
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args(std::env::args_os().skip(1)).arg(format!("--keeper={number}"));
+        // SAFETY: between fork and exec: two system calls, with plain integers.
+        unsafe {
+            command.pre_exec(move || {
+                rustix::io::fcntl_setfd(BorrowedFd::borrow_raw(number), rustix::io::FdFlags::empty())?;
+                // The next coordinator would find nothing of this one without the keeper.
+                rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+                Ok(())
+            });
+        }
+        command.spawn()
+    };
+    let end = keeper::keep(start, restarts, |status| baton_messages::error!(coordinator_died(status)))?;
+    if let End::TooOften(status) = end {
+        baton_messages::error!(coordinator_dies_too_often(status));
+    }
+    Ok(end.code())
 }
 
 /// Records events in the user's state folder. A failure to do so stops nothing else.
-fn keep(server: &mut Server) -> Option<Kept> {
+fn record(server: &mut Server) -> Option<Kept> {
     let head = server.head();
     let name = called(head.started_unix_ms, &head.gpu);
     let kept = match records::state_folder() {

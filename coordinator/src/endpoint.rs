@@ -357,6 +357,22 @@ impl GpuLock {
 }
 
 impl GpuLock {
+    /// Goes on with a lock that another process has taken.
+    fn go_on(lock: OwnedFd, uuid: [u8; 16], socket: &Path) -> Result<Self, Unfit> {
+        let name = PathBuf::from(format!("{}.lock", socket_path::gpu_name(uuid)));
+        let mut file = File::from(lock);
+        let inode = file.metadata().map_err(|error| unfit(&name, error))?.ino();
+        let mut folders = lock_folders().filter_map(|path| Folder::private(&path).ok());
+        let is_its = |folder: &Folder| folder.find(&name).is_some_and(|(_, found)| found == inode);
+        let folder = folders.find(is_its).ok_or_else(|| Unfit(baton_messages::no_folder_for_locks()))?;
+        let text = format!("{}\n{}\n", std::process::id(), socket.display());
+        file.set_len(0)
+            .and_then(|()| file.rewind())
+            .and_then(|()| file.write_all(text.as_bytes()))
+            .map_err(|error| unfit(&name, error))?;
+        Ok(Self { folder, name, file, text })
+    }
+
     /// Puts the file there again if it was removed, unless its place was taken.
     fn restore(&mut self) {
         if self.folder.path.join(&self.name).symlink_metadata().is_ok() {
@@ -534,6 +550,24 @@ impl Endpoint {
         // Its unit tells the users who can connect (`SocketMode=`).
         let (watch, file) = (folder.watch()?, folder.find(name(&path)));
         Ok(Self { listener, path, folder, visitors: Visitors::Own, watch, file, look: None, is_passed: true, gpu })
+    }
+
+    /// The socket that listens, and the GPU's lock: with these another process goes on at this place.
+    pub fn parts(&self) -> [BorrowedFd<'_>; 2] {
+        [self.listener.as_fd(), self.gpu.file.as_fd()]
+    }
+
+    /// Goes on at the place of a coordinator that has died, with its socket and its lock.
+    ///
+    /// # Errors
+    ///
+    /// When these are no such things, or others could exchange the socket.
+    pub fn go_on([listener, lock]: [OwnedFd; 2], uuid: [u8; 16], visitors: Visitors) -> Result<Self, Unfit> {
+        let Passed { listener, path } = Passed::new(listener)?;
+        let folder = Folder::of_socket(&path)?;
+        let (watch, file) = (folder.watch()?, folder.find(name(&path)));
+        let gpu = GpuLock::go_on(lock, uuid, &path)?;
+        Ok(Self { listener, path, folder, visitors, watch, file, look: None, is_passed: false, gpu })
     }
 
     /// Opens a socket for metrics beside this one, which only this user can reach. It replaces one that a dead coordinator has left.

@@ -2,9 +2,11 @@
 //!
 //! - [`device`]: the driver, and the threads that wait for it.
 //! - [`server`]: the loop that owns all state, and its parts.
+//! - [`keeper`]: the process that starts it, and holds what the next one needs.
 //! - [`endpoint`]: the coordinator's place. [`records`]: the files that it leaves behind.
 
 pub mod device;
 pub mod endpoint;
+pub mod keeper;
 pub mod records;
 pub mod server;

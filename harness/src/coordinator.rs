@@ -187,6 +187,15 @@ impl Coordinator {
         }
     }
 
+    /// Returns how it has ended, if it has.
+    ///
+    /// # Errors
+    ///
+    /// When it is not our own child.
+    pub fn ended(&mut self) -> std::io::Result<Option<ExitStatus>> {
+        self.process.try_wait()
+    }
+
     /// Ends it with a signal. Returns its exit status, if it ends in this time.
     ///
     /// # Errors

@@ -401,4 +401,33 @@ group! {
         part B0612 OTHER_NAMESPACE = "a process of another PID namespace";
     }
     cause "This in place of a process's number is a program in a container.";
+
+    section "When a coordinator has died"; "A keeper starts the next one ([takeover.md](design/takeover.md)).";
+
+    topic {
+        message B0613 coordinator_died(how) = "the coordinator died ({how}); the next one starts, and its programs go on";
+        message B0614 coordinator_dies_too_often(how) = "the coordinator has died too often ({how}); it is not started again";
+    }
+    cause "The coordinator was killed, or has a fault. Its keeper starts it again, at most three times a minute. Without it, the programs whose \
+           memory is not all on the GPU can go on no more.";
+    remedy "Look at the lines before, and at the system's log for the reason (out of memory, for example). After too many deaths start \
+            `baton serve` again.";
+
+    topic {
+        message B0615 came_back(program) = "{program} goes on with this coordinator";
+        message B0616 cannot_come_back(number, error) = "program number {number} cannot go on with this coordinator: {error}";
+        message B0617 nothing_to_take_over(count) =
+            "the settings are others than before, so that {count} programs of the coordinator before cannot go on with this one";
+        part B0618 NOT_FOUND_AGAIN = "not all of its memory was found again";
+    }
+    cause "A coordinator has taken over from one that had died. A program that shares memory or events with others cannot go on with it yet, \
+           and is left to itself.";
+    remedy "Start the program again if its calls fail.";
+
+    topic {
+        message B0619 keeper_is_gone(error) = "the keeper is gone ({error}): when this coordinator dies, none will take over";
+        message B0620 frame_cannot_be_had(error) = "memory of the coordinator before cannot be had: {error}";
+    }
+    cause "The process that started this coordinator does not answer, or the driver refuses what it has kept.";
+    remedy "Start `baton serve` again when no programs are there.";
 }

@@ -31,7 +31,12 @@ impl Serving {
     /// Each coordinator clears its pool's pages, and the tests start hundreds: those that need more ask for it.
     pub fn arena(arena: &str) -> Self {
         let serving = Self { memory: "512MiB".to_owned(), options: Vec::new(), environment: Vec::new() };
-        serving.option("--arena", arena).option("--host-pool", "192MiB").option("--quantum", "5ms").flag("--poison")
+        serving
+            .option("--arena", arena)
+            .option("--host-pool", "192MiB")
+            .option("--quantum", "5ms")
+            .flag("--poison")
+            .flag("--no-keeper")
     }
 
     /// The same for programs that take little memory, with a smaller pool.
@@ -66,6 +71,13 @@ impl Serving {
     pub fn unpoisoned(mut self) -> Self {
         self.options.retain(|option| option != "--poison");
         self
+    }
+
+    /// With a keeper, which starts the next coordinator however often one dies.
+    #[must_use]
+    pub fn keeper(mut self) -> Self {
+        self.options.retain(|option| option != "--no-keeper");
+        self.option("--restarts", "1000")
     }
 
     /// The simulated GPU's size.
@@ -381,6 +393,30 @@ impl Coordinator {
         let signal = Signal::from_named_raw(number).expect("a signal");
         let ended = self.process.end(signal, LIMIT).expect("our own child");
         ended.unwrap_or_else(|| panic!("the coordinator does not end\n{}", self.log()))
+    }
+
+    /// Waits until another process serves in place of this one, which has died.
+    #[track_caller]
+    pub fn until_next(&self, before: i32) {
+        let end = Instant::now() + LIMIT;
+        let serves = |status: &Value| status["pid"].as_i64().is_some_and(|pid| pid != i64::from(before));
+        while !self.place.try_status().as_ref().is_ok_and(serves) {
+            assert!(Instant::now() < end, "none takes over{}", self.place.story());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Waits until it has ended by itself.
+    #[track_caller]
+    pub fn wait(&mut self) -> ExitStatus {
+        let end = Instant::now() + LIMIT;
+        loop {
+            if let Some(status) = self.process.ended().expect("our own child") {
+                return status;
+            }
+            assert!(Instant::now() < end, "the coordinator does not end\n{}", self.log());
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     /// Waits until no program has anything any more.

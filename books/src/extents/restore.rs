@@ -2,8 +2,8 @@
 
 use baton_contract::messages::{ExtentId, HeldExtent};
 
-use super::extent::{Backing, Delivery, Extent, ExtentState, Holds, PAGE, Page};
 use super::Extents;
+use super::extent::{Backing, Delivery, Extent, ExtentState, Holds, PAGE, Page};
 use crate::arena::FrameId;
 use crate::pool::Run;
 
@@ -23,8 +23,8 @@ pub enum Where {
     Resident(FrameId),
     /// In a frame that the tenant has, and is to map.
     ToBeMapped(FrameId),
-    /// In a frame that the tenant has unmapped: it is to be copied out.
-    ToBeCopied(FrameId),
+    /// In a frame that the tenant has unmapped: it is to be copied out, into this room if there is any.
+    ToBeCopied(FrameId, Vec<Run>),
     /// In the pool, and in a frame that the tenant is to unmap.
     ToBeUnmapped(FrameId, InPool),
     /// In the pool; the tenant has this frame for it, whose contents are worthless.
@@ -46,7 +46,7 @@ impl Extents {
         let (state, pool) = match found {
             Where::Resident(frame) => (ExtentState::Resident { frame }, None),
             Where::ToBeMapped(frame) => (ExtentState::Mapping { frame }, None),
-            Where::ToBeCopied(frame) => {
+            Where::ToBeCopied(frame, _) => {
                 (ExtentState::Leaving { frame, copied: false, unmapped: true, whole: true }, None)
             }
             Where::ToBeUnmapped(frame, pool) => {
@@ -67,20 +67,23 @@ impl Extents {
         let zero = backing.as_ref().is_some_and(|backing| backing.runs.is_empty());
         let (contents, spare, kept) = (None, Vec::new(), None);
         self.last = self.last.max(id.0);
-        self.put(id, Extent {
-            at,
-            class,
-            state,
-            backing,
-            contents,
-            dirty: 0,
-            immovable: false,
-            shared: false,
-            spare,
-            left_behind: None,
-            zero,
-            kept,
-        });
+        self.put(
+            id,
+            Extent {
+                at,
+                class,
+                state,
+                backing,
+                contents,
+                dirty: 0,
+                immovable: false,
+                shared: false,
+                spare,
+                left_behind: None,
+                zero,
+                kept,
+            },
+        );
         true
     }
 

@@ -345,11 +345,20 @@ impl Gpu {
     ///
     /// The driver's errors: the size, and that it is memory at all, are only the other process's claims.
     pub fn import(&self, descriptor: OwnedFd, bytes: u64) -> Result<Imported, GpuError> {
+        Ok(Imported { gpu: self.clone(), memory: Some(self.adopt(descriptor, bytes)?) })
+    }
+
+    /// Takes over memory that another coordinator has made. It can be handed on by its descriptor, as before.
+    ///
+    /// # Errors
+    ///
+    /// The driver's errors.
+    pub fn adopt(&self, descriptor: OwnedFd, bytes: u64) -> Result<Memory, GpuError> {
         let mut handle = 0;
         let number = ptr::without_provenance_mut(descriptor.as_raw_fd() as usize);
         // SAFETY: an out-parameter, and a descriptor in place of a pointer, as cuda.h wants it.
         check("cuMemImportFromShareableHandle", unsafe { (self.calls.import)(&mut handle, number, POSIX_DESCRIPTOR) })?;
-        Ok(Imported { gpu: self.clone(), memory: Some(self.mapped(handle, bytes, descriptor)?) })
+        self.mapped(handle, bytes, descriptor)
     }
 
     /// Maps a handle. This value then owns it; on a failure it is released.

@@ -4,7 +4,7 @@
 //!   of memory.
 //! - [`preemptor`]: taking work off the GPU, by the driver's means ([`pauser`]). [`holders`]: other processes with memory of the GPU.
 //!   [`lookout`]: scans for them.
-//! - [`wake`]: wakes the server when these threads are done.
+//! - [`wake`]: wakes the server when these threads are done. [`words`]: memory that outlives the coordinator.
 
 pub mod digest;
 pub mod error;
@@ -16,3 +16,4 @@ pub mod pauser;
 pub mod preemptor;
 pub mod slabs;
 pub mod wake;
+pub mod words;

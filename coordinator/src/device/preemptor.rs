@@ -52,6 +52,8 @@ pub enum PreemptCommand {
     Preempt,
     /// Puts them on the GPU again, with no trace of the pause.
     Resume,
+    /// As [`PreemptCommand::Resume`], for parts that another coordinator may have paused too.
+    ResumeOfAll,
     /// Gives the compute work no more time. Less certain than [`PreemptCommand::Preempt`], and easier on others.
     Deschedule,
     /// Ends a descheduling.
@@ -61,6 +63,9 @@ pub enum PreemptCommand {
     /// The tenant's process has ended: takes its parts off the GPU for good, and keeps none of them alive here.
     End,
 }
+
+/// How often coordinators that have died since may have paused a program. More resumes than pauses do nothing.
+const MOST_PAUSES: u32 = 3;
 
 /// The reason why a command failed.
 #[derive(Debug, thiserror::Error)]
@@ -103,6 +108,8 @@ impl Pauser {
                         PreemptCommand::Try | PreemptCommand::Resume | PreemptCommand::Reschedule => {
                             check("simcudaResumeProcess", (simulated.resume)(*process))
                         }
+                        PreemptCommand::ResumeOfAll => (0..=MOST_PAUSES)
+                            .try_for_each(|_| check("simcudaResumeProcess", (simulated.resume)(*process))),
                         PreemptCommand::Slice(micros) => {
                             check("simcudaSetTimeSlice", (simulated.set_slice)(*process, micros))
                         }
@@ -117,6 +124,7 @@ impl Pauser {
                 Ok(match command {
                     PreemptCommand::Preempt | PreemptCommand::End => objects.pause(control.as_fd()),
                     PreemptCommand::Try | PreemptCommand::Resume => objects.resume(control.as_fd()),
+                    PreemptCommand::ResumeOfAll => (0..=MOST_PAUSES).try_for_each(|_| objects.resume(control.as_fd())),
                     PreemptCommand::Deschedule => objects.deschedule(control.as_fd()),
                     PreemptCommand::Reschedule => objects.reschedule(control.as_fd()),
                     PreemptCommand::Slice(micros) => objects.set_timeslice(control.as_fd(), micros),

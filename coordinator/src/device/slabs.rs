@@ -3,6 +3,7 @@
 //! The slabs lie one behind the other in this process, so that an offset of [`baton_books::pool`] is an address. The memory is in files
 //! without a name, so that a successor can be given them.
 
+use std::collections::BTreeMap;
 use std::io::IsTerminal as _;
 use std::num::NonZero;
 use std::os::fd::OwnedFd;
@@ -36,8 +37,8 @@ pub struct Slabs {
 /// A report of the preparing threads.
 #[derive(Debug)]
 pub enum Prepared {
-    /// This slab can be used. A successor would be given the descriptor.
-    Slab(u64, OwnedFd),
+    /// This slab can be used; the descriptor of one that is new.
+    Slab(u64, Option<OwnedFd>),
     /// There will be no more slabs, for this reason.
     Failed(String),
 }
@@ -48,13 +49,19 @@ impl Slabs {
         (pool / FEWEST).clamp(GRANULE, SLAB) / GRANULE * GRANULE
     }
 
-    /// Reserves addresses and starts to prepare in the background. With `bar`, shows the progress on standard error, if that is a
+    /// Reserves addresses and starts to prepare in the background: first the slabs that another coordinator has left. With `bar`, shows the progress on standard error, if that is a
     /// terminal.
     ///
     /// # Errors
     ///
     /// When the system has no addresses left.
-    pub fn prepare(gpu: &Gpu, bytes: u64, bar: bool, reports: Sender<Prepared>, waker: Waker) -> std::io::Result<Self> {
+    pub fn prepare(
+        gpu: &Gpu,
+        bytes: u64,
+        bar: bool,
+        mut left: BTreeMap<u64, OwnedFd>,
+        (reports, waker): (Sender<Prepared>, Waker),
+    ) -> std::io::Result<Self> {
         let slab = Self::size_for(bytes);
         let count = bytes / slab;
         let base = if count == 0 {
@@ -75,13 +82,17 @@ impl Slabs {
         let preparer = Preparer { gpu: gpu.clone(), base, slab, stop: stop.clone() };
         thread::Builder::new().name("slabs".to_owned()).spawn(move || {
             let bar = (bar && std::io::stderr().is_terminal()).then(|| progress(count, slab));
-            for number in 0..count {
-                let report = preparer.slab(number).map_or_else(Prepared::Failed, |fd| Prepared::Slab(number, fd));
+            left.retain(|number, _| *number < count);
+            let first: Vec<u64> = left.keys().copied().collect();
+            let others = (0..count).filter(|number| !first.contains(number));
+            for (done, number) in first.iter().copied().chain(others).enumerate() {
+                let prepared = preparer.slab(number, left.remove(&number));
+                let report = prepared.map_or_else(Prepared::Failed, |file| Prepared::Slab(number, file));
                 let last = matches!(report, Prepared::Failed(_));
                 let sent = reports.send(report);
                 waker.wake();
                 if let Some(bar) = &bar {
-                    bar.set_position((number + 1) * slab);
+                    bar.set_position((done as u64 + 1) * slab);
                 }
                 if last || sent.is_err() {
                     break;
@@ -121,10 +132,17 @@ struct Preparer {
 }
 
 impl Preparer {
-    fn slab(&self, number: u64) -> Result<OwnedFd, String> {
+    /// Prepares a slab: the one that was left, as it is, or a new one. Returns the descriptor of a new one.
+    fn slab(&self, number: u64, left: Option<OwnedFd>) -> Result<Option<OwnedFd>, String> {
         let words = |what: &str, error: &dyn std::fmt::Display| format!("{what}: {error}");
-        let file = memfd_create("baton-pool", MemfdFlags::CLOEXEC).map_err(|error| words("memfd_create", &error))?;
-        ftruncate(&file, self.slab).map_err(|error| words("ftruncate", &error))?;
+        let is_new = left.is_none();
+        let file = match left {
+            Some(file) => file,
+            None => memfd_create("baton-pool", MemfdFlags::CLOEXEC).map_err(|error| words("memfd_create", &error))?,
+        };
+        if is_new {
+            ftruncate(&file, self.slab).map_err(|error| words("ftruncate", &error))?;
+        }
         let size = self.slab as usize;
         let address = std::ptr::with_exposed_provenance_mut(self.base + (number * self.slab) as usize);
         // SAFETY: over addresses that `prepare` reserved for this slab, which are not in use yet.
@@ -143,7 +161,7 @@ impl Preparer {
         self.gpu.enter().map_err(|error| error.to_string())?;
         // SAFETY: mapped a few lines above, and never unmapped.
         unsafe { self.gpu.register(address, size) }.map_err(|error| error.to_string())?;
-        Ok(file)
+        Ok(is_new.then_some(file))
     }
 
     /// Makes the system find memory for the whole range, with several threads: clearing it takes longer than any other step here.
@@ -160,8 +178,10 @@ impl Preparer {
                 if unsafe { madvise(memory, bytes, Advice::LinuxPopulateWrite) }.is_err() {
                     // A kernel before 5.14: write to each page.
                     for page in (at..at + bytes).step_by(4096) {
+                        let byte = std::ptr::with_exposed_provenance_mut::<u8>(address + page);
+                        // What is there stays: another coordinator may have left it.
                         // SAFETY: as above.
-                        unsafe { std::ptr::with_exposed_provenance_mut::<u8>(address + page).write_volatile(0) };
+                        unsafe { byte.write_volatile(byte.read_volatile()) };
                     }
                 }
                 at += bytes;

@@ -13,6 +13,7 @@ use super::memory::Remains;
 use super::preemption;
 use super::recorder::event::What;
 use super::state::Server;
+use crate::keeper::Key;
 use baton_policy::arbiter::{Event, TenantId};
 
 impl Server {
@@ -42,6 +43,7 @@ impl Server {
         tenant.turn.expect_no_end();
         self.card.untold.push_back((id, Event::Left));
         baton_messages::info!(is_disconnected(&tenant.name, &tenant.connection.process, why));
+        self.front.keeper.let_go(Key::Tenant(id.0));
         self.card.tenants.listen_no_more(id);
         self.card.corun.cut_off(id);
         self.memory().drop_claims(id);
@@ -62,6 +64,7 @@ impl Server {
         self.on_connection_ended(id);
         let Some((tenant, extents)) = self.card.tenants.remove(id) else { return };
         self.card.corun.leave(id);
+        self.front.keeper.let_go(Key::Tenant(id.0));
         self.card.outsiders.on_left(tenant.connection.process.pid());
         let (switches, gpu_micros) = tenant.scheduling.counted;
         let gpu_time = Duration::from_micros(gpu_micros);

@@ -91,6 +91,9 @@ impl Server {
 
     /// Passes each family of reports to its handler.
     fn report(&mut self, id: TenantId, message: FromTenant, descriptor: Option<OwnedFd>) -> Result<(), String> {
+        if self.hear_unsettled(id, &message) {
+            return Ok(());
+        }
         match message {
             FromTenant::Turn(report) => self.hear_of_turn(id, report),
             FromTenant::Memory(report) => return self.hear_of_memory(id, report, descriptor),
@@ -101,6 +104,8 @@ impl Server {
                 }
                 self.look_at_activity();
             }
+            // Told in vain: it was taken over before.
+            FromTenant::Takeover(_) => {}
             FromTenant::Opening(_) | FromTenant::Request(_) => {
                 return Err(baton_messages::request_instead_of_report().into());
             }
@@ -143,7 +148,7 @@ impl Server {
             tenant.connection.defer(request);
             return Ok(());
         }
-        if tenant.preemption.has_begun() {
+        if tenant.preemption.has_begun() || tenant.unsettled {
             match request {
                 // A tenant that asks for memory keeps the gate from closing.
                 Request::Allocate { .. } => {
@@ -177,6 +182,9 @@ impl Server {
     fn serve_request(&mut self, id: TenantId, request: Request) -> Result<(), String> {
         if depends_on_reports(&request) {
             self.hear_reports(id);
+        }
+        if shares(&request) {
+            self.note_sharing(id);
         }
         // That may have been the tenant's last message.
         if !self.card.tenants.get(id).is_some_and(|tenant| tenant.connection.is_open()) {
@@ -557,6 +565,21 @@ impl Server {
         self.card.corun.part();
         self.steering.stop.wake();
     }
+}
+
+/// True if others can reach the tenant's memory or events by this request, or it theirs.
+fn shares(request: &Request) -> bool {
+    use Request::{Attach, Export, ExportDescriptors, ExportEvent, ImportDescriptor, MakeImmovable, OpenEvent};
+    matches!(
+        request,
+        Attach { .. }
+            | Export { .. }
+            | ExportDescriptors { .. }
+            | ExportEvent { .. }
+            | ImportDescriptor { .. }
+            | MakeImmovable { .. }
+            | OpenEvent { .. }
+    )
 }
 
 /// True if reports that the tenant has just sent on the other socket may change the answer: it may have mapped memory that it wants

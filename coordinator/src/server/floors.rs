@@ -8,18 +8,19 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// From the ground up. Modules of one line do not know each other.
-const FLOORS: [&[&str]; 14] = [
+const FLOORS: [&[&str]; 15] = [
     &["event_loop", "tuning"],
     &["tenants"],
     &["recorder", "cost_model"],
     &["options"],
-    &["lobby", "corun", "outsiders", "pending"],
+    &["lobby", "corun", "outsiders", "pending", "returning"],
     &["memory", "preemption", "turns"],
     &["state"],
     &["parts"],
     &["depart"],
     &["receive", "unresponsive"],
     &["join"],
+    &["takeover"],
     &["admin"],
     &["dispatch"],
     &["mod"],

@@ -168,6 +168,7 @@ impl Server {
                     Ok(id) => {
                         met.into_iter().for_each(|met| self.card.tenants.record_met(id, met));
                         self.card.recorder.record(id, joined);
+                        self.keep_tenant(id);
                         self.will_tell(id, Event::Joined { scheduling });
                     }
                     Err(error) => {

@@ -5,6 +5,7 @@
 //! | `event_loop` | the events that the server waits for |
 //! | `lobby/` | newcomers and their first messages |
 //! | `join` | turns newcomers into tenants |
+//! | `takeover`, `returning` | the tenants of a coordinator that has died |
 //! | `tenants/` | a tenant, its process, sockets and shared pages |
 //! | `dispatch` | the paths of messages, decisions and events |
 //! | `receive` | tenants' messages, one after the other |
@@ -45,7 +46,9 @@ mod pending;
 mod preemption;
 mod receive;
 mod recorder;
+mod returning;
 mod state;
+mod takeover;
 mod tenants;
 mod tuning;
 mod turns;
@@ -64,6 +67,7 @@ use baton_report::record::Head;
 use crate::device::gpu::Gpu;
 use crate::device::wake::Waker;
 use crate::endpoint::Endpoint;
+use crate::keeper::{Inherited, Keeper};
 use crate::records::Book;
 use baton_policy::arbiter::{Arbiter, Event, TenantId};
 use baton_policy::scheduler::Scheduler;
@@ -78,6 +82,7 @@ use pending::Pending;
 use preemption::Preemptions;
 use receive::Socket;
 use recorder::Recorder;
+use returning::Takeover;
 use state::{Card, Clock, Front, Steering};
 use tenants::table::Tenants;
 use tenants::tenant::Tenant;
@@ -103,12 +108,17 @@ const CLOSE_AGAIN: Duration = Duration::from_millis(50);
 const NEXT_REQUEST: Duration = Duration::from_micros(100);
 
 impl Server {
-    /// Takes a GPU into service at a socket that is bound and listens.
+    /// Takes a GPU into service at a socket that is bound and listens, with what another coordinator has left.
     ///
     /// # Errors
     ///
     /// When the GPU or the system refuses a resource that every coordinator needs.
-    pub fn new(gpu: Gpu, endpoint: Endpoint, options: Options) -> Result<Self, ServeError> {
+    pub fn new(
+        gpu: Gpu,
+        endpoint: Endpoint,
+        options: Options,
+        (keeper, mut inherited): (Keeper, Inherited),
+    ) -> Result<Self, ServeError> {
         let system = |what: &str, error: std::io::Error| ServeError::System { what: what.to_owned(), error };
         let waker = Waker::new().map_err(|error| system("eventfd", error))?;
         let watched = || {
@@ -126,7 +136,9 @@ impl Server {
         let outsiders = Outsiders::new(&gpu, waker.clone()).map_err(|error| system("a thread", error))?;
         let preemptions = Preemptions::new(&gpu, options.pause, waker.clone())?;
         let recorder = Recorder::new(socket_path::gpu_name(gpu.uuid).into(), trace);
-        let memory = Memory::new(gpu, &options, waker.clone())?;
+        let left = inherited.frames.iter().map(|frame| frame.bytes).sum();
+        let slabs = (left, std::mem::take(&mut inherited.slabs));
+        let memory = Memory::new(gpu, &options, (keeper.clone(), waker.clone()), slabs)?;
         let tuning = &options.tuning;
         let arbiter = Arbiter::new(tuning.quantum()).with_max_wait(tuning.max_wait());
         let corun = Corun::new(options.pause && options.corun, tuning.bursts());
@@ -149,11 +161,14 @@ impl Server {
             corun,
             outsiders,
             recorder,
+            takeover: None,
         };
         let stop = Stop { flag: Arc::new(AtomicBool::new(false)), waker };
         let steering = Steering { stop, tuner, tunings };
-        let (pending, front) = (Pending::default(), Front { events, lobby, endpoint });
-        Ok(Self { options, clock, steering, pending, card, front })
+        let (pending, front) = (Pending::default(), Front { events, lobby, keeper, endpoint });
+        let mut server = Self { options, clock, steering, pending, card, front };
+        server.inherit(inherited).map_err(|error| system("the table", error))?;
+        Ok(server)
     }
 
     /// The handle by which it can be ended.
@@ -267,10 +282,12 @@ impl Server {
         let holders = self.next_look_at_holders();
         let unsent = self.card.tenants.next_try();
         let evictions = self.pending.next_timer(&self.card.tenants);
+        let returning = self.card.takeover.as_ref().and_then(Takeover::next_timer);
         // A newcomer was on the way, or is just looking for a coordinator.
         let end = self.has_no_more_to_do().then(|| Instant::now() + CLOSE_AGAIN);
         [
             end,
+            returning,
             lobby,
             unsent,
             evictions,
@@ -325,6 +342,9 @@ impl Server {
     }
 
     fn serve_source(&mut self, source: Source) {
+        if self.hear_returning(source) {
+            return;
+        }
         match source {
             Source::Waker => {}
             Source::Listener => self.front.lobby.accept(&self.front.endpoint),
@@ -346,6 +366,8 @@ impl Server {
             while let Some(lost) = self.card.tenants.take_lost() {
                 self.on_connection_ended(lost);
             }
+            self.settle();
+            self.welcome_returning();
             self.settle();
             self.welcome_newcomers();
             self.settle();

@@ -16,11 +16,13 @@ use super::outsiders::Outsiders;
 use super::pending::Pending;
 use super::preemption::Preemptions;
 use super::recorder::Recorder;
+use super::returning::Takeover;
 use super::tenants::table::Tenants;
 use super::tuning::{Tuner, Tuning};
 use super::turns::Turns;
 use crate::device::wake::Waker;
 use crate::endpoint::Endpoint;
+use crate::keeper::Keeper;
 use baton_policy::arbiter::{Event, TenantId};
 use baton_policy::scheduler::Scheduler;
 
@@ -63,6 +65,7 @@ pub(super) struct Clock {
 pub(super) struct Front {
     pub(super) events: Arc<EventLoop>,
     pub(super) lobby: Lobby,
+    pub(super) keeper: Keeper,
     /// Given up last: the next coordinator takes the GPU then.
     pub(super) endpoint: Endpoint,
 }
@@ -80,6 +83,8 @@ pub(super) struct Card {
     pub(super) corun: Corun,
     pub(super) outsiders: Outsiders,
     pub(super) recorder: Recorder,
+    /// Tenants of another coordinator that have yet to come back.
+    pub(super) takeover: Option<Takeover>,
 }
 
 /// The coordinator of one GPU.

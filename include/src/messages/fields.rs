@@ -7,7 +7,8 @@ use alloc::vec::Vec;
 use proptest::prelude::*;
 
 use super::{
-    ArrivalStats, Channels, DriverKind, ExtentId, Full, GateState, HeldExtent, MAX_CHANNELS, Mapping, ProcessId, Refusal,
+    ArrivalStats, Channels, DriverKind, ExtentId, Full, GateState, HeldExtent, MAX_CHANNELS, Mapping, ProcessId,
+    Refusal,
 };
 use crate::class::Class;
 use crate::memory::SizeClass;

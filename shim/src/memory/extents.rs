@@ -75,7 +75,19 @@ impl Table {
 
     fn insert(&mut self, id: ExtentId, address: CUdeviceptr, class: SizeClass) {
         self.by_address.insert(address, id);
-        self.all.insert(id, Extent { address, class, prepared: false, lent: false, mapped: false, immovable: false, exposed: 0, held: 0 });
+        self.all.insert(
+            id,
+            Extent {
+                address,
+                class,
+                prepared: false,
+                lent: false,
+                mapped: false,
+                immovable: false,
+                exposed: 0,
+                held: 0,
+            },
+        );
     }
 
     fn placed(&self, id: &ExtentId) -> Option<Placed> {

@@ -102,11 +102,10 @@ impl Space {
         area: Range<CUdeviceptr>,
         context: usize,
     ) -> Result<CUdeviceptr, NoMemory> {
-        let Attached { lent, offset, bytes } =
-            self.ask(|| {
-                let enter = |extents: &[(ExtentId, SizeClass)]| self.extents.add(area.start, extents);
-                requests.attach(exported.exporter, exported.key, area.start, enter)
-            })?;
+        let Attached { lent, offset, bytes } = self.ask(|| {
+            let enter = |extents: &[(ExtentId, SizeClass)]| self.extents.add(area.start, extents);
+            requests.attach(exported.exporter, exported.key, area.start, enter)
+        })?;
         let size: u64 = lent.extents.iter().map(|(_, class)| class.bytes()).sum();
         let is_inside = offset.checked_add(bytes).is_some_and(|end| end <= size);
         if !is_inside || bytes != exported.bytes || size >= area.end - area.start {

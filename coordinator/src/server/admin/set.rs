@@ -52,6 +52,7 @@ impl Server {
                 }
             }
             self.card.tenants.meets_no_more(id, &[Quota::Class, Quota::Weight]);
+            self.keep_tenant(id);
             self.will_tell(id, Event::Changed { scheduling });
         }
         match change.suspended {

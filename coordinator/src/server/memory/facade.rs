@@ -1,10 +1,11 @@
 //! The thin front of memory: it passes each request to the owner that answers it.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use baton_contract::messages::{ExtentId, IPC_HANDLE, ProcessId, Request};
+use baton_contract::memory::GRANULE;
+use baton_contract::messages::{ExtentId, HeldExtent, IPC_HANDLE, ProcessId, Request};
 use baton_messages::Message;
 
 use super::claims::{Claim, Claims, Progress};
@@ -17,11 +18,13 @@ use super::host::Host;
 use super::leases::Leases;
 use super::prefetch::Fetched;
 use super::residency::Residency;
+use super::returned::MemoryLost;
 use super::scans::{Looked, Scans};
 use super::sharing::Attaching;
 use super::transfer::Transfer;
 use crate::device::gpu::Gpu;
 use crate::device::wake::Waker;
+use crate::keeper::{Keeper, KeptFrame};
 use crate::server::cost_model::CostModel;
 use crate::server::options::{Options, ServeError};
 use crate::server::recorder::Recorder;
@@ -33,6 +36,7 @@ use baton_books::ledger::{Account, Lines, Reading};
 use baton_books::pool::Pool;
 use baton_books::reservations::Need;
 use baton_books::sharing::{Key, Sharing};
+use baton_books::table::{Found, Size};
 use baton_policy::arbiter::TenantId;
 use baton_policy::scheduler::Scheduler;
 
@@ -55,17 +59,24 @@ pub(in crate::server) struct Handle<'a> {
 
 impl Memory {
     /// Takes a GPU's memory into service.
-    pub(in crate::server) fn new(gpu: Gpu, options: &Options, waker: Waker) -> Result<Self, ServeError> {
+    ///
+    /// Frames of `left` bytes, and the slabs, are those of another coordinator.
+    pub(in crate::server) fn new(
+        gpu: Gpu,
+        options: &Options,
+        (keeper, waker): (Keeper, Waker),
+        (left, slabs): (u64, BTreeMap<u64, OwnedFd>),
+    ) -> Result<Self, ServeError> {
         let Options { headroom, pipeline, hash, isolation, quotas, .. } = *options;
         let transfer = Transfer::new(&gpu, &waker)?;
         let scans = Scans::new(&gpu, &waker)?;
-        let host = Host::new(&gpu, options.host_pool, !options.until_idle, waker.clone())
+        let host = Host::new(&gpu, options.host_pool, !options.until_idle, slabs, (keeper.clone(), waker.clone()))
             .map_err(|error| ServeError::Told(baton_messages::cannot_reserve(error)))?;
-        let own = gpu.memory.saturating_sub(gpu.free_memory().unwrap_or(gpu.memory));
+        let own = gpu.memory.saturating_sub(gpu.free_memory().unwrap_or(gpu.memory)).saturating_sub(left);
         let leases = Leases::new(gpu.memory, own);
         let store = Store {
             rules: Rules { headroom, pipeline, hash, isolation, quotas },
-            frames: Frames::new(gpu, options.arena, options.poison, options.keep, &waker)?,
+            frames: Frames::new(gpu, options.arena, options.poison, options.keep, (keeper, &waker))?,
             host,
             transfer,
             departed: Departed::default(),
@@ -130,6 +141,17 @@ impl Memory {
         self.residency.swap_in(unit);
     }
 
+    /// True if memory of another coordinator's tenants is on the host in slabs that are not there yet.
+    pub(in crate::server) fn awaits_pages(&self) -> bool {
+        self.store.host.awaits_pages()
+    }
+
+    /// The size of the table that says where all memory is.
+    pub(in crate::server) fn table_size(&self) -> Size {
+        let frames = (self.store.frames.arena().configured() / GRANULE) as usize;
+        Size { frames, pages: (self.store.host.pool().bytes() / GRANULE) as usize, slab: self.store.host.slab() }
+    }
+
     /// The tenant's account of memory outside the arena.
     pub(in crate::server) fn account(&self, id: TenantId) -> Account {
         self.claims.leases.account(id)
@@ -175,6 +197,33 @@ impl Memory {
 }
 
 impl Handle<'_> {
+    /// Takes over frames of another coordinator, and its tenants' room in the host pool. `guest_of` knows the tenants, and of which guest
+    /// each is, if it is a guest's.
+    pub(in crate::server) fn inherit(
+        &mut self,
+        frames: Vec<KeptFrame>,
+        found: &Found,
+        guest_of: impl Fn(u32) -> Option<Option<u32>>,
+    ) {
+        self.ground.inherit(frames, found, guest_of);
+    }
+
+    /// Enters the memory of another coordinator's tenant where it is found.
+    pub(in crate::server) fn take_over(
+        &mut self,
+        id: TenantId,
+        extents: &[HeldExtent],
+        spare: &[(u64, u64)],
+        found: &Found,
+    ) -> Result<(), MemoryLost> {
+        self.ground.take_over(id, extents, spare, found)
+    }
+
+    /// Frees all memory that another coordinator's tenant had.
+    pub(in crate::server) fn let_go_of_unclaimed(&mut self, id: TenantId, found: &Found) {
+        self.ground.let_go_of_unclaimed(id, found, &HashSet::new(), &HashSet::new());
+    }
+
     /// Handles a tenant's request for `bytes` more at this address. Once accepted, the request only waits for frames.
     pub(in crate::server) fn allocate(&mut self, id: TenantId, at: u64, bytes: u64) -> Result<(), String> {
         self.claims.allocate(&mut self.ground, id, at, bytes)

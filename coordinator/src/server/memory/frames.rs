@@ -5,6 +5,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
+use std::os::fd::AsFd as _;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Instant;
 
@@ -13,6 +14,7 @@ use baton_contract::memory::SizeClass;
 use crate::device::gpu::{self, Gpu, GpuError};
 use crate::device::mover::{End, Finished, JobId, Lane, Mover, Piece};
 use crate::device::wake::Waker;
+use crate::keeper::{Keeper, KeptFrame, Key};
 use crate::server::tenants::peer::Sent;
 use baton_books::arena::{Arena, FrameId, Keepsake, Owner};
 use baton_books::sizes::PerClass;
@@ -60,12 +62,19 @@ pub(super) struct Frames {
     released: Vec<FrameId>,
     /// Frames that others than their tenants may have mapped.
     reachable: HashSet<FrameId>,
+    keeper: Keeper,
 }
 
 impl Frames {
     /// Creates an arena of `bytes` bytes, without any frame yet. Frames are overwritten with `poison` instead of zeros, if it is
     /// given.
-    pub(super) fn new(gpu: Gpu, bytes: u64, poison: Option<u8>, keep: bool, waker: &Waker) -> Result<Self, GpuError> {
+    pub(super) fn new(
+        gpu: Gpu,
+        bytes: u64,
+        poison: Option<u8>,
+        keep: bool,
+        (keeper, waker): (Keeper, &Waker),
+    ) -> Result<Self, GpuError> {
         let (reports, filled) = channel();
         Ok(Self {
             filler: Mover::start(&gpu, &[Lane::Fill], &reports, waker)?,
@@ -79,7 +88,35 @@ impl Frames {
             read: HashMap::new(),
             released: Vec::new(),
             reachable: HashSet::new(),
+            keeper,
         })
+    }
+
+    /// Takes over frames that another coordinator has lent, each for the owner that may reuse it. There are no others yet. Returns those that
+    /// cannot be had.
+    pub(super) fn adopt(&mut self, frames: Vec<(KeptFrame, Owner)>) -> Vec<FrameId> {
+        let (mut adopted, mut lost) = (Vec::new(), Vec::new());
+        for (KeptFrame { number, bytes, descriptor }, owner) in frames {
+            let (frame, at) = (FrameId(number), number as usize);
+            let class = SizeClass::ALL.into_iter().find(|class| class.bytes() == bytes);
+            match (class, self.gpu.adopt(descriptor, bytes)) {
+                (Some(class), Ok(memory)) => {
+                    if self.made.len() <= at {
+                        self.made.resize_with(at + 1, || None);
+                    }
+                    self.made[at] = Some(memory);
+                    adopted.push((frame, class, owner));
+                }
+                (_, result) => {
+                    if let Err(error) = result {
+                        baton_messages::error!(frame_cannot_be_had(error));
+                    }
+                    lost.push(frame);
+                }
+            }
+        }
+        self.arena.restore(&adopted);
+        lost
     }
 
     /// The GPU that the frames belong to.
@@ -258,6 +295,8 @@ impl Frames {
         if self.made.len() <= at {
             self.made.resize_with(at + 1, || None);
         }
+        // Before any tenant gets it.
+        self.keeper.hold(Key::Frame(frame.0), &memory.bytes.to_le_bytes(), &[memory.descriptor.as_fd()]);
         self.made[at] = Some(memory);
         frame
     }
@@ -268,7 +307,13 @@ impl Frames {
         frame.map(|(frame, _)| self.unmake(frame)).is_some()
     }
 
+    /// Lets go of a frame that another coordinator has left, and that is not in the books.
+    pub(super) fn let_go_of_kept(&self, frame: FrameId) {
+        self.keeper.let_go(Key::Frame(frame.0));
+    }
+
     fn unmake(&mut self, frame: FrameId) {
+        self.keeper.let_go(Key::Frame(frame.0));
         if let Some(memory) = self.made[frame.0 as usize].take()
             && let Err(error) = self.gpu.unmake(memory)
         {

@@ -16,16 +16,25 @@ impl Ground<'_> {
             tenant.memory.may_compact_again();
         }
         let Some(mut own) = self.tenants.extents(id) else { return Ok(()) };
-        match ranges.iter().find(|(at, bytes)| !own.set_spare(*at, *bytes, true)) {
+        let refused = ranges.iter().find(|(at, bytes)| !own.set_spare(*at, *bytes, true));
+        drop(own);
+        match refused.filter(|_| !self.came_back(id)) {
             Some((at, bytes)) => Err(baton_messages::freed_unmapped_bytes(bytes, format_args!("{at:#x}")).into()),
             None => Ok(()),
         }
     }
 
+    /// True for a tenant that was another coordinator's: what it was about to tell that one may be known already.
+    fn came_back(&self, id: TenantId) -> bool {
+        self.tenants.get(id).is_some_and(|tenant| tenant.came_back)
+    }
+
     /// Notes that the tenant uses a spare range again.
     pub(super) fn reuse(&mut self, id: TenantId, at: u64, bytes: u64) -> Result<(), String> {
         let Some(mut own) = self.tenants.extents(id) else { return Ok(()) };
-        if own.set_spare(at, bytes, false) {
+        let was_spare = own.set_spare(at, bytes, false);
+        drop(own);
+        if was_spare || self.came_back(id) {
             Ok(())
         } else {
             Err(baton_messages::used_what_was_not_spare(bytes, format_args!("{at:#x}")).into())
@@ -46,6 +55,9 @@ impl Residency {
             let Some(mut own) = ground.tenants.extents(id) else { return Ok(()) };
             let freed = own.remove(*extent);
             drop(own);
+            if freed.is_none() && ground.came_back(id) {
+                continue;
+            }
             let (Some(freed), Some(tenant)) = (freed, ground.tenants.get_mut(id)) else {
                 return Err(baton_messages::freed_unmapped_extent(extent.0).into());
             };

@@ -136,11 +136,14 @@ impl Ground<'_> {
 
     /// The owner that may reuse a tenant's frames.
     pub(super) fn owner_of(&self, id: TenantId) -> Owner {
+        self.owner_of_number(id.0, self.tenants.get(id).and_then(|tenant| tenant.connection.control.guest()))
+    }
+
+    /// The owner that may reuse the frames of the tenant with this number, which is this guest's if it is a guest's.
+    pub(super) fn owner_of_number(&self, number: u32, guest: Option<u32>) -> Owner {
         match self.store.rules.isolation {
-            Isolation::Users => {
-                Owner::of_user(self.tenants.get(id).and_then(|tenant| tenant.connection.control.guest()))
-            }
-            Isolation::Strict => Owner::of_tenant(id.0),
+            Isolation::Users => Owner::of_user(guest),
+            Isolation::Strict => Owner::of_tenant(number),
         }
     }
 

@@ -1,30 +1,58 @@
 //! The host's part of memory: the pool's books, and the slabs behind it, which are prepared in the background.
 
-use std::os::fd::OwnedFd;
+use std::collections::{BTreeMap, HashMap};
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::mpsc::{Receiver, channel};
+
+use baton_contract::memory::GRANULE;
 
 use crate::device::gpu::Gpu;
 use crate::device::slabs::{Prepared, Slabs};
 use crate::device::wake::Waker;
+use crate::keeper::{Keeper, Key};
 use baton_books::pool::{Pool, Run};
 
 /// All memory on the host.
 pub(super) struct Host {
     pool: Pool,
     slabs: Slabs,
-    /// The slabs' files, which a successor could be given.
-    files: Vec<OwnedFd>,
+    keeper: Keeper,
+    /// Pages that another coordinator's tenants have left, by the slab that is yet to come.
+    taken: HashMap<u64, Vec<u64>>,
     prepared: Receiver<Prepared>,
     /// Bytes that have lost their place there although they may have to leave the GPU again.
     given_up: u64,
 }
 
 impl Host {
-    /// Creates a pool of `bytes` bytes, which comes slab by slab. With `bar`, a terminal shows the progress.
-    pub(super) fn new(gpu: &Gpu, bytes: u64, bar: bool, waker: Waker) -> std::io::Result<Self> {
+    /// Creates a pool of `bytes` bytes, which comes slab by slab, first those that were `left`. With `bar`, a terminal shows the progress.
+    pub(super) fn new(
+        gpu: &Gpu,
+        bytes: u64,
+        bar: bool,
+        left: BTreeMap<u64, OwnedFd>,
+        (keeper, waker): (Keeper, Waker),
+    ) -> std::io::Result<Self> {
         let (reports, prepared) = channel();
-        let slabs = Slabs::prepare(gpu, bytes, bar, reports, waker)?;
-        Ok(Self { pool: Pool::new(bytes, slabs.slab), slabs, files: Vec::new(), prepared, given_up: 0 })
+        let slabs = Slabs::prepare(gpu, bytes, bar, left, (reports, waker))?;
+        Ok(Self { pool: Pool::new(bytes, slabs.slab), slabs, keeper, taken: HashMap::new(), prepared, given_up: 0 })
+    }
+
+    /// Notes that these pages, by their offsets, are in use, before any slab is there.
+    pub(super) fn take_pages(&mut self, pages: impl Iterator<Item = u64>) {
+        for page in pages {
+            self.taken.entry(page / self.slabs.slab).or_default().push(page);
+        }
+    }
+
+    /// True if pages are in use in a slab that is not there yet.
+    pub(super) fn awaits_pages(&self) -> bool {
+        !self.taken.is_empty()
+    }
+
+    /// Gives a page back that is in no tenant's use.
+    pub(super) fn give_back_page(&mut self, at: u64) {
+        self.pool.give_back(vec![Run { at, bytes: GRANULE }]);
     }
 
     /// The arena's books.
@@ -58,7 +86,10 @@ impl Host {
             match prepared {
                 Prepared::Slab(number, file) => {
                     self.pool.slab_ready(number);
-                    self.files.push(file);
+                    self.taken.remove(&number).into_iter().flatten().for_each(|page| self.pool.take_page(page));
+                    if let Some(file) = file {
+                        self.keeper.hold(Key::Slab(number), &[], &[file.as_fd()]);
+                    }
                 }
                 Prepared::Failed(why) => {
                     baton_messages::warn!(host_pool_ends_at(self.pool.ready() >> 20, why));

@@ -9,6 +9,7 @@
 //! | `transfer` | copies under way |
 //! | `scan` | contents of memory: changed pages, zero pages, pointers |
 //! | `departed` | memory of tenants that have ended |
+//! | `returned` | memory of tenants that another coordinator has had |
 //! | `room` | the memory available to each tenant |
 //! | `commands` | commands to lanes and tenants |
 //! | `delivery` | frames that do not reach a tenant at its limit of descriptors |
@@ -61,6 +62,7 @@ mod quotas;
 mod recut;
 mod reports;
 mod residency;
+mod returned;
 mod room;
 mod scan;
 mod scans;

@@ -159,13 +159,28 @@ impl Access<'_> {
         let can_be = |tenant: &&mut Tenant| tenant.extents().counts().left_behind == 0;
         let Some(tenant) = self.tenants.get_mut(id).filter(can_be) else { return };
         let Some(target) = tenant.preemption.resume() else { return };
+        let of_all = tenant.preemption.take_paused_twice();
         let _ = tenant.connection.page.taken.compare_exchange(PAUSED, 0, SeqCst, SeqCst);
         // From here on it may write, and the findings of a scan under way no longer hold.
         tenant.memory.scan = None;
         if let Some(mut extents) = self.tenants.extents(id) {
             extents.may_change();
         }
-        self.preemptions.preemptor.submit(id, PreemptCommand::Resume, target);
+        let command = if of_all { PreemptCommand::ResumeOfAll } else { PreemptCommand::Resume };
+        self.preemptions.preemptor.submit(id, command, target);
+    }
+
+    /// Takes a tenant over from another coordinator: its gate is closed, and its work may be paused, or run.
+    pub(super) fn take_over(&mut self, id: TenantId) {
+        self.start_pausing(id);
+    }
+
+    /// Puts a tenant back on the GPU that another coordinator may have descheduled, or paused with its gate open.
+    pub(super) fn put_back(&mut self, id: TenantId) {
+        if let Some(target) = self.tenants.get(id).and_then(|tenant| tenant.preemption.target().cloned()) {
+            self.preemptions.preemptor.submit(id, PreemptCommand::ResumeOfAll, target.clone());
+            self.preemptions.preemptor.submit(id, PreemptCommand::Reschedule, target);
+        }
     }
 
     /// Checks a tenant in its turn, all of whose memory is there. Returns true if it can be let in, and false if it has to be
@@ -192,7 +207,7 @@ impl Access<'_> {
         match command {
             PreemptCommand::Try => self.on_tried(id, result),
             PreemptCommand::Preempt => self.on_paused(id, time, result),
-            PreemptCommand::Resume => self.on_resumed(id, result),
+            PreemptCommand::Resume | PreemptCommand::ResumeOfAll => self.on_resumed(id, result),
             PreemptCommand::Deschedule | PreemptCommand::Reschedule => {
                 let next = self.on_moved(id, command == PreemptCommand::Deschedule, result);
                 self.go_on(id, next);

@@ -8,6 +8,7 @@
 //! | `connection` | reaches a tenant: its process, sockets and pages |
 //! | `peer` | one socket, which never makes the server wait |
 //! | `descriptors` | handles descriptors from peers, which may be of anything |
+//! | `facts` | a tenant, as the keeper has it |
 //! | `process` | knows a process by a descriptor |
 //! | `container` | reads the container and pod of a process from its control group |
 //! | `guests` | counts the resources and quotas of users other than the coordinator's and root |
@@ -25,6 +26,7 @@ pub(super) mod activity;
 pub(super) mod connection;
 pub(super) mod container;
 mod descriptors;
+pub(super) mod facts;
 pub(super) mod guests;
 pub(super) mod index;
 pub(super) mod limits;

@@ -125,6 +125,8 @@ pub(in crate::server) struct Preemption {
     was_stuck: bool,
     /// The target that is descheduled for an urgent tenant's burst, and its stage.
     descheduling: Option<(Descheduling, PreemptTarget)>,
+    /// True if another coordinator may have paused it, so that resuming it once may not be enough.
+    may_be_paused_twice: bool,
     /// The number of failures since it was last rescheduled, and the earliest time of the next attempt.
     failures: u32,
     not_before: Option<Instant>,
@@ -298,6 +300,18 @@ impl Preemption {
             Some(Stage::Paused) => Told::PauseRest,
             Some(Stage::Asked | Stage::Failed { .. } | Stage::Resuming | Stage::Answering) => Told::Nothing,
         }
+    }
+
+    /// Takes it over from another coordinator, which had asked it to close its gate: it is to be paused, whether or not it is already.
+    pub(in crate::server) fn take_over(&mut self) {
+        self.ask();
+        self.gate_closed();
+        (self.ability, self.may_be_paused_twice) = (Ability::Works, true);
+    }
+
+    /// True if resuming it once may not be enough; told once.
+    pub(in crate::server) fn take_paused_twice(&mut self) -> bool {
+        std::mem::take(&mut self.may_be_paused_twice)
     }
 
     /// Handles the result of the attempt to pause it.

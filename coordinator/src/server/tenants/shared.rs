@@ -64,6 +64,12 @@ impl TenantsPage {
         Ok(Self { page, file })
     }
 
+    /// A page that another coordinator has made.
+    pub(in crate::server) fn of(file: OwnedFd) -> io::Result<Self> {
+        let page = map(&reopened(&file)?, ProtFlags::READ)?;
+        Ok(Self { page, file })
+    }
+
     /// The file by which the tenant maps the page.
     pub(in crate::server) fn file(&self) -> &OwnedFd {
         &self.file

@@ -13,9 +13,12 @@ use super::guests::OfGuests;
 use super::index::Index;
 use super::peer::{Peer, Sent};
 use super::tenant::Tenant;
+use crate::device::words::Words;
 use crate::server::event_loop::{EventLoop, Interest, Source};
+use baton_books::arena::FrameId;
 use baton_books::extents::{Counts, Extents};
 use baton_books::reservations::{Reservations, Run};
+use baton_books::table::Scribe;
 use baton_policy::arbiter::TenantId;
 
 /// All tenants.
@@ -48,6 +51,8 @@ pub(in crate::server) struct Tenants {
     behind: BTreeSet<TenantId>,
     /// Tenants that a message could not be sent to. Their connections have ended, and the server has yet to handle that.
     lost: Vec<TenantId>,
+    /// Writes down where their memory is, for a coordinator that takes over.
+    scribe: Option<Scribe<Words>>,
 }
 
 impl Tenants {
@@ -70,6 +75,19 @@ impl Tenants {
             changed: BTreeSet::new(),
             behind: BTreeSet::new(),
             lost: Vec::new(),
+            scribe: None,
+        }
+    }
+
+    /// Has every change of their memory written down from now on.
+    pub(in crate::server) fn write_down(&mut self, scribe: Scribe<Words>) {
+        self.scribe = Some(scribe);
+    }
+
+    /// Forgets what is written down about memory that is no tenant's.
+    pub(in crate::server) fn forget_unclaimed(&mut self, frames: &[FrameId], pages: &[u64]) {
+        if let Some(scribe) = &mut self.scribe {
+            scribe.clear(frames, pages);
         }
     }
 
@@ -83,14 +101,25 @@ impl Tenants {
         self.last > 0
     }
 
+    /// Passes over the numbers of tenants that another coordinator has had.
+    pub(in crate::server) fn go_on_after(&mut self, last: TenantId) {
+        self.last = self.last.max(last.0);
+    }
+
     /// Adds a new tenant, without memory. The server listens to it from now on.
     pub(in crate::server) fn add(&mut self, tenant: Tenant) -> io::Result<TenantId> {
-        debug_assert!(tenant.memory.extents.is_empty());
         let id = self.next_id();
+        self.add_as(id, tenant)?;
+        self.last = id.0;
+        Ok(id)
+    }
+
+    /// Adds a tenant that has this number already.
+    pub(in crate::server) fn add_as(&mut self, id: TenantId, tenant: Tenant) -> io::Result<()> {
+        debug_assert!(tenant.memory.extents.is_empty());
         self.events.add(&tenant.connection.process, Source::Process(id), Interest::Read)?;
         self.events.add(&tenant.connection.control, Source::Control(id), tenant.connection.control.interest())?;
         self.events.add(&tenant.connection.requests, Source::Requests(id), Interest::Read)?;
-        self.last = id.0;
         // Its welcome may have to wait.
         if tenant.connection.control.keeps() {
             self.behind.insert(id);
@@ -99,7 +128,7 @@ impl Tenants {
         tenant.need.into_iter().for_each(|need| self.reservations.come(need));
         self.all.insert(id, tenant);
         self.touched.push(id);
-        Ok(id)
+        Ok(())
     }
 
     /// Removes a tenant that is gone. Returns it with everything that it had.
@@ -108,6 +137,9 @@ impl Tenants {
         let mut tenant = self.all.remove(&id)?;
         self.events.remove(&tenant.connection.process);
         let extents = std::mem::take(&mut tenant.memory.extents);
+        if let Some(scribe) = &mut self.scribe {
+            scribe.forget(id.0);
+        }
         self.totals = self.totals.less(extents.counts());
         if let Some(need) = tenant.need {
             self.reservations.go(need.run, extents.counts().used());
@@ -234,7 +266,15 @@ impl Tenants {
             guest.map(|user| self.guest_totals.entry(user).or_default()),
             guest.map(|_| &mut self.all_guests_total),
         ];
-        Some(Changing { id, extents, before, totals, reserved, changed: &mut self.changed })
+        Some(Changing {
+            id,
+            extents,
+            before,
+            totals,
+            reserved,
+            changed: &mut self.changed,
+            scribe: self.scribe.as_mut(),
+        })
     }
 
     /// The sums over the extents of a guest's tenants.
@@ -377,6 +417,7 @@ pub(in crate::server) struct Changing<'a> {
     /// Its run's reservations, if it has declared its need.
     reserved: Option<(Run, &'a mut Reservations)>,
     changed: &'a mut BTreeSet<TenantId>,
+    scribe: Option<&'a mut Scribe<Words>>,
 }
 
 impl Deref for Changing<'_> {
@@ -395,6 +436,13 @@ impl DerefMut for Changing<'_> {
 
 impl Drop for Changing<'_> {
     fn drop(&mut self) {
+        let touched = self.extents.take_touched();
+        if let Some(scribe) = &mut self.scribe
+            && !touched.is_empty()
+        {
+            let changed: Vec<_> = touched.into_iter().map(|id| (id, self.extents.get(id))).collect();
+            scribe.note(self.id.0, &changed);
+        }
         let after = self.extents.counts();
         if *after != self.before {
             for total in self.totals.iter_mut().flatten() {

@@ -50,6 +50,12 @@ pub(in crate::server) struct Tenant {
     pub(in crate::server) turn: Turn,
     /// The memory that it has said it needs.
     pub(in crate::server) need: Option<Need>,
+    /// True if it shares memory or events with others, or lets others reach them.
+    pub(in crate::server) shares: bool,
+    /// True if it was another coordinator's before.
+    pub(in crate::server) came_back: bool,
+    /// True if it was taken over with its gate open and has yet to close it: the arbiter does not know it.
+    pub(in crate::server) unsettled: bool,
 }
 
 /// For how long others go on after a turn in which one that waits in the driver did not come back from there. It doubles each time, up
@@ -105,6 +111,9 @@ impl Tenant {
             preemption: Preemption::default(),
             turn: Turn::default(),
             need,
+            shares: false,
+            came_back: false,
+            unsettled: false,
         }
     }
 
@@ -197,7 +206,7 @@ impl Tenant {
 
     /// True if the tenant's own state allows its memory to move.
     pub(in crate::server) fn is_movable(&self) -> bool {
-        !self.memory.stays() && !self.turn.is_overdue() && self.connection.is_open()
+        !self.memory.stays() && !self.turn.is_overdue() && self.connection.is_open() && !self.unsettled
     }
 
     /// True if it is expected to carry out commands eventually.

@@ -123,6 +123,11 @@ impl Turn {
         demanded
     }
 
+    /// Goes on with the numbers of another coordinator, whose last grant this was.
+    pub(in crate::server) fn go_on_from(&mut self, number: u64) {
+        self.number = number;
+    }
+
     /// The amount of work that it may keep in flight, as it was told.
     pub(in crate::server) fn in_flight(&self) -> InFlight {
         self.in_flight

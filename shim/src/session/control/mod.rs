@@ -17,9 +17,9 @@ use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use baton_contract::{link, settings};
 use baton_contract::messages::{CorunCommand, FromCoordinator, MemoryCommand, Message as _};
 use baton_contract::page::TAKEN;
+use baton_contract::{link, settings};
 
 use self::state::{Control, End, Turn};
 use super::tenant::Session;

@@ -19,8 +19,7 @@ impl Control {
     /// Tells the coordinator that takes over what there is. `pages` came with its command.
     pub(super) fn on_takeover(&mut self, command: TakeoverCommand, pages: Vec<OwnedFd>) -> Result<(), End> {
         let TakeoverCommand::Resync { slot } = command;
-        let [coordinators, activity, elsewhere] =
-            <[OwnedFd; 3]>::try_from(pages).map_err(|_| End::CoordinatorGone)?;
+        let [coordinators, activity, elsewhere] = <[OwnedFd; 3]>::try_from(pages).map_err(|_| End::CoordinatorGone)?;
         if self.session.link.coordinators().taken.load(Ordering::SeqCst) == TAKEN {
             // Others have memory that is still mapped here, and this coordinator does not know which.
             return Err(End::CoordinatorGone);

@@ -1,0 +1,184 @@
+//! What the keeper holds, and the messages between it and the coordinator.
+//!
+//! A message is 16 bytes and what belongs to the item: the operation and the item's kind (`u32` each), and its number (`u64`), in
+//! little-endian bytes; descriptors come beside. Both ends are of one user, and started from one another, but not always of one version:
+//! a keeper never looks into an item's bytes.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use baton_contract::link;
+
+/// The name of an item. Items are handed over in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Key {
+    /// The socket that listens, and the GPU's lock.
+    Place,
+    /// The table.
+    Table,
+    /// A slab of the host pool.
+    Slab(u64),
+    /// A frame's memory.
+    Frame(u32),
+    /// A tenant.
+    Tenant(u32),
+}
+
+impl Key {
+    fn words(self) -> (u32, u64) {
+        match self {
+            Self::Place => (1, 0),
+            Self::Table => (2, 0),
+            Self::Slab(number) => (3, number),
+            Self::Frame(number) => (4, number.into()),
+            Self::Tenant(number) => (5, number.into()),
+        }
+    }
+
+    fn of(kind: u32, number: u64) -> Option<Self> {
+        Some(match kind {
+            1 => Self::Place,
+            2 => Self::Table,
+            3 => Self::Slab(number),
+            4 => Self::Frame(number.try_into().ok()?),
+            5 => Self::Tenant(number.try_into().ok()?),
+            _ => return None,
+        })
+    }
+}
+
+/// A message of either end.
+#[derive(Debug)]
+pub(super) enum Note {
+    /// To the keeper: hold this, in place of what has this key. To the coordinator: this is held.
+    Hold(Key, Item),
+    /// Let go of it. Answered by [`Note::Done`] when it is closed.
+    Drop(Key),
+    /// To the keeper's answer to a drop; to the coordinator also the end of all that is held.
+    Done,
+}
+
+/// Descriptors, and bytes that belong to them.
+#[derive(Debug, Default)]
+pub(super) struct Item {
+    pub(super) bytes: Vec<u8>,
+    pub(super) descriptors: Vec<OwnedFd>,
+}
+
+const HOLD: u32 = 1;
+const DROP: u32 = 2;
+const DONE: u32 = 3;
+
+fn header(operation: u32, key: Option<Key>) -> Vec<u8> {
+    let (kind, number) = key.map_or((0, 0), Key::words);
+    [operation.to_le_bytes().as_slice(), &kind.to_le_bytes(), &number.to_le_bytes()].concat()
+}
+
+pub(super) fn send_item(socket: BorrowedFd<'_>, key: Key, bytes: &[u8], with: &[BorrowedFd<'_>]) -> io::Result<()> {
+    link::send(socket, &[&header(HOLD, Some(key)), bytes].concat(), with, false)
+}
+
+pub(super) fn send_drop(socket: BorrowedFd<'_>, key: Key) -> io::Result<()> {
+    link::send(socket, &header(DROP, Some(key)), &[], false)
+}
+
+pub(super) fn send_done(socket: BorrowedFd<'_>) -> io::Result<()> {
+    link::send(socket, &header(DONE, None), &[], false)
+}
+
+/// Receives the next message; none when the other end has gone, or talks nonsense.
+pub(super) fn receive(socket: BorrowedFd<'_>) -> io::Result<Option<Note>> {
+    let Some(received) = link::receive(socket, false)? else { return Ok(None) };
+    let (Some((header, bytes)), false) = (received.message.split_first_chunk::<16>(), received.truncated) else {
+        return Ok(None);
+    };
+    let word = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
+    let number = u64::from(word(8)) | u64::from(word(12)) << 32;
+    Ok(match (word(0), Key::of(word(4), number)) {
+        (HOLD, Some(key)) => Some(Note::Hold(key, Item { bytes: bytes.to_vec(), descriptors: received.descriptors })),
+        (DROP, Some(key)) => Some(Note::Drop(key)),
+        (DONE, _) => Some(Note::Done),
+        _ => None,
+    })
+}
+
+/// Everything that is held.
+#[derive(Debug, Default)]
+pub(super) struct Held(BTreeMap<Key, Item>);
+
+impl Held {
+    /// Holds an item, in place of what had its key. Without descriptors, only the bytes change.
+    pub(super) fn hold(&mut self, key: Key, mut item: Item) {
+        if item.descriptors.is_empty()
+            && let Some(before) = self.0.remove(&key)
+        {
+            item.descriptors = before.descriptors;
+        }
+        self.0.insert(key, item);
+    }
+
+    /// Lets go of an item.
+    pub(super) fn let_go(&mut self, key: Key) {
+        self.0.remove(&key);
+    }
+
+    /// Lets go of the items for which this is false.
+    pub(super) fn retain(&mut self, is_wanted: impl Fn(&Key, &Item) -> bool) {
+        self.0.retain(|key, item| is_wanted(key, item));
+    }
+
+    /// Sends all items, and says that these are all.
+    pub(super) fn send_all(&self, socket: BorrowedFd<'_>) -> io::Result<()> {
+        for (key, item) in &self.0 {
+            let with: Vec<BorrowedFd<'_>> = item.descriptors.iter().map(AsFd::as_fd).collect();
+            send_item(socket, *key, &item.bytes, &with)?;
+        }
+        send_done(socket)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    use super::*;
+
+    fn file() -> OwnedFd {
+        std::fs::File::open("/dev/null").expect("there").into()
+    }
+
+    #[test]
+    fn what_is_held_arrives_whole_and_in_order() {
+        let mut held = Held::default();
+        for key in [Key::Tenant(7), Key::Frame(u32::MAX), Key::Slab(1 << 40), Key::Table, Key::Place] {
+            held.hold(key, Item { bytes: format!("{key:?}").into_bytes(), descriptors: vec![file(), file()] });
+        }
+        // Other bytes for the same descriptors.
+        held.hold(Key::Tenant(7), Item { bytes: b"new".to_vec(), descriptors: Vec::new() });
+        held.let_go(Key::Slab(1 << 40));
+        let made = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
+        let (ours, theirs) = made.expect("sockets");
+        held.send_all(ours.as_fd()).expect("it is read later");
+        drop(ours);
+        let mut came = Vec::new();
+        while let Some(note) = receive(theirs.as_fd()).expect("it was sent") {
+            came.push(match note {
+                Note::Hold(key, item) => (Some(key), item.bytes, item.descriptors.len()),
+                Note::Drop(_) => unreachable!("nobody asks for that"),
+                Note::Done => (None, Vec::new(), 0),
+            });
+        }
+        let text = |text: &str| text.as_bytes().to_vec();
+        assert_eq!(
+            came,
+            [
+                (Some(Key::Place), text("Place"), 2),
+                (Some(Key::Table), text("Table"), 2),
+                (Some(Key::Frame(u32::MAX)), text("Frame(4294967295)"), 2),
+                (Some(Key::Tenant(7)), text("new"), 2),
+                (None, Vec::new(), 0),
+            ]
+        );
+    }
+}

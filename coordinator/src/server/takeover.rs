@@ -1,0 +1,320 @@
+//! Takeover: the tenants of a coordinator that has died go on with this one.
+//!
+//! The keeper has handed over their sockets, their memory and the table. Each tenant is asked what it has (*Resync*); meanwhile it is in
+//! no list of the server, and nothing of its memory is touched. When all have answered, or after [`PATIENCE`], each becomes a tenant
+//! again: the tenant is right about its mappings, the table about copies. One whose gate is open goes on as the holder of the baton, and
+//! others with an open gate are asked to close it before the arbiter hears of them.
+//!
+//! A tenant that shares memory or events with others cannot be taken over yet: it is cut off, as without a keeper.
+
+use std::collections::BTreeMap;
+use std::os::fd::AsFd as _;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use baton_contract::link;
+use baton_contract::messages::{
+    Answer, FromTenant, GateState, PreemptionCommand, PreemptionReport, TakeoverCommand, TurnReport,
+};
+use baton_contract::wire::{GpuNumber, VERSION};
+
+use super::event_loop::{Interest, Source};
+use super::options::Isolation;
+use super::recorder::event::What;
+use super::returning::{Returning, Takeover};
+use super::state::Server;
+use super::tenants::connection::{Connection, Pages};
+use super::tenants::facts::Facts;
+use super::tenants::peer::Peer;
+use super::tenants::process::Process;
+use super::tenants::shared::{Shared, TenantsPage};
+use super::tenants::tenant::{Stuck, Tenant};
+use crate::device::words::Words;
+use crate::keeper::{Inherited, KeptTenant, Key};
+use baton_books::table::{Found, Scribe, Table};
+use baton_policy::arbiter::{Decision, Event, TenantId};
+
+/// The time that tenants have to answer before those that have go on without the others.
+const PATIENCE: Duration = Duration::from_millis(500);
+impl Server {
+    /// Has all memory written down from now on, and takes over what the coordinator before has left, if that fits this one.
+    pub(super) fn inherit(&mut self, mut inherited: Inherited) -> std::io::Result<()> {
+        if !self.front.keeper.is_any() {
+            return Ok(());
+        }
+        let size = self.card.memory.table_size();
+        let left = inherited.table.take().and_then(|file| Some((Words::open(&file).ok()?, file)));
+        let table = left.and_then(|(words, file)| Some((Table::open(words).ok()?, file)));
+        match table.filter(|(table, _)| table.size() == size) {
+            Some((table, _)) => {
+                let found = table.read();
+                self.card.tenants.write_down(Scribe::new(table));
+                self.take_over(found, inherited);
+            }
+            None => {
+                if !inherited.tenants.is_empty() {
+                    baton_messages::warn!(nothing_to_take_over(inherited.tenants.len()));
+                }
+                self.let_go_of(&inherited);
+                let (words, file) = Words::make(size.words())?;
+                self.front.keeper.hold(Key::Table, &[], &[file.as_fd()]);
+                let table = Table::make(words, size).map_err(|_| std::io::ErrorKind::InvalidInput)?;
+                self.card.tenants.write_down(Scribe::new(table));
+            }
+        }
+        Ok(())
+    }
+
+    /// Has the keeper let go of all that another coordinator has left. Its tenants see that it is gone.
+    fn let_go_of(&self, inherited: &Inherited) {
+        let frames = inherited.frames.iter().map(|frame| Key::Frame(frame.number));
+        let tenants = inherited.tenants.iter().map(|tenant| Key::Tenant(tenant.number));
+        frames.chain(tenants).for_each(|key| self.front.keeper.let_go(key));
+    }
+
+    /// Takes over what the coordinator before has left: asks its tenants what they have.
+    fn take_over(&mut self, found: Found, inherited: Inherited) {
+        let facts = |kept: &KeptTenant| Some((kept.number, Facts::read(&kept.facts)?));
+        let known: BTreeMap<u32, Facts> = inherited.tenants.iter().filter_map(facts).collect();
+        self.memory().inherit(inherited.frames, &found, |id| known.get(&id).map(|facts| facts.guest));
+        let until = Instant::now() + PATIENCE;
+        self.card.takeover = Some(Takeover { found, until, returning: BTreeMap::new(), has_holder: false });
+        let last = inherited.tenants.iter().map(|kept| kept.number).max().unwrap_or(0);
+        self.card.tenants.go_on_after(TenantId(last));
+        for kept in inherited.tenants {
+            let id = TenantId(kept.number);
+            match self.begin_return(id, kept) {
+                Ok(returning) => {
+                    if let Some(takeover) = &mut self.card.takeover {
+                        takeover.returning.insert(id, returning);
+                    }
+                }
+                Err(error) => {
+                    baton_messages::warn!(cannot_come_back(id.0, error));
+                    self.front.keeper.let_go(Key::Tenant(id.0));
+                    self.card.corun.leave(id);
+                }
+            }
+        }
+    }
+
+    fn begin_return(&mut self, id: TenantId, kept: KeptTenant) -> std::io::Result<Returning> {
+        let KeptTenant { facts, control, requests, process, page, .. } = kept;
+        let facts = Facts::read(&facts).ok_or(std::io::ErrorKind::InvalidData)?;
+        let gpu = GpuNumber(facts.gpu);
+        let mut control = Peer::new(control, gpu, facts.guest);
+        let requests = Peer::new(requests, gpu, facts.guest);
+        let process = Process::of_peer(&control, process)?;
+        let (page_of_us, file) = Shared::<baton_contract::page::CoordinatorPage>::written_by_us()?;
+        let theirs = TenantsPage::of(page)?;
+        page_of_us.version.store(VERSION, Relaxed);
+        let (total, could_have) = self.memory().first_offer(facts.guest);
+        page_of_us.arena_bytes.store(total, Relaxed);
+        page_of_us.could_have_bytes.store(could_have, Relaxed);
+        self.card.corun.join(id, process.domain(), facts.scheduling().class)?;
+        let asked = !facts.shares
+            && self.card.corun.place(id).is_some_and(|(slot, [activity, elsewhere])| {
+                control.send(&TakeoverCommand::Resync { slot }, &[file.into(), activity, elsewhere]).is_ok()
+            });
+        if !asked {
+            return Err(std::io::ErrorKind::Unsupported.into());
+        }
+        self.front.events.add(&control, Source::Control(id), Interest::Read)?;
+        self.front.events.add(&process, Source::Process(id), Interest::Read)?;
+        Ok(Returning {
+            facts,
+            process,
+            control,
+            requests,
+            pages: Pages { coordinators: page_of_us, tenants: theirs },
+            answers: false,
+            extents: Vec::new(),
+            spare: Vec::new(),
+            channels: None,
+            stands: None,
+        })
+    }
+
+    /// Hears a tenant that has yet to come back, or of its end. False if it is none of those.
+    pub(super) fn hear_returning(&mut self, source: Source) -> bool {
+        let Some(takeover) = &mut self.card.takeover else { return false };
+        let (Source::Control(id) | Source::Process(id)) = source else { return false };
+        let Some(returning) = takeover.returning.get_mut(&id) else { return false };
+        let has_ended = matches!(source, Source::Process(_));
+        if has_ended || !returning.hear() {
+            // If only its connection has ended, its memory stays as it is until its process has.
+            self.front.events.remove(&returning.control);
+            if has_ended {
+                self.abandon(id);
+            }
+        }
+        true
+    }
+
+    /// A tenant's process has ended before it could come back.
+    fn abandon(&mut self, id: TenantId) {
+        let Some(takeover) = &mut self.card.takeover else { return };
+        if let Some(gone) = takeover.returning.remove(&id) {
+            self.front.events.remove(&gone.process);
+            self.front.keeper.let_go(Key::Tenant(id.0));
+            let found = takeover.found.clone();
+            self.card.corun.leave(id);
+            self.memory().let_go_of_unclaimed(id, &found);
+        }
+    }
+
+    /// Makes tenants again of those that have answered, if it is time.
+    pub(super) fn welcome_returning(&mut self) {
+        let Some(takeover) = &self.card.takeover else { return };
+        let all = takeover.returning.values().all(|one| one.stands.is_some());
+        if !all && Instant::now() < takeover.until || self.card.memory.awaits_pages() {
+            return;
+        }
+        let gate = |one: &Returning| one.stands.map(|stands| stands.gate);
+        let mut ready: Vec<(bool, TenantId)> =
+            takeover.returning.iter().filter_map(|(id, one)| Some((gate(one)? != GateState::Open, *id))).collect();
+        // One with an open gate first: it has the baton.
+        ready.sort_unstable();
+        for (_, id) in ready {
+            self.come_back(id);
+        }
+        if self.card.takeover.as_ref().is_some_and(|takeover| takeover.returning.is_empty()) {
+            self.card.takeover = None;
+        }
+    }
+
+    fn come_back(&mut self, id: TenantId) {
+        let Some(takeover) = &mut self.card.takeover else { return };
+        let Some(returning) = takeover.returning.remove(&id) else { return };
+        let (found, is_first) = (takeover.found.clone(), !takeover.has_holder);
+        let Returning { facts, process, control, requests, pages, extents, spare, channels, stands, .. } = returning;
+        let Some(stands) = stands else { return };
+        self.front.events.remove(&control);
+        self.front.events.remove(&process);
+        let scheduling = facts.scheduling();
+        let mut tenant = Tenant::new(
+            facts.name.clone(),
+            Connection::new(process, (control, requests), pages),
+            scheduling,
+            facts.need(),
+        );
+        tenant.scheduling.stuck = Stuck {
+            keeps_memory: self.options.isolation == Isolation::Strict,
+            killed_after: self.options.on_stuck.killed_after(facts.guest.is_some()),
+            ..Stuck::default()
+        };
+        tenant.came_back = true;
+        tenant.turn.go_on_from(stands.grant);
+        if stands.asks {
+            // A request that nobody has read, and whose answer is not waited for.
+            let _ = link::receive(tenant.connection.requests.as_fd(), true);
+        }
+        if stands.gate == GateState::Held {
+            tenant.preemption.take_over();
+        }
+        self.card.outsiders.expect(tenant.connection.process.pid());
+        let joined = What::Joined { name: facts.name.as_str().into(), class: scheduling.class };
+        baton_messages::info!(came_back(&facts.name));
+        if let Err(error) = self.card.tenants.add_as(id, tenant) {
+            baton_messages::error!(cannot_watch(error));
+            return;
+        }
+        self.card.recorder.record(id, joined);
+        self.keep_tenant(id);
+        if self.memory().take_over(id, &extents, &spare, &found).is_err() {
+            self.kill(id, baton_messages::NOT_FOUND_AGAIN);
+        }
+        if let Some((channels, begun, descriptor)) = channels {
+            // A report that makes no sense leaves it as one that cannot be paused.
+            let _ = self.preemptions().heard(id, PreemptionReport::Channels { channels, begun }, descriptor);
+        }
+        if stands.asks {
+            self.card.tenants.answer(id, &Answer::Again, &[]);
+        }
+        match stands.gate {
+            GateState::Closed => self.enter(id, stands.demands),
+            GateState::Held => {
+                self.preemptions().take_over(id);
+                self.enter(id, true);
+            }
+            GateState::Open => {
+                self.preemptions().put_back(id);
+                if is_first && self.goes_on_holding(id) {
+                    if let Some(takeover) = &mut self.card.takeover {
+                        takeover.has_holder = true;
+                    }
+                } else {
+                    self.have_close(id, stands.grant);
+                }
+            }
+        }
+    }
+
+    /// Has the arbiter know a tenant whose gate is closed.
+    fn enter(&mut self, id: TenantId, demands: bool) {
+        let Some(tenant) = self.card.tenants.get_mut(id) else { return };
+        tenant.unsettled = false;
+        let scheduling = tenant.scheduling.wanted;
+        self.will_tell(id, Event::Joined { scheduling });
+        if demands {
+            self.will_tell(id, Event::Demand);
+        }
+    }
+
+    /// Has the arbiter know a tenant that has the baton, with its gate open. False if it is not to have it.
+    fn goes_on_holding(&mut self, id: TenantId) -> bool {
+        let Some(tenant) = self.card.tenants.get(id) else { return false };
+        let (scheduling, missing) = (tenant.scheduling.wanted, tenant.extents().counts().missing > 0);
+        let now = self.now();
+        for event in [Event::Joined { scheduling }, Event::Demand, Event::Resident] {
+            let decided = self.card.arbiter.handle(now, id, event);
+            // They are about this tenant alone, and are carried out already.
+            debug_assert!(decided.iter().all(|one| one.tenant() == id), "{decided:?}");
+            if decided.contains(&Decision::Grant(id)) {
+                if missing {
+                    self.card.memory.swap_in(id);
+                }
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Has a tenant close its gate, before the arbiter hears of it.
+    fn have_close(&mut self, id: TenantId, grant: u64) {
+        let Some(tenant) = self.card.tenants.get_mut(id) else { return };
+        tenant.unsettled = true;
+        if tenant.preemption.is_impossible() {
+            return self.turns().drain(id);
+        }
+        tenant.preemption.ask();
+        self.card.tenants.tell(id, &PreemptionCommand::Begin { grant });
+    }
+
+    /// A tenant that was taken over with its gate open tells of it.
+    pub(super) fn hear_unsettled(&mut self, id: TenantId, report: &FromTenant) -> bool {
+        let is_unsettled = |tenant: &Tenant| tenant.unsettled;
+        if !self.card.tenants.get(id).is_some_and(is_unsettled) {
+            return false;
+        }
+        match report {
+            FromTenant::Turn(TurnReport::Closed { .. }) => {
+                if let Some(tenant) = self.card.tenants.get_mut(id) {
+                    tenant.preemption.end();
+                    tenant.turn.expect_no_end();
+                }
+                self.enter(id, false);
+                true
+            }
+            FromTenant::Turn(TurnReport::DrainTimedOut { .. }) => {
+                self.turns().drain(id);
+                true
+            }
+            FromTenant::Preemption(PreemptionReport::GateClosed { .. }) => {
+                self.enter(id, true);
+                false
+            }
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! What a coordinator that takes over has to know of a tenant, and the tenant does not tell it.
+
+use baton_contract::class::Class;
+use baton_contract::scheduling::Scheduling;
+use serde::{Deserialize, Serialize};
+
+use super::tenant::Tenant;
+use baton_books::reservations::{Need, Run};
+
+/// A tenant, as the keeper has it.
+#[derive(Debug, Serialize, Deserialize)]
+pub(in crate::server) struct Facts {
+    pub(in crate::server) name: String,
+    class: String,
+    weight: u32,
+    slo_micros: u64,
+    /// The user, if it is a guest's.
+    pub(in crate::server) guest: Option<u32>,
+    /// The number of its GPU in messages.
+    pub(in crate::server) gpu: u32,
+    /// The number of its run, and the bytes that this needs.
+    need: Option<(u64, u64)>,
+    /// True if it shares memory or events with others, or lets others reach them.
+    pub(in crate::server) shares: bool,
+}
+
+impl Facts {
+    pub(in crate::server) fn of(tenant: &Tenant) -> Self {
+        let Scheduling { class, weight, slo_micros } = tenant.scheduling.wanted;
+        Self {
+            name: tenant.name.clone(),
+            class: class.to_string(),
+            weight,
+            slo_micros,
+            guest: tenant.connection.control.guest(),
+            gpu: tenant.connection.control.gpu().0,
+            need: tenant.need.map(|need| (need.run.number, need.bytes)),
+            shares: tenant.shares,
+        }
+    }
+
+    /// The facts in these bytes, if they are such facts.
+    pub(in crate::server) fn read(bytes: &[u8]) -> Option<Self> {
+        serde_json::from_slice(bytes).ok()
+    }
+
+    pub(in crate::server) fn bytes(&self) -> Vec<u8> {
+        serde_json::to_vec(self).unwrap_or_default()
+    }
+
+    pub(in crate::server) fn scheduling(&self) -> Scheduling {
+        let class: Class = self.class.parse().unwrap_or_default();
+        Scheduling { class, weight: self.weight, slo_micros: self.slo_micros }
+    }
+
+    pub(in crate::server) fn need(&self) -> Option<Need> {
+        self.need.map(|(number, bytes)| Need { run: Run { guest: self.guest, number }, bytes })
+    }
+}

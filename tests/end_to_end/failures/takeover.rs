@@ -1,0 +1,131 @@
+//! The coordinator dies, and the next one goes on with its programs.
+
+use std::time::Duration;
+
+use baton_tests::LIMIT;
+use baton_tests::coordinator::{Coordinator, Serving, program, tenant};
+use baton_tests::hold::{self, Busy};
+use baton_tests::running::{Running, signal};
+
+/// A coordinator with a keeper, in whose arena one of two programs fits.
+fn serving() -> Serving {
+    Serving::arena("64MiB").keeper()
+}
+
+#[track_caller]
+fn hold(coordinator: &Coordinator, name: &str, class: &str) -> Running {
+    hold::joined(coordinator, name, class, "48", None)
+}
+
+/// The process that serves now.
+#[track_caller]
+fn serves(coordinator: &Coordinator) -> i32 {
+    i32::try_from(coordinator.status()["pid"].as_u64().expect("a number")).expect("a process")
+}
+
+/// Kills the coordinator, but not its keeper, and waits until the next one serves.
+#[track_caller]
+fn kill(coordinator: &Coordinator) {
+    let before = serves(coordinator);
+    signal(before, libc::SIGKILL);
+    coordinator.until_next(before);
+}
+
+#[test]
+fn programs_go_on_with_memory_on_the_gpu_and_on_the_host() {
+    let want = hold::alone("48", &["touch"; 6]);
+    let coordinator = serving().start();
+    let mut programs = ["one", "other"].map(|name| hold(&coordinator, name, "normal"));
+    for answer in &want[..6] {
+        for program in &mut programs {
+            assert_eq!(program.ask("touch", LIMIT), *answer);
+        }
+        kill(&coordinator);
+        let status = coordinator
+            .until("both are back", |status| ["one", "other"].iter().all(|name| !tenant(status, name).is_null()));
+        println!("{status:#}");
+    }
+    for program in &mut programs {
+        assert_eq!(program.ask("quit", LIMIT), want[6]);
+        assert_eq!(program.said(), "");
+    }
+    coordinator.until_empty();
+}
+
+#[test]
+fn a_program_in_its_turn_goes_on_and_one_that_waits_gets_its_turn() {
+    let want = hold::alone("48", &["touch"; 3]);
+    let coordinator = serving().option("--quantum", "1h").start();
+    let mut waits = hold(&coordinator, "waits", "normal");
+    assert_eq!(waits.ask("touch", LIMIT), want[0]);
+    let mut runs = hold(&coordinator, "runs", "normal");
+    let busy = Busy::start(&mut runs, &coordinator.place);
+    coordinator.until_tenant_is("runs", "running");
+    waits.say("touch");
+    coordinator.until_tenant_is("waits", "waiting");
+    for _ in 0..3 {
+        kill(&coordinator);
+        coordinator.until_tenant_is("waits", "waiting");
+        coordinator.until_tenant_is("runs", "running");
+    }
+    busy.end(&mut runs);
+    assert_eq!(waits.line(LIMIT), want[1]);
+    assert_eq!(runs.ask("touch", LIMIT), want[0]);
+    assert_eq!(waits.ask("touch", LIMIT), want[2]);
+    assert!(runs.ask("quit", LIMIT).ends_with(" ok"));
+    assert_eq!(waits.ask("quit", LIMIT), want[3]);
+    coordinator.until_empty();
+}
+
+#[test]
+fn preempted_work_goes_on_where_it_was() {
+    let want = hold::alone("48", &["touch"; 2]);
+    let coordinator = serving().start();
+    let mut slow = hold::joined(&coordinator, "slow", "batch", "48", Some("0.05"));
+    let mut quick = hold(&coordinator, "quick", "latency");
+    assert_eq!(slow.ask("leave", LIMIT), want[0].replace("touched", "left"));
+    let busy = Busy::start(&mut quick, &coordinator.place);
+    coordinator.until("its memory is away", |status| {
+        let slow = tenant(status, "slow");
+        slow["state"] == "preempted" && slow["evicted_bytes"] != 0
+    });
+    kill(&coordinator);
+    kill(&coordinator);
+    busy.end(&mut quick);
+    assert_eq!(slow.ask("touch", LIMIT), want[1]);
+    assert_eq!(slow.ask("quit", LIMIT), want[2]);
+    assert!(quick.ask("quit", LIMIT).ends_with(" ok"));
+    coordinator.until_empty();
+}
+
+#[test]
+fn at_any_moment() {
+    const KILLS: u64 = 12;
+    let coordinator = serving().start();
+    let names = ["one", "two", "three"];
+    let rounds = ["--megabytes", "40", "--rounds", "60"];
+    let want = baton_tests::coordinator::alone("fill_and_check", &rounds);
+    let programs = names.map(|name| coordinator.join(name, &program("fill_and_check"), &rounds));
+    for turn in 0..KILLS {
+        // Times that have no common measure with what the programs do.
+        std::thread::sleep(Duration::from_millis(60 + 37 * turn % 101));
+        kill(&coordinator);
+    }
+    for program in programs {
+        let outcome = program.finish(LIMIT).succeeded();
+        assert_eq!(outcome.out.trim_end(), want.trim_end());
+        assert_eq!(outcome.said(), "");
+    }
+    coordinator.until_empty();
+}
+
+#[test]
+fn one_that_dies_again_and_again_is_not_started_for_ever() {
+    let mut coordinator = serving().option("--restarts", "3").start();
+    for _ in 0..3 {
+        kill(&coordinator);
+    }
+    signal(serves(&coordinator), libc::SIGKILL);
+    assert_eq!(coordinator.wait().code(), Some(128 + libc::SIGKILL));
+    assert!(coordinator.log().contains("died too often"), "{}", coordinator.log());
+}
