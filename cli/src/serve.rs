@@ -71,6 +71,7 @@ pub fn run(serve: Serve) -> Result<u8, CliError> {
     // A coordinator of `baton run` and one that a service manager starts at a connection have none yet.
     if keeper.is_none() && !no_keeper && !until_idle && std::env::var_os("LISTEN_FDS").is_none() {
         journal::start()?;
+        log::set_max_level(all.log_level());
         raise_descriptor_limit();
         return keep(restarts);
     }

@@ -40,6 +40,9 @@ pub(crate) struct Simulated {
     set_slice: unsafe extern "C" fn(c_uint, u64) -> CUresult,
 }
 
+/// How often coordinators may have paused this process that have died since. More resumes than pauses do nothing.
+const MOST_PAUSES: u32 = 3;
+
 /// The count of changes of these objects when the coordinator was last told.
 static TOLD: AtomicU32 = AtomicU32::new(0);
 /// The count of objects that were about to be made by then.
@@ -92,7 +95,8 @@ impl Own {
         match self {
             // SAFETY: our own number.
             Self::Simulated(own) => unsafe {
-                (own.resume)(own.process);
+                // Several coordinators may have paused it, one after the other.
+                (0..=MOST_PAUSES).for_each(|_| drop((own.resume)(own.process)));
                 (own.set_slice)(own.process, USUAL_TIMESLICE);
             },
             Self::ResourceManager(gpu) => {

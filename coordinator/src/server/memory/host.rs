@@ -1,6 +1,6 @@
 //! The host's part of memory: the pool's books, and the slabs behind it, which are prepared in the background.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::mpsc::{Receiver, channel};
 
@@ -19,6 +19,8 @@ pub(super) struct Host {
     keeper: Keeper,
     /// Pages that another coordinator's tenants have left, by the slab that is yet to come.
     taken: HashMap<u64, Vec<u64>>,
+    /// The slabs that will not come.
+    lost: HashSet<u64>,
     prepared: Receiver<Prepared>,
     /// Bytes that have lost their place there although they may have to leave the GPU again.
     given_up: u64,
@@ -35,7 +37,7 @@ impl Host {
     ) -> std::io::Result<Self> {
         let (reports, prepared) = channel();
         let slabs = Slabs::prepare(gpu, bytes, bar, left, (reports, waker))?;
-        Ok(Self { pool: Pool::new(bytes, slabs.slab), slabs, keeper, taken: HashMap::new(), prepared, given_up: 0 })
+        Ok(Self { pool: Pool::new(bytes, slabs.slab), slabs, keeper, taken: HashMap::new(), lost: HashSet::new(), prepared, given_up: 0 })
     }
 
     /// Notes that these pages, by their offsets, are in use, before any slab is there.
@@ -50,8 +52,16 @@ impl Host {
         !self.taken.is_empty()
     }
 
+    /// True if another coordinator's page is in a slab that could not be had.
+    pub(super) fn is_lost(&self, page: u64) -> bool {
+        self.lost.contains(&(page / self.slabs.slab))
+    }
+
     /// Gives a page back that is in no tenant's use.
     pub(super) fn give_back_page(&mut self, at: u64) {
+        if self.is_lost(at) {
+            return;
+        }
         self.pool.give_back(vec![Run { at, bytes: GRANULE }]);
     }
 
@@ -93,6 +103,7 @@ impl Host {
                 }
                 Prepared::Failed(why) => {
                     baton_messages::warn!(host_pool_ends_at(self.pool.ready() >> 20, why));
+                    self.lost = self.taken.drain().map(|(slab, _)| slab).collect();
                     self.pool.no_more();
                 }
             }

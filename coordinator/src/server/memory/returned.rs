@@ -49,6 +49,7 @@ impl Ground<'_> {
                 pages.extend(offsets(extent.runs().unwrap_or_default()));
             }
         }
+        lost |= pages.iter().any(|page| self.store.host.is_lost(*page));
         spare.iter().for_each(|(at, bytes)| own.restore_spare(*at, *bytes));
         drop(own);
         self.let_go_of_unclaimed(id, found, &frames, &pages);

@@ -14,6 +14,7 @@ use super::super::{consolidation, tenant};
 use super::state::{Control, End, Turn};
 use crate::gate::activity;
 use crate::memory::space::GivenUp;
+use crate::work::limit;
 
 impl Control {
     /// Tells the coordinator that takes over what there is. `pages` came with its command.
@@ -35,7 +36,9 @@ impl Control {
             self.hold_no_more(grant, arriving);
             self.open();
         }
+        // This coordinator has limited nothing.
         self.patience = None;
+        self.limit_in_flight(limit::InFlight::Any);
         self.undelivered.clear();
         self.tell_all();
         Ok(())
@@ -47,7 +50,9 @@ impl Control {
         let asks = link.requests.supersede();
         session.fail_consolidations(|given_up: GivenUp| self.report_given_up(given_up));
         let (extents, spare) = session.space.held();
-        for extents in extents.chunks(MAX_RANGES) {
+        // The first message, also if it is empty, ends all that was told before.
+        let (first, rest) = extents.split_at(extents.len().min(MAX_RANGES));
+        for extents in core::iter::once(first).chain(rest.chunks(MAX_RANGES)) {
             link.tell(&TakeoverReport::Extents { extents: extents.to_vec() });
         }
         for ranges in spare.chunks(MAX_RANGES) {
