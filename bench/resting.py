@@ -23,8 +23,8 @@ import time
 from common import machine, programs, table
 from common.coordinator import Driver, Install
 from common.holding import thread_of
+from common.stats import figures
 from common.workers import WorkerFailed
-from pausing import figures
 from stopped import MIB, WARM_UP, Work, bare_digests, first_difference, worker_options
 
 CLASSES = ["latency", "normal", "batch"]
