@@ -202,7 +202,7 @@ impl Server {
             tenants: tenants.collect(),
             newcomers: newcomers.collect(),
             max_tenants: self.options.tuning.max_tenants,
-            outsiders_unknown: outsiders.as_ref().err().cloned(),
+            outsiders_unknown: outsiders.as_ref().err().map(ToString::to_string),
             outsiders: outsiders.ok().map(|all| all.into_iter().map(|one: Outsider| one.shown).collect()),
             recent: self.card.recorder.recent().cloned().collect(),
             allocations: self.card.recorder.allocations().cloned().collect(),

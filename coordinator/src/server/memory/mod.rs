@@ -35,6 +35,7 @@
 mod ahead;
 mod allocate;
 mod arrive;
+mod breach;
 mod claims;
 mod commands;
 mod compact;
@@ -69,6 +70,7 @@ mod swap_in;
 mod take;
 mod transfer;
 
+pub(super) use self::breach::MemoryBreach;
 pub(super) use self::departed::Remains;
 pub(super) use self::events::MemoryEvent;
 pub(super) use self::evict::Evicted;
