@@ -28,8 +28,8 @@ pub(super) type FileId = (u64, u64);
 /// A folder, held open, so that it cannot be exchanged for another one.
 #[derive(Debug)]
 pub struct Folder {
-    pub(super) handle: OwnedFd,
-    pub(super) path: PathBuf,
+    handle: OwnedFd,
+    path: PathBuf,
 }
 
 impl Folder {
@@ -171,6 +171,17 @@ impl Folder {
     pub(super) fn find(&self, name: &Path) -> Option<FileId> {
         let found = rustix::fs::statat(&self.handle, name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW);
         found.ok().map(|found| file_id(&found))
+    }
+
+    /// The path of the folder, by which it was opened.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Gives a file in the folder another name there.
+    pub(super) fn rename(&self, from: &Path, to: &Path) -> Result<(), Unfit> {
+        let told = |error| unfit(&self.path.join(from), error);
+        rustix::fs::renameat(&self.handle, from, &self.handle, to).map_err(told)
     }
 
     /// Removes a file in the folder, if it is there.

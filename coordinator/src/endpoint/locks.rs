@@ -65,16 +65,15 @@ impl GpuLock {
     fn take_in(folder: Folder, uuid: [u8; 16], socket: &Path) -> Result<Self, Unfit> {
         let gpu = socket_path::gpu_name(uuid);
         let name = PathBuf::from(format!("{gpu}.lock"));
-        let path = folder.path.join(&name);
+        let path = folder.path().join(&name);
         let start = Instant::now();
         let mut is_said = false;
         loop {
             let mut file = folder.file(&name)?;
             match file.try_lock() {
                 Ok(()) => {
-                    let there = rustix::fs::statat(&folder.handle, &name, rustix::fs::AtFlags::SYMLINK_NOFOLLOW);
-                    let inode = file.metadata().map_err(|error| unfit(&path, error))?.ino();
-                    if there.is_ok_and(|there| there.st_ino == inode) {
+                    let found = file.metadata().map_err(|error| unfit(&path, error))?;
+                    if folder.find(&name) == Some((found.dev(), found.ino())) {
                         let text = format!("{}\n{}\n", std::process::id(), socket.display());
                         file.set_len(0)
                             .and_then(|()| file.write_all(text.as_bytes()))
@@ -106,13 +105,13 @@ impl GpuLock {
 
     /// Puts the file there again if it was removed, unless its place was taken.
     pub(super) fn restore(&mut self) {
-        if self.folder.path.join(&self.name).symlink_metadata().is_ok() {
+        if self.folder.path().join(&self.name).symlink_metadata().is_ok() {
             return;
         }
         let made = || -> Result<(Folder, File), Unfit> {
-            let folder = Folder::private(&self.folder.path)?;
+            let folder = Folder::private(self.folder.path())?;
             let mut file = folder.file(&self.name)?;
-            let path = folder.path.join(&self.name);
+            let path = folder.path().join(&self.name);
             file.try_lock().map_err(|error| unfit(&path, error))?;
             file.write_all(self.text.as_bytes()).map_err(|error| unfit(&path, error))?;
             Ok((folder, file))

@@ -35,8 +35,7 @@ pub fn put_large_log_aside(socket: &Path, large: u64) {
     let put_aside = || -> Result<(), Unfit> {
         let folder = Folder::of_socket(socket)?;
         let told = |error| unfit(&path, error);
-        rustix::fs::renameat(&folder.handle, name(&path), &folder.handle, name(&socket.with_extension("log.1")))
-            .map_err(told)?;
+        folder.rename(name(&path), name(&socket.with_extension("log.1")))?;
         let (file, _) = log_file(socket)?;
         let is_output = rustix::fs::fstat(std::io::stdout()).is_ok_and(|output| output.st_ino == found.st_ino);
         if is_output {

@@ -87,19 +87,16 @@ impl Endpoint {
             Visitors::Guests | Visitors::Group(_) => Folder::of_shared_socket(path)?,
         };
         let gpu = GpuLock::take(uuid, path)?;
-        match rustix::fs::statat(&folder.handle, name(path), rustix::fs::AtFlags::SYMLINK_NOFOLLOW) {
-            Err(_) => {}
-            Ok(_) => {
-                let found = std::fs::symlink_metadata(path).map_err(|error| unfit(path, error))?;
-                if !found.file_type().is_socket() {
-                    return Err(baton_messages::is_no_socket(path.display()).into());
-                }
-                if link::connect(path, Chosen::Usual, PATIENCE).is_ok() {
-                    return Err(baton_messages::other_gpu_is_served_here(path.display()).into());
-                }
-                // A coordinator that was killed has left it behind.
-                folder.remove(name(path));
+        if folder.find(name(path)).is_some() {
+            let found = std::fs::symlink_metadata(path).map_err(|error| unfit(path, error))?;
+            if !found.file_type().is_socket() {
+                return Err(baton_messages::is_no_socket(path.display()).into());
             }
+            if link::connect(path, Chosen::Usual, PATIENCE).is_ok() {
+                return Err(baton_messages::other_gpu_is_served_here(path.display()).into());
+            }
+            // A coordinator that was killed has left it behind.
+            folder.remove(name(path));
         }
         let listener = listen_at(path, SocketType::SEQPACKET, visitors)?;
         let watch = folder.watch()?;
