@@ -136,7 +136,7 @@ impl Arbiter {
     /// The time at which a running tenant's turn ends, if the tenant does not end it itself; none if no other may end it.
     pub(super) fn end_of(&self, turn: &Turn) -> Option<Micros> {
         let holder = self.tenants.get(turn.tenant)?;
-        if holder.suspended || self.is_any_better_than(turn.tenant) && !turn.overdue {
+        if holder.kept_off || self.is_any_better_than(turn.tenant) && !turn.overdue {
             return Some(turn.since.max(turn.not_before));
         }
         if self.stands_still(turn) {

@@ -22,10 +22,8 @@ pub enum Event {
         /// Its new scheduling.
         scheduling: Scheduling,
     },
-    /// The user keeps it off the GPU from now on.
-    Suspended,
-    /// The user lets it go on.
-    Unsuspended,
+    /// It is kept off the GPU from now on, because the user has suspended it or it does not answer; or it may have it again.
+    KeepOff(bool),
     /// It is gone, whatever its state was.
     Left,
     /// A call waits at its closed gate.

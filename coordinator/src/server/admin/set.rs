@@ -63,7 +63,7 @@ impl Server {
                     tenant.scheduling.suspended.get_or_insert_with(Instant::now);
                 }
                 self.card.recorder.record(id, What::Suspended);
-                self.will_tell(id, Event::Suspended);
+                self.will_tell(id, Event::KeepOff(true));
             }
             Some(false) => {
                 // Those that share memory with it go on with it.
