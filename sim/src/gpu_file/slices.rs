@@ -134,7 +134,8 @@ impl Gpu {
         Duration::from_nanos(point.0.saturating_sub(had))
     }
 
-    /// Brings the books up to now: something is about to change.
+    /// Brings the books up to the present, under the table's lock. It comes before a change of a pause or a slice, so that the time
+    /// until now counts by the old one.
     pub(super) fn settle(&self) {
         let _locked = self.lock();
         self.advance();

@@ -1,4 +1,4 @@
-//! Instantiated graphs: a launch runs one, and an update changes it.
+//! Instantiated graphs, their launches and their updates.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
