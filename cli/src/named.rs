@@ -156,7 +156,7 @@ pub fn called(socket: &Path, word: String) -> Result<String, CliError> {
     let status: Status = read(&text)?;
     let is_named = status.tenants.iter().any(|tenant| tenant.name == word);
     let its = status.tenants.into_iter().find(|tenant| !is_named && tenant.pid == Some(number));
-    // If there is none, the coordinator's answer says so.
+    // An unknown name goes on to the coordinator, whose answer says that there is no such program.
     Ok(its.map_or(word, |tenant| tenant.name))
 }
 
