@@ -409,7 +409,7 @@ impl Settings {
         Ok(())
     }
 
-    /// Refuses settings that would have no effect without others. All of them have to be set.
+    /// Refuses a setting that has no effect because another one, on which it depends, is not set.
     ///
     /// # Errors
     ///

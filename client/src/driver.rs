@@ -56,7 +56,7 @@ pub enum Error {
     /// The file does not open as a driver, or has no device.
     #[error("{}", baton_messages::driver_is_unusable(.file.display(), why))]
     Unusable {
-        /// The file that the user named, or a part of Baton.
+        /// The file that the user named, the system's `libcuda.so.1`, or the simulated driver.
         file: PathBuf,
         /// The error, in the driver's or the loader's words.
         why: String,

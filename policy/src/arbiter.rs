@@ -47,7 +47,7 @@
 //! when it has to begin. Requests that can no longer be met go after those that can, and interrupt no tenant: a late request would
 //! make the next one late too (Gujarati et al., "Serving DNNs like Clockwork", OSDI 2020). They have their turns by virtual time.
 //!
-//! **Waiting for too long.** A tenant that has waited for `max_wait` is next, whatever its class, and no tenant interrupts its arrival
+//! **Waiting for too long.** A tenant of any class that has waited for `max_wait` is next, and no tenant interrupts its arrival
 //! or its quantum. But no tenant of class latency waits for two such turns.
 //!
 //! **Costs.** An index or a counter answers every question (`waiting`, `virtual_time`), and the transitions keep it up to date
@@ -184,7 +184,7 @@ impl Arbiter {
         self.tenants.set_credit(self.quantum);
     }
 
-    /// Sets the wait after which a tenant gets a turn, whatever its class.
+    /// Sets the wait after which a tenant of any class gets a turn.
     #[must_use]
     pub fn with_max_wait(self, max_wait: Micros) -> Self {
         Self { max_wait, ..self }

@@ -54,7 +54,7 @@ impl Settings {
     }
 }
 
-/// The ways in which a process is taken off the GPU.
+/// The response of a process to being taken off the GPU (`SIMCUDA_PAUSING`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pausing {
     Off,
@@ -72,9 +72,9 @@ pub(crate) struct BadSetting {
 }
 
 const DEFAULT_MEMORY: u64 = 1 << 30;
-/// The newest version that is simulated; before the oldest there were other functions.
+/// The versions that can be simulated. Before the oldest there were other functions.
 const VERSIONS: std::ops::RangeInclusive<u32> = 11080..=13050;
-/// There are no more GPUs.
+/// The most GPUs that can be simulated.
 pub(crate) const MOST_GPUS: usize = 8;
 const LONGEST_SLICE_MS: f64 = 1e6;
 

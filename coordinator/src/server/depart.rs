@@ -1,4 +1,4 @@
-//! Tenants that end, in whatever state they are.
+//! The end of a tenant, in any of its states.
 //!
 //! Two things end a tenant. Its **connection** ends: then it gets nothing any more, but its process may still
 //! have memory mapped, so that stays where it is. Its **process** ends, which a pidfd shows even if a forked

@@ -102,7 +102,7 @@ impl Arbiter {
         }
     }
 
-    /// It has work to go on with, whatever its program does meanwhile.
+    /// Ends the turn of a tenant whose work was paused. It waits for its next turn at once, because that work has to go on.
     pub(super) fn pause(&mut self, id: TenantId) -> Micros {
         self.tenants.begin_wait(id);
         self.end_turn()

@@ -224,7 +224,7 @@ impl Extents {
             if let Some(extent) = extents.get_mut(id) {
                 extent.mapped = mapped;
                 if !mapped {
-                    // Unmapping removes all access, and releases the frame.
+                    // Unmapping removes the access of other devices, and releases the frame.
                     (extent.exposed, extent.held) = (0, 0);
                 }
             }
