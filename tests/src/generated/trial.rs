@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use baton_harness::program::{Heard, Program};
@@ -50,6 +50,9 @@ pub const PRESSURES: [Pressure; 4] = [Pressure::Evictions, Pressure::Moments, Pr
 
 /// Between two evictions of [`Pressure::Moments`].
 const MOMENT: Duration = Duration::from_millis(5);
+/// How often a program is evicted like that. On a loaded machine it may come no further between two evictions, but it has to behind the
+/// last one.
+const MOMENTS: usize = 150;
 
 /// A coordinator under which programs run, one after the other or several at once.
 pub struct Arm {
@@ -217,10 +220,18 @@ impl Arm {
         if self.pressure != Pressure::Moments {
             return obeyed(&mut command, at_rest);
         }
-        let obey = || obeyed(&mut command, &mut at_rest);
-        let (outcome, evictions) = self.coordinator.evicting(std::slice::from_ref(&name), MOMENT, obey);
-        self.evictions.fetch_add(evictions, Ordering::Relaxed);
-        outcome
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for _ in (0..MOMENTS).take_while(|_| !over.load(Ordering::Relaxed)) {
+                    self.evictions.fetch_add(self.coordinator.evict(&name).into(), Ordering::Relaxed);
+                    std::thread::sleep(MOMENT);
+                }
+            });
+            let outcome = obeyed(&mut command, &mut at_rest);
+            over.store(true, Ordering::Relaxed);
+            outcome
+        })
     }
 
     /// Moves a program's memory to the host, if it becomes idle soon.
