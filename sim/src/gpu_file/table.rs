@@ -1,7 +1,7 @@
 //! The table of a shared GPU: words in a file, changed only under its lock.
 //!
 //! ```text
-//! word 0        magic                    process slot (8 words)       record (66 words)
+//! word 0        magic                    process slot (9 words)       record (66 words)
 //!      1        version                  0  its number, 0 = free      0     id, 0 = free
 //!      2        memory in bytes          1  bytes it alone holds      1     bytes
 //!      3..5     UUID                     2  paused since, 0 = not     2..66 holders, a bit per slot
@@ -11,10 +11,10 @@
 //!      8..12    time slices: see         6  ... and had
 //!               `slices.rs`              7  time slice
 //!      12       bytes in no record
-//!      13       processes that ever came
+//!      13       processes that ever came  8  how often it is paused
 //!      14       slots ever used
 //!      16..     4096 process slots
-//!      32784..  16384 records
+//!      36880..  16384 records
 //!
 //! Times are nanoseconds of the system's monotonic clock. A word that was never written is a hole in the file.
 //!
@@ -32,9 +32,9 @@ use rustix::time::{ClockId, clock_gettime};
 use crate::mapping::SharedWords;
 
 pub(super) const MAGIC: u64 = 0x3130_4144_5543_4D53;
-pub(super) const VERSION: u64 = 4;
+pub(super) const VERSION: u64 = 5;
 pub(super) const SLOTS: usize = 4096;
-const SLOT_WORDS: usize = 8;
+const SLOT_WORDS: usize = 9;
 const FIRST_SLOT: usize = 16;
 pub(super) const RECORDS: usize = 16384;
 const RECORD_WORDS: usize = 2 + SLOTS / 64;
@@ -139,6 +139,11 @@ impl Table {
         self.slot(slot, 7)
     }
 
+    /// How often it was taken off the GPU and not let go on yet.
+    pub(super) fn pauses(&self, slot: usize) -> &AtomicU64 {
+        self.slot(slot, 8)
+    }
+
     /// The slots that were ever used.
     pub(super) fn used_slots(&self) -> Range<usize> {
         0..self.slots_end().load(Relaxed) as usize
@@ -233,7 +238,7 @@ impl Table {
 
     /// Begins a slot's life on the GPU.
     pub(super) fn begin_unpaused(&self, slot: usize) {
-        for word in [self.paused_since(slot), self.paused_before(slot), self.at_work(slot)] {
+        for word in [self.paused_since(slot), self.paused_before(slot), self.at_work(slot), self.pauses(slot)] {
             word.store(0, SeqCst);
         }
     }
