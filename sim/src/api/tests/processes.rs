@@ -288,8 +288,8 @@ const COPIED: usize = 8 << 20;
 #[test]
 fn copies_outlive_a_killed_process_for_as_long_as_it_is_not_known_to_have_ended() {
     let gpu = GpuFile::new("outlive");
-    // Once it has been seen in the middle: that is likely, but no more.
-    while !is_seen_in_the_middle(&gpu.0) {}
+    // That it is seen in the middle is likely, but no more.
+    assert!((0..30).any(|_| is_seen_in_the_middle(&gpu.0)));
 }
 
 /// Kills a process that copies; true if after that something was there of the copy, and not all, before the process had ended.
