@@ -134,11 +134,13 @@ impl Gpu {
         Duration::from_nanos(point.0.saturating_sub(had))
     }
 
-    /// Brings the books up to the present, under the table's lock. It comes before a change of a pause or a slice, so that the time
-    /// until now counts by the old one.
-    pub(super) fn settle(&self) {
+    /// Changes the slot of a process, under the table's lock. The books are brought up to the present before a change of a pause or a slice,
+    /// so that the time until now counts by the old one.
+    pub(super) fn settled<T>(&self, number: u32, change: impl FnOnce(usize) -> T) -> Outcome<T> {
         let _locked = self.lock();
+        let slot = self.slot_of(number)?;
         self.advance();
+        Ok(change(slot))
     }
 
     /// Sets how long a process's kernels have the GPU in a row while others wait.
@@ -146,10 +148,7 @@ impl Gpu {
         if slice.is_zero() {
             return Err(Status::INVALID_VALUE);
         }
-        let slot = self.slot_of(number)?;
-        self.settle();
-        self.table.slice(slot).store(slice.as_nanos() as u64, Relaxed);
-        Ok(())
+        self.settled(number, |slot| self.table.slice(slot).store(slice.as_nanos() as u64, Relaxed))
     }
 
     /// The lock is held.
