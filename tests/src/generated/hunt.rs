@@ -187,7 +187,11 @@ fn folder() -> PathBuf {
 /// it is there only while it is needed. Gives the evictions under those that ask for them.
 fn under_pressure(count: usize, work: impl Fn(&Arm, usize) + Sync) -> BTreeMap<&'static str, usize> {
     let mut evictions = BTreeMap::new();
+    let asked = std::env::var("GENERATE_PRESSURE").unwrap_or_default();
     for (first, pressure) in PRESSURES.into_iter().enumerate() {
+        if !asked.is_empty() && !format!("{pressure:?}").eq_ignore_ascii_case(&asked) {
+            continue;
+        }
         let arm = Arm::start(pressure);
         let next = AtomicUsize::new(first);
         let work_on = || {

@@ -168,7 +168,8 @@ impl Arm {
             Pressure::Evictions => serving.setting("SIMCUDA_H2D_GBPS", "0.05"),
             Pressure::Moments => {
                 let slow = serving.setting("SIMCUDA_H2D_GBPS", "0.6").setting("SIMCUDA_D2H_GBPS", "6");
-                slow.unpoisoned().flag("--no-preempt")
+                // Of two that are never paused, the one could have the GPU for longer than the other has patience.
+                slow.unpoisoned()
             }
             Pressure::Preemption => serving,
             Pressure::Turns => serving.flag("--no-preempt"),
