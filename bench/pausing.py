@@ -24,21 +24,12 @@ import subprocess
 import sys
 import tempfile
 
-from common import corunning, machine, programs, table
+from common import machine, programs, table
 from common.coordinator import Coordinator, Driver, Install
+from common.stats import figures
 
 HERE = pathlib.Path(__file__).resolve().parent
 MIB = 1 << 20
-
-
-def figures(values):
-    """Percentiles of a list of milliseconds."""
-    return {
-        "n": len(values),
-        "p50_ms": corunning.quantile(values, 0.5),
-        "p99_ms": corunning.quantile(values, 0.99),
-        "max_ms": max(values),
-    }
 
 
 def ask(argv, settings, timeout):

@@ -396,7 +396,8 @@ def stopped_section(runs):
 def resting_section(runs):
     """How soon programs give way that have been idle for a while."""
     lines = [
-        [name, one["ms"]["n"], *(figure(one["ms"][key]) for key in ("p50_ms", "p99_ms", "max_ms"))]
+        [name, one.get("holder_megabytes", 1024) // 1024, one["ms"]["n"]]
+        + [figure(one["ms"][key]) for key in ("p50_ms", "p99_ms", "max_ms")]
         for run in runs
         for name, one in run["classes"].items()
     ]
@@ -406,7 +407,7 @@ def resting_section(runs):
         runs,
         "From the demand of another program until the gate of one is closed that has been idle for a "
         f"second, in milliseconds. The control thread of a program that is alone wakes so often a second: {wakes}.",
-        table.markdown(["class", "tries", "P50", "P99", "most"], lines),
+        table.markdown(["class", "GiB of it", "tries", "P50", "P99", "most"], lines),
     )
 
 

@@ -23,8 +23,8 @@ import time
 from common import machine, programs, table
 from common.coordinator import Driver, Install
 from common.holding import thread_of
+from common.stats import figures
 from common.workers import WorkerFailed
-from pausing import figures
 from stopped import MIB, WARM_UP, Work, bare_digests, first_difference, worker_options
 
 CLASSES = ["latency", "normal", "batch"]
@@ -40,16 +40,26 @@ def switches_of(pid, thread):
     return int(text.split("voluntary_ctxt_switches:")[1].split()[0])
 
 
+def sizes_of(arguments):
+    """The MiB of each program."""
+    return {ONE: arguments.holder_megabytes or arguments.megabytes, OTHER: arguments.megabytes}
+
+
+def arena_of(sizes):
+    """The MiB of the arena."""
+    # The larger one fits beside the usual headroom of 3%, with what its program has beside its
+    # pieces.
+    return (max(sizes.values()) + sizes[OTHER] * 3 // 4) * 100 // 97
+
+
 def yields(work, folder, urgency):
     """One class."""
     arguments = work.arguments
-    sizes = {ONE: arguments.holder_megabytes or arguments.megabytes, OTHER: arguments.megabytes}
+    sizes = sizes_of(arguments)
     rests = [ONE] if arguments.holder_megabytes else list(SEEDS)
     plan = {name: (work.pieces(seed, sizes[name]), urgency) for name, seed in SEEDS.items()}
     found = []
-    # The larger one fits beside the usual headroom of 3%, with what its program has beside the pieces; the other one does not.
-    largest = max(sizes.values())
-    arena, pool = MIB * (largest + sizes[OTHER] * 3 // 4) * 100 // 97, MIB * (largest + 3 * sizes[OTHER])
+    arena, pool = MIB * arena_of(sizes), MIB * (max(sizes.values()) + 3 * sizes[OTHER])
     with work.serving(plan, folder, arena, pool) as (serving, tenants):
         seen = max((one["n"] for one in serving.try_status()["recent"]), default=0)
         for _ in range(arguments.tries):
@@ -125,6 +135,13 @@ def parse():
     worker_options(parser)
     arguments = parser.parse_args()
     Install.check(arguments.baton, parser)
+    sizes = sizes_of(arguments)
+    if "latency" in arguments.classes and sum(sizes.values()) <= arena_of(sizes):
+        # The headroom of a large arena has room for a small program.
+        parser.error(
+            "these programs fit the arena, and those of class latency then take no turns: "
+            "more --megabytes"
+        )
     return arguments
 
 

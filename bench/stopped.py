@@ -37,8 +37,8 @@ import time
 from common import machine, programs, table
 from common.coordinator import Coordinator, Driver, Install, NoCoordinator, parse_bytes
 from common.holding import Holding
+from common.stats import figures
 from common.workers import WorkerFailed, together
-from pausing import figures
 from stopped_work import LOADS, PIECES, WARM_UP
 from stuck import wait_until_stopped
 

@@ -33,11 +33,11 @@ import sys
 import tempfile
 import time
 
-from common import corunning, machine, programs, table
+from common import machine, programs, table
 from common.coordinator import Coordinator, Driver, Install, NoCoordinator
+from common.stats import figures
 from common.workers import WorkerFailed, together
 from loads import SPINNING
-from pausing import figures
 
 HERE = pathlib.Path(__file__).resolve().parent
 MIB = 1 << 20
@@ -95,10 +95,10 @@ def rows(result):
                     mode,
                     scene if scene == ALONE else f"beside {scene}",
                     times["n"],
-                    *(corunning.figure(times[name], 3) for name in FIGURES),
-                    *(corunning.figure(lost and lost[name], 3) for name in FIGURES),
+                    *(table.figure(times[name], 3) for name in FIGURES),
+                    *(table.figure(lost and lost[name], 3) for name in FIGURES),
                     verdict(one["requests"], scene),
-                    corunning.figure(share(speed.get("beside"), speed.get(ALONE))),
+                    table.figure(share(speed.get("beside"), speed.get(ALONE))),
                 ]
             )
     return found
@@ -111,8 +111,8 @@ def turns_rows(result):
         rates = one["kernels_per_second"]
         if rates:
             fair = share(rates.get(ENDLESS), rates.get(STEADY))
-            figures_of = [corunning.figure(rates.get(scene), 1) for scene in BESIDE]
-            found.append([mode, *figures_of, corunning.figure(fair)])
+            figures_of = [table.figure(rates.get(scene), 1) for scene in BESIDE]
+            found.append([mode, *figures_of, table.figure(fair)])
     return found
 
 

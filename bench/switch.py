@@ -30,7 +30,7 @@ import sys
 import tempfile
 import time
 
-from common import machine, programs, switches, switching, table
+from common import machine, programs, stats, switching, table
 from common.coordinator import Coordinator, Driver, Install, NoCoordinator, parse_bytes
 from common.scene import TRAINER, Scene, started
 from common.switching import BESIDE, KERNEL, READY, SCENES, TRAINING, USUAL, VARIANTS, WATCHED
@@ -292,11 +292,11 @@ def checkpoint(run, model):
     # The first one is a warm-up.
     samples = samples[1:]
     more = {
-        f"{way}_ms": switches.median([sum(sample[way].values()) for sample in samples])
+        f"{way}_ms": stats.median([sum(sample[way].values()) for sample in samples])
         for way in ("suspend", "resume")
     }
     calls = {
-        name: switches.median([{**s["suspend"], **s["resume"]}[name] for s in samples])
+        name: stats.median([{**s["suspend"], **s["resume"]}[name] for s in samples])
         for name in ("lock", "checkpoint", "restore", "unlock")
     }
     run.row(model, "checkpoint", samples, {**switching.times(samples), **more, "calls_ms": calls})
@@ -447,7 +447,7 @@ def reference(run):
         return
     found = json.loads(outcome.stdout.strip().splitlines()[-1])
     run.result["torch"] = found
-    run.gbps = switches.median(found["in"])
+    run.gbps = stats.median(found["in"])
     told(f"PyTorch copies at {run.gbps:.1f} GB/s")
 
 

@@ -24,8 +24,9 @@ import sys
 import tempfile
 import time
 
-from common import machine, programs, switches, table
+from common import machine, programs, stats, switches, table
 from common.coordinator import Coordinator, Driver, Install, NoCoordinator, parse_bytes
+from common.switching import figure
 from common.workers import WorkerFailed, together
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -227,14 +228,14 @@ def way(steps, direction_and_rate, size):
         "rate": rate,
         "count": len(good),
         "steps": len(steps),
-        "bytes": switches.median([s[f"bytes_{rate}"] for s in good]),
-        "other_bytes": switches.median(
+        "bytes": stats.median([s[f"bytes_{rate}"] for s in good]),
+        "other_bytes": stats.median(
             [s["bytes_in" if rate == "out" else "bytes_out"] for s in good]
         ),
-        "gbps": switches.median([s[f"{rate}_gbps"] for s in good]),
-        "gbps_min": switches.least([s[f"{rate}_gbps"] for s in good]),
+        "gbps": stats.median([s[f"{rate}_gbps"] for s in good]),
+        "gbps_min": stats.least([s[f"{rate}_gbps"] for s in good]),
         **{
-            field: switches.median([s[field] for s in good])
+            field: stats.median([s[field] for s in good])
             for field in ("unmap_ms", "map_ms", "drain_ms", "switch_ms", "waited_seconds")
         },
     }
@@ -248,7 +249,7 @@ def reference(arguments):
     if outcome.status != "ok":
         return {"reason": machine.scrub(outcome.reason.strip())}
     found = json.loads(outcome.stdout.strip().splitlines()[-1])
-    medians = {way: switches.median(found[way]) for way in ("in", "out", "both_in", "both_out")}
+    medians = {way: stats.median(found[way]) for way in ("in", "out", "both_in", "both_out")}
     return {"gbps": medians, "samples": found}
 
 
@@ -290,11 +291,6 @@ def shown(result, torch_gbps):
             ]
         )
     return rows
-
-
-def figure(value, digits=1):
-    """A number for the table."""
-    return "-" if value is None else f"{value:.{digits}f}"
 
 
 def holds(result, arguments):

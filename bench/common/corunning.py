@@ -2,6 +2,9 @@
 
 import statistics
 
+from common import stats
+from common.table import figure
+
 # Ways to share the GPU. As tenants of a coordinator with these options:
 SCENES = {"baton": [], "exclusive": ["--mode", "exclusive"], "no preemption": ["--no-preempt"]}
 # Without Baton, by the driver's time slices:
@@ -17,25 +20,17 @@ HEADER = ["served", "trained", "way", "requests", "P50 ms", "P99 ms"]
 HEADER += ["P50 ratio", "P99 ratio", "+ P50 ms", "training"]
 
 
-def quantile(values, share):
-    """The smallest value that at least this share of them does not exceed."""
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, max(0, -int(-share * len(ordered) // 1) - 1))]
-
-
 def times(ms):
     """Figures of the requests' times."""
     if not ms:
         return {"n": 0}
     ordered = sorted(ms)
     return {
-        "n": len(ms),
-        "p50_ms": quantile(ms, 0.5),
-        "p95_ms": quantile(ms, 0.95),
-        "p99_ms": quantile(ms, 0.99),
+        **stats.figures(ms, (0.5, 0.95, 0.99)),
         "mean_ms": statistics.fmean(ms),
-        "max_ms": max(ms),
-        "quantiles_ms": [round(quantile(ordered, percent / 100), 3) for percent in range(101)],
+        "quantiles_ms": [
+            round(stats.quantile(ordered, percent / 100), 3) for percent in range(101)
+        ],
     }
 
 
@@ -85,11 +80,6 @@ def noise(result, model):
     cells = alone(result, None, served=model, trained=None)
     found = [cell["p99_ms"] for cell in cells if cell.get("n")]
     return max(found) / min(found) if len(found) > 1 else None
-
-
-def figure(value, digits=2):
-    """A number for a table."""
-    return "-" if value is None else f"{value:.{digits}f}"
 
 
 def rows(result):

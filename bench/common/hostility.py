@@ -2,7 +2,7 @@
 
 import statistics
 
-from common import corunning, stats
+from common import stats
 
 # With no guest beside the owner's programs, and with a guest that behaves.
 WITHOUT, FAIR = "without", "fair"
@@ -16,13 +16,7 @@ HEADER += ["steps/s", "of without", "of fair", "result"]
 
 def figures(ms):
     """Of requests' times."""
-    return {
-        "n": len(ms),
-        "p50_ms": corunning.quantile(ms, 0.5),
-        "p99_ms": corunning.quantile(ms, 0.99),
-        "p999_ms": corunning.quantile(ms, 0.999),
-        "max_ms": max(ms),
-    }
+    return stats.figures(ms, (0.5, 0.99, 0.999))
 
 
 def quartiles(values):

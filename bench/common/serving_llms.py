@@ -3,7 +3,7 @@
 import collections
 import statistics
 
-from common import corunning
+from common import stats
 
 HEADER = ["server", "first token", "n", "P50 ms", "P99 ms", "limit ms", "of limit"]
 HEADER += ["per token ms", "GB in", "GB out", "tokens"]
@@ -23,7 +23,7 @@ def names_of(models):
 def figures(answers, key="first_ms"):
     """Count, median and 99th percentile of a time."""
     values = [answer[key] for answer in answers]
-    return len(values), statistics.median(values), corunning.quantile(values, 0.99)
+    return len(values), statistics.median(values), stats.quantile(values, 0.99)
 
 
 def asked_of(result):

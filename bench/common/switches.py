@@ -1,7 +1,5 @@
 """Sums over the records of switches and evictions that `baton status --json` lists. Pure."""
 
-import statistics
-
 FIELDS = ("bytes_out", "bytes_in", "out_seconds", "in_seconds", "drain_ms", "unmap_ms", "map_ms")
 
 
@@ -44,17 +42,6 @@ def total(records):
     one["out_gbps"] = rate(one["bytes_out"], one["out_seconds"])
     one["in_gbps"] = rate(one["bytes_in"], one["in_seconds"])
     return one
-
-
-def median(values):
-    """Median of those that are not None; None of none."""
-    values = [value for value in values if value is not None]
-    return statistics.median(values) if values else None
-
-
-def least(values):
-    """Smallest of those that are not None; None of none."""
-    return min((value for value in values if value is not None), default=None)
 
 
 def moving(records, share, size):

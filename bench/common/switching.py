@@ -4,8 +4,8 @@ A **row** is one model in one variant. Times are milliseconds, of a request from
 host to the outputs on the host, as the server measures it.
 """
 
-from common import switches, watching
-from common.corunning import quantile
+from common import stats, table, watching
+from common.stats import quantile
 
 READY = "ready"
 # The load that has the GPU when a request comes, by name.
@@ -71,9 +71,9 @@ def figures(found):
     """Median, 99 %, extremes and all of some times."""
     return {
         "n": len(found),
-        "p50_ms": switches.median(found),
+        "p50_ms": stats.median(found),
         "p99_ms": quantile(found, 0.99) if found else None,
-        "min_ms": switches.least(found),
+        "min_ms": stats.least(found),
         "max_ms": max(found, default=None),
         "samples_ms": [round(ms, 3) for ms in found],
     }
@@ -105,8 +105,8 @@ def record_medians(samples):
     """Medians over the coordinator's records of the switches, of every figure in them."""
     records = [sample["record"] for sample in samples if sample.get("record")]
     phases = [record.get("phases") or {} for record in records]
-    found = {field: switches.median([r.get(field) for r in records]) for field in PLAIN}
-    found |= {field: switches.median([p.get(field) for p in phases]) for field in PHASES}
+    found = {field: stats.median([r.get(field) for r in records]) for field in PLAIN}
+    found |= {field: stats.median([p.get(field) for p in phases]) for field in PHASES}
     found = {field: value for field, value in found.items() if value is not None}
     return {"records": len(records), **found}
 
@@ -166,7 +166,7 @@ def evicted_row(samples, ready, memory, gbps):
     return row | {
         "ready_ms": ready["p50_ms"],
         "ready_max_ms": ready["max_ms"],
-        "rested_ms": switches.median([sample["rested"]["ms"] for sample in samples]),
+        "rested_ms": stats.median([sample["rested"]["ms"] for sample in samples]),
         **memory,
         "gbps": gbps,
         "transfer_floor_ms": floors["parameter"],
@@ -176,9 +176,9 @@ def evicted_row(samples, ready, memory, gbps):
         "rested_ratios": quartiles(
             ratio(sample["ms"], sample["rested"]["ms"], floors["parameter"]) for sample in samples
         ),
-        "evict_ms": switches.median([sample["evict_ms"] for sample in samples]),
+        "evict_ms": stats.median([sample["evict_ms"] for sample in samples]),
         "always_away": all(sample["was_away"] for sample in samples),
-        "left_bytes": switches.median(left),
+        "left_bytes": stats.median(left),
         "left_bytes_max": max((one for one in left if one is not None), default=None),
         "switch": record_medians(samples),
         "first_launch": first_launches(samples),
@@ -360,8 +360,8 @@ def compared(bare, again, baton):
 
 
 def figure(value, digits=1):
-    """A number for a table."""
-    return "-" if value is None else f"{value:.{digits}f}"
+    """A number for a table, by default with one digit."""
+    return table.figure(value, digits)
 
 
 def megabytes(value):

@@ -1,6 +1,11 @@
 """Tables for a terminal and for Markdown, from the same rows."""
 
 
+def figure(value, digits=2):
+    """A number for a table."""
+    return "-" if value is None else f"{value:.{digits}f}"
+
+
 def text(header, rows):
     """Aligned columns, two blanks apart."""
     cells = [[str(cell) for cell in row] for row in [header, *rows]]

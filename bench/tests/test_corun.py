@@ -47,12 +47,6 @@ def corun_result():
 
 
 class Corunning(unittest.TestCase):
-    def test_a_quantile_is_a_value_that_so_many_do_not_exceed(self):
-        self.assertEqual(corunning.quantile(range(1, 101), 0.99), 99)
-        self.assertEqual(corunning.quantile(range(1, 101), 1), 100)
-        self.assertEqual(corunning.quantile([3, 1, 2], 0.5), 2)
-        self.assertEqual(corunning.quantile([7], 0.01), 7)
-
     def test_ratios_are_to_the_same_alone_in_the_same_run(self):
         result = corun_result()
         found = corunning.ratios(result, result["cells"][-1])

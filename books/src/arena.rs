@@ -22,7 +22,7 @@ use super::sizes::PerClass;
 
 /// Bytes of the smallest class that are kept ready: allocations of up to 2 MiB are the most frequent.
 const READY_BYTES: u64 = 16 << 20;
-/// The arena keeps at most one part in so many of its bytes ready.
+/// The arena keeps at most one in this many of its bytes ready.
 const READY_PART: u64 = 64;
 
 /// A frame's number. Numbers of frames that were released are used again.
@@ -113,7 +113,7 @@ pub struct Arena {
 pub struct Bytes {
     /// Free and overwritten.
     pub clean: u64,
-    /// Free, with a tenant's bytes in it.
+    /// Free, with a tenant's bytes in it; kept frames too.
     pub dirty: u64,
     /// Being overwritten.
     pub scrubbing: u64,
@@ -199,7 +199,8 @@ impl Arena {
         SizeClass::within(self.configured / 16)
     }
 
-    /// Sums the frames' bytes by use.
+    /// Returns the sums of the frames' bytes by use. They are kept up to date, so nothing is counted here. After [`Arena::set_capacity`]
+    /// they may exceed the capacity.
     pub fn bytes(&self) -> Bytes {
         self.bytes
     }

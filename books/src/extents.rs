@@ -476,7 +476,7 @@ impl Extents {
         });
     }
 
-    /// Sends frames that did not reach the tenant again, at most so many. Returns their extents.
+    /// Sends frames that did not reach the tenant again, at most `most`. Returns their extents.
     pub fn send_again(&mut self, most: usize) -> Vec<ExtentId> {
         let is_lost = |extent: &Extent| matches!(extent.state, ExtentState::Reserved { delivery: Delivery::Lost, .. });
         if self.counts.lost == 0 {

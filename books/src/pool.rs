@@ -29,7 +29,7 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// A pool of so many bytes, of which none is ready.
+    /// Creates a pool of this many bytes, of which none is ready.
     ///
     /// # Panics
     ///
@@ -75,7 +75,7 @@ impl Pool {
         self.bytes = self.ready;
     }
 
-    /// Takes room for so many bytes (a multiple of 2 MiB); nothing if there is not enough.
+    /// Takes room for this many bytes (a multiple of 2 MiB). If there is not enough, it takes none.
     pub fn take(&mut self, bytes: u64) -> Option<Vec<Run>> {
         if self.ready - self.used < bytes {
             return None;

@@ -69,7 +69,7 @@ impl Reservations {
         self.change(run, |reserved| reserved.has = reserved.has - before + after);
     }
 
-    /// Removes a program that had so many bytes.
+    /// Removes a program that had this many bytes.
     pub fn go(&mut self, run: Run, had: u64) {
         self.change(run, |reserved| {
             reserved.has -= had;

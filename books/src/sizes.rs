@@ -5,7 +5,7 @@ use baton_contract::memory::SizeClass;
 /// A number for each size class, in the order of [`SizeClass::ALL`].
 pub type PerClass = [usize; SizeClass::ALL.len()];
 
-/// The size of so many pieces of each class, in bytes.
+/// The size of these numbers of pieces of each class, in bytes.
 pub fn bytes_of(counts: &PerClass) -> u64 {
     SizeClass::ALL.iter().map(|class| class.bytes() * counts[class.index()] as u64).sum()
 }
@@ -17,7 +17,7 @@ pub fn count(classes: impl IntoIterator<Item = SizeClass>) -> PerClass {
     counts
 }
 
-/// The number of small pieces that make up at least so many bytes.
+/// The number of small pieces that make up at least this many bytes.
 pub fn at_least(bytes: u64) -> PerClass {
     let mut counts = PerClass::default();
     counts[0] = bytes.div_ceil(SizeClass::ALL[0].bytes()) as usize;
@@ -64,12 +64,12 @@ fn subtract_bytes(missing: &mut PerClass, mut bytes: u64) -> bool {
 pub struct AtHand {
     /// Memory available in any size, in bytes.
     pub any: u64,
-    /// Further pieces of each class, available only as they are.
+    /// Further pieces of each class, which can only be used whole.
     pub as_it_is: PerClass,
 }
 
 impl AtHand {
-    /// The number of needed pieces of each class to take as they are, so that the memory of any size covers all the others. If the needed
+    /// Returns the number of needed pieces of each class to take whole, so that the memory of any size covers all the others. If the needed
     /// memory has to be cut anew for that, the error holds the pieces to cut it into.
     pub fn share(&self, needed: &PerClass) -> Result<PerClass, Stock> {
         let lacking = bytes_of(needed).saturating_sub(self.any);
@@ -84,7 +84,7 @@ impl AtHand {
     }
 }
 
-/// Pieces that are available as they are, to be taken until they make up so many bytes.
+/// Pieces that can only be used whole. They are taken until they make up a number of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stock {
     pieces: PerClass,
@@ -93,12 +93,12 @@ pub struct Stock {
 }
 
 impl Stock {
-    /// A stock of so many pieces of each class, of which `lacking` bytes have to be taken.
+    /// Creates a stock with this number of pieces of each class, of which `lacking` bytes have to be taken.
     pub fn new(pieces: PerClass, lacking: u64) -> Self {
         Self { pieces, taken: PerClass::default(), lacking }
     }
 
-    /// Cuts so many bytes into pieces of the stock as long as bytes are lacking, the largest that fit first, and the rest into pieces
+    /// Cuts this many bytes into pieces of the stock as long as bytes are lacking, the largest that fit first, and the rest into pieces
     /// that are no larger than `largest`.
     pub fn cut(&mut self, bytes: u64, largest: SizeClass) -> Vec<SizeClass> {
         let (mut cut, mut left) = (Vec::new(), bytes);

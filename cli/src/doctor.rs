@@ -3,6 +3,7 @@
 mod functions;
 pub mod trial;
 
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 use baton_client as client;
@@ -58,10 +59,10 @@ impl Findings {
         self.printed.print(&format!("{mark} {what:<16} {found}\n"));
     }
 
-    fn check<T>(&mut self, what: &str, found: Result<T, String>, good: impl FnOnce(T) -> String) {
+    fn check<T>(&mut self, what: &str, found: Result<T, impl Display>, good: impl FnOnce(T) -> String) {
         match found {
             Ok(found) => self.say(Verdict::Good, what, &good(found)),
-            Err(why) => self.say(Verdict::Missing, what, &why),
+            Err(why) => self.say(Verdict::Missing, what, &why.to_string()),
         }
     }
 }
@@ -74,7 +75,7 @@ impl Findings {
 pub fn run(arguments: &Doctor) -> Result<bool, CliError> {
     let install = Install::of_this_program()?;
     let mut findings = Findings::default();
-    findings.check("library", install.shim().map_err(|error| error.to_string()), |path| path.display().to_string());
+    findings.check("library", install.shim(), |path| path.display().to_string());
 
     let choice: DriverChoice = arguments.driver.parse().unwrap_or(DriverChoice::System);
     for (name, value) in choice.settings()? {
@@ -96,11 +97,9 @@ pub fn run(arguments: &Doctor) -> Result<bool, CliError> {
                 &format!("{}, {}, {}", gpu.name, size(gpu.memory), baton_contract::socket_path::gpu_name(gpu.uuid)),
             );
             let made = gpu.make(2 << 20).and_then(|memory| gpu.unmake(memory));
-            findings.check(
-                "shared memory",
-                made.map_err(|error| baton_messages::cannot_export_memory(error).into()),
-                |()| baton_messages::CAN_LEND_MEMORY.to_owned(),
-            );
+            findings.check("shared memory", made.map_err(baton_messages::cannot_export_memory), |()| {
+                baton_messages::CAN_LEND_MEMORY.to_owned()
+            });
         }
         Err(error) => findings.say(Verdict::Missing, "driver", &CliError::from(error.clone()).to_string()),
     }
@@ -175,13 +174,12 @@ fn preemption(findings: &mut Findings, choice: &DriverChoice, gpu: usize) {
 
 fn system(findings: &mut Findings) {
     let pidfd = pidfd_open(getpid(), PidfdFlags::empty());
-    findings.check("pidfd", pidfd.map_err(|error| baton_messages::needs_linux_5_3(error).into()), |_| {
-        baton_messages::NOTICES_ENDS.to_owned()
-    });
+    findings
+        .check("pidfd", pidfd.map_err(baton_messages::needs_linux_5_3), |_| baton_messages::NOTICES_ENDS.to_owned());
     // MEMBARRIER_CMD_QUERY, and the bit of MEMBARRIER_CMD_PRIVATE_EXPEDITED.
     let barrier = rustix::thread::membarrier_query();
     let has = barrier.contains(rustix::thread::MembarrierQuery::PRIVATE_EXPEDITED);
-    findings.check("membarrier", has.then_some(()).ok_or_else(|| baton_messages::needs_membarrier().into()), |()| {
+    findings.check("membarrier", has.then_some(()).ok_or_else(baton_messages::needs_membarrier), |()| {
         baton_messages::CAN_HOLD_BACK.to_owned()
     });
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
@@ -214,7 +212,7 @@ fn outsiders(findings: &mut Findings, socket: Option<PathBuf>, gpu: Option<Gpu>)
                 };
                 Status { outsiders: Some(all.iter().map(one).collect()), ..Status::default() }
             }
-            Err(why) => Status { outsiders_unknown: Some(why), ..Status::default() },
+            Err(why) => Status { outsiders_unknown: Some(why.to_string()), ..Status::default() },
         },
         (None, None) => return,
     };

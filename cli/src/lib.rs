@@ -29,6 +29,7 @@ mod host_memory;
 mod journal;
 pub mod logs;
 pub mod named;
+pub mod one_of;
 pub mod place;
 pub mod program;
 pub mod progress;

@@ -151,12 +151,12 @@ pub fn called(socket: &Path, word: String) -> Result<String, CliError> {
         return Err(baton_messages::name_is_too_long(MAX_NAME).into());
     }
     let Ok(number) = word.parse::<i32>() else { return Ok(word) };
-    // Guests do not get the status of others.
+    // A guest may not read the status of others, so it can use names only.
     let Ok(text) = client::status(socket) else { return Ok(word) };
     let status: Status = read(&text)?;
     let is_named = status.tenants.iter().any(|tenant| tenant.name == word);
     let its = status.tenants.into_iter().find(|tenant| !is_named && tenant.pid == Some(number));
-    // If there is none, the coordinator's answer says so.
+    // An unknown name goes on to the coordinator, whose answer says that there is no such program.
     Ok(its.map_or(word, |tenant| tenant.name))
 }
 

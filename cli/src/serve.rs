@@ -125,7 +125,7 @@ pub fn run(serve: Serve) -> Result<u8, CliError> {
         headroom,
         tuning: all.tuning(),
         driver: choice.kind(),
-        pipeline: all.pipeline.expect(set).into(),
+        pipeline: all.pipeline.expect(set).0,
         hash: !all.no_hash.expect(set),
         keep: !all.no_keep.expect(set),
         pause: !all.no_preempt.expect(set),
@@ -134,8 +134,8 @@ pub fn run(serve: Serve) -> Result<u8, CliError> {
         poison: poison.then_some(POISON),
         quotas: all.quotas(arena, host_pool, gpu.memory),
         guests,
-        isolation: all.isolation.expect(set).into(),
-        on_stuck: OnStuck { what: all.on_stuck.map(Into::into), after: all.stuck_after.expect(set).0 },
+        isolation: all.isolation.expect(set).0,
+        on_stuck: OnStuck { what: all.on_stuck.map(|what| what.0), after: all.stuck_after.expect(set).0 },
         until_idle,
     };
     let mut server = Server::new(gpu, endpoint, options, (keeper, inherited))?;

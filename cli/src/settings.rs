@@ -16,10 +16,12 @@ use baton_contract::memory::size;
 use baton_contract::messages::DriverKind;
 use baton_contract::scheduling::MAX_WEIGHT;
 use baton_coordinator::endpoint::{self, Visitors};
-use baton_coordinator::server::{self, Quotas, Tuning};
+use baton_coordinator::server::{Isolation, Pipeline, Quotas, Stuck, Tuning};
 use clap::Args;
+use log::LevelFilter;
 use serde::{Deserialize, Serialize};
 
+use super::one_of::OneOf;
 use super::units::{Amount, Listen, Percent, Period, Users};
 use super::{CliError, DriverChoice};
 
@@ -154,7 +156,7 @@ settings! {
     fixed guest_programs: usize = none("max-programs / 4"),
     /// The best class of another user's program. [default: normal]
     #[arg(long, value_name = "latency|normal|batch", env = "BATON_SERVE_GUEST_CLASS")]
-    fixed guest_class: BestClass = (BestClass::default()),
+    fixed guest_class: OneOf<Class> = (OneOf::default()),
     /// The largest weight of another user's program. [default: 1]
     #[arg(long, value_name = "N", env = "BATON_SERVE_GUEST_WEIGHT")]
     fixed guest_weight: u32 = (1),
@@ -190,11 +192,11 @@ settings! {
     /// programs. It is given back to the driver instead, and made anew. With `strict`, nothing is taken from an unresponsive program.
     /// [default: users]
     #[arg(long, value_name = "users|strict", env = "BATON_SERVE_ISOLATION")]
-    fixed isolation: Isolation = (Isolation::default()),
+    fixed isolation: OneOf<Isolation> = (OneOf::default()),
     /// If a program is unresponsive and others need memory that cannot be taken from it: `wait` for it, or `kill` it. [default: wait
     /// for your own, kill those of other users]
     #[arg(long, value_name = "wait|kill", env = "BATON_SERVE_ON_STUCK")]
-    fixed on_stuck: OnStuck = none("wait for your own, kill those of other users"),
+    fixed on_stuck: OneOf<Stuck> = none("wait for your own, kill those of other users"),
     /// Shortest time for which others wait for such a program; at most 1 s for another user's that cannot be paused and shows no
     /// sign of life, even if it has the GPU. New programs of that user then wait nine times as long as others had to. [default: 10s]
     #[arg(long, value_name = "TIME", env = "BATON_SERVE_STUCK_AFTER")]
@@ -204,7 +206,7 @@ settings! {
     fixed pod_resources: PathBuf = none("none"),
     /// Verbosity of the coordinator's log. [default: info]
     #[arg(long, value_name = "error|warn|info|debug", env = "BATON_SERVE_LOG_LEVEL")]
-    tunable log_level: LogLevel = (LogLevel::default()),
+    tunable log_level: OneOf<LevelFilter> = (OneOf(LevelFilter::Info)),
     /// Run programs while their memory comes in, in pieces of this kind; or only once all is there. [default: groups]
     #[arg(
         long,
@@ -213,7 +215,7 @@ settings! {
         hide_short_help = true,
         help_heading = "For measurements"
     )]
-    fixed pipeline: Pipeline = (Pipeline::default()),
+    fixed pipeline: OneOf<Pipeline> = (OneOf::default()),
     /// Copy out everything that is evicted, even if it has not changed.
     #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "true|false",
         env = "BATON_SERVE_NO_HASH", hide_short_help = true, help_heading = "For measurements")]
@@ -235,120 +237,6 @@ pub enum Mode {
     Corun,
     /// One program at a time.
     Exclusive,
-}
-
-/// The parties between which GPU memory never changes hands.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Isolation {
-    /// Between users.
-    #[default]
-    Users,
-    /// Between all programs.
-    Strict,
-}
-
-impl From<Isolation> for server::Isolation {
-    fn from(isolation: Isolation) -> Self {
-        match isolation {
-            Isolation::Users => Self::Users,
-            Isolation::Strict => Self::Strict,
-        }
-    }
-}
-
-/// The fate of an unresponsive program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum OnStuck {
-    /// Others wait for it.
-    Wait,
-    /// It is killed.
-    Kill,
-}
-
-impl From<OnStuck> for server::Stuck {
-    fn from(on_stuck: OnStuck) -> Self {
-        match on_stuck {
-            OnStuck::Wait => Self::Wait,
-            OnStuck::Kill => Self::Kill,
-        }
-    }
-}
-
-/// The best class that another user's program may have.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum BestClass {
-    /// Any.
-    Latency,
-    /// All but latency.
-    #[default]
-    Normal,
-    /// Only this one.
-    Batch,
-}
-
-impl From<BestClass> for Class {
-    fn from(best: BestClass) -> Self {
-        match best {
-            BestClass::Latency => Self::Latency,
-            BestClass::Normal => Self::Normal,
-            BestClass::Batch => Self::Batch,
-        }
-    }
-}
-
-/// The way in which programs run while their memory arrives.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Pipeline {
-    /// In groups, planned from the order of first use.
-    #[default]
-    Groups,
-    /// Each extent by itself.
-    Extents,
-    /// All in one group.
-    One,
-    /// Not at all: they run when all is there.
-    Off,
-}
-
-impl From<Pipeline> for server::Pipeline {
-    fn from(pipeline: Pipeline) -> Self {
-        match pipeline {
-            Pipeline::Groups => Self::Groups,
-            Pipeline::Extents => Self::Extents,
-            Pipeline::One => Self::One,
-            Pipeline::Off => Self::Off,
-        }
-    }
-}
-
-/// The verbosity of the log.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum LogLevel {
-    /// Failures that keep the coordinator from its work.
-    Error,
-    /// Also problems that slow programs down or make them fail.
-    Warn,
-    /// Also programs that come and go.
-    #[default]
-    Info,
-    /// Also the reasons of decisions.
-    Debug,
-}
-
-impl From<LogLevel> for log::LevelFilter {
-    fn from(level: LogLevel) -> Self {
-        match level {
-            LogLevel::Error => Self::Error,
-            LogLevel::Warn => Self::Warn,
-            LogLevel::Info => Self::Info,
-            LogLevel::Debug => Self::Debug,
-        }
-    }
 }
 
 /// The differences between two sets of settings, a few words each.
@@ -440,8 +328,8 @@ impl Settings {
     }
 
     /// The level of the log.
-    pub fn log_level(&self) -> log::LevelFilter {
-        self.log_level.expect("a setting that is usual").into()
+    pub fn log_level(&self) -> LevelFilter {
+        self.log_level.expect("a setting that is usual").0
     }
 
     /// Returns the differences to new settings: those that can apply while a coordinator serves, and the others.
@@ -521,7 +409,7 @@ impl Settings {
         Ok(())
     }
 
-    /// Refuses settings that would have no effect without others. All of them have to be set.
+    /// Refuses a setting that has no effect because another one, on which it depends, is not set.
     ///
     /// # Errors
     ///
@@ -550,7 +438,7 @@ impl Settings {
             host_pool: self.guest_host_pool.expect(set).of(host_pool),
             leases: self.guest_leases.expect(set).of(gpu),
             tenants: self.guest_programs,
-            class: self.guest_class.expect(set).into(),
+            class: self.guest_class.expect(set).0,
             weight: self.guest_weight.expect(set),
         }
     }

@@ -33,7 +33,7 @@ const USUAL: Duration = Duration::from_secs(30);
 pub struct Trace {
     #[command(flatten)]
     source: Source,
-    /// The last part of the events, as far as the coordinator still knows them. [default: 30s, or all of a record]
+    /// Events of this time until now, as far as the coordinator still has them. [default: 30s, or all of a record]
     #[arg(long, value_name = "TIME", conflicts_with = "for")]
     last: Option<Period>,
     /// Record from now on, for this long. Ctrl-C ends it sooner.

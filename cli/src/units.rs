@@ -10,13 +10,13 @@ use baton_messages::Message;
 use bytesize::ByteSize;
 use serde::{Deserialize, Serialize};
 
-/// An amount of memory: bytes, or a share of a whole.
+/// An amount of memory as users write it: bytes, or a share of a whole. Its text is read back as the same amount.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Amount {
-    /// `8GiB`
+    /// `8GiB`, `8GB` (a power of ten), or a plain number of bytes.
     Bytes(u64),
-    /// `90%`
+    /// `90%`: from 0 to 100.
     Percent(f64),
 }
 

@@ -5,12 +5,28 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 
 use baton_coordinator::endpoint::Endpoint;
-use baton_web::{Listeners, Shown, Token, listen};
+use baton_kubernetes::pods::Pods;
+use baton_web::{Finding, Listeners, PodFinder, Shown, Token, listen};
 use baton_workbench::output::say;
 
 use super::CliError;
 use super::settings::Settings;
 use super::units::Listen;
+
+/// kubelet, which knows the programs' pods.
+#[derive(Debug)]
+struct Kubelet {
+    socket: PathBuf,
+}
+
+impl PodFinder for Kubelet {
+    fn find<'a>(&'a self, gpu: &'a str, names: &'a [&'a str]) -> Finding<'a> {
+        Box::pin(async move {
+            let pods = Pods::ask(&self.socket).await?;
+            Ok(names.iter().map(|name| pods.of(gpu, name).cloned()).collect())
+        })
+    }
+}
 
 /// Listeners that are open, and not served yet.
 pub(super) struct Web {
@@ -24,7 +40,8 @@ impl Web {
     ///
     /// When an address is in use or open to others without need, or a token cannot be used.
     pub(super) fn open(settings: &Settings, endpoint: &Endpoint) -> Result<Self, CliError> {
-        let mut listeners = Listeners { pod_resources: settings.pod_resources.clone(), ..Listeners::default() };
+        let kubelet = settings.pod_resources.clone().map(|socket| Box::new(Kubelet { socket }) as Box<dyn PodFinder>);
+        let mut listeners = Listeners { pods: kubelet, ..Listeners::default() };
         if let Some(Listen(address)) = settings.metrics {
             let token = settings.metrics_token_file.as_deref().map(Token::of_file).transpose()?;
             if token.is_none() && !address.ip().is_loopback() {

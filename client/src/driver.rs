@@ -56,7 +56,7 @@ pub enum Error {
     /// The file does not open as a driver, or has no device.
     #[error("{}", baton_messages::driver_is_unusable(.file.display(), why))]
     Unusable {
-        /// The file that the user named, or a part of Baton.
+        /// The file that the user named, the system's `libcuda.so.1`, or the simulated driver.
         file: PathBuf,
         /// The error, in the driver's or the loader's words.
         why: String,
@@ -176,21 +176,37 @@ fn unusable(file: &Path, why: impl ToString) -> Error {
     Error::Unusable { file: file.to_path_buf(), why }
 }
 
+/// The reason why a library has no device.
+#[derive(Debug, thiserror::Error)]
+enum NoDevice {
+    /// The loader does not open it.
+    #[error("{}", loaders_words(.0))]
+    Unopened(libloading::Error),
+    /// It lacks a function of drivers.
+    #[error(transparent)]
+    Incomplete(libloading::Error),
+    /// A function of it has failed.
+    #[error("{}", baton_messages::driver_answers(.0))]
+    Answered(c_uint),
+}
+
+/// Returns the loader's own words, without those of the crate around them.
+fn loaders_words(error: &libloading::Error) -> String {
+    std::error::Error::source(error).map_or_else(|| error.to_string(), ToString::to_string)
+}
+
 /// Opens a driver and returns the name of its first device, or the reason why it has none.
-fn first_device(library: &Path) -> Result<String, String> {
+fn first_device(library: &Path) -> Result<String, NoDevice> {
     type Init = unsafe extern "C" fn(c_uint) -> c_uint;
     type Name = unsafe extern "C" fn(*mut c_char, c_int, c_int) -> c_uint;
     // SAFETY: opening a driver runs its own start-up code, as it does in every CUDA program.
-    let driver = unsafe { Library::new(library) }.map_err(|error| match std::error::Error::source(&error) {
-        Some(loader) => loader.to_string(),
-        None => error.to_string(),
-    })?;
+    let driver = unsafe { Library::new(library) }.map_err(NoDevice::Unopened)?;
     // Programs never close a driver that they have opened, and neither does this.
     let driver = std::mem::ManuallyDrop::new(driver);
     // SAFETY: the signatures that cuda.h gives these names.
     let (init, device_name) = unsafe {
-        let init = driver.get::<Init>(b"cuInit").map_err(|error| error.to_string())?;
-        (init, driver.get::<Name>(b"cuDeviceGetName").map_err(|error| error.to_string())?)
+        let init = driver.get::<Init>(b"cuInit").map_err(NoDevice::Incomplete)?;
+        (init, driver.get::<Name>(b"cuDeviceGetName").map_err(NoDevice::Incomplete)?)
     };
     let mut name = [0u8; 256];
     // SAFETY: no pointers.
@@ -201,7 +217,7 @@ fn first_device(library: &Path) -> Result<String, String> {
     }
     match answer {
         0 => Ok(String::from_utf8_lossy(name.split(|byte| *byte == 0).next().unwrap_or_default()).into_owned()),
-        error => Err(baton_messages::driver_answers(error)),
+        error => Err(NoDevice::Answered(error)),
     }
 }
 

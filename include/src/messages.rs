@@ -570,10 +570,10 @@ declare::messages! {
                 /// The slot; [`ACTIVITY_SLOTS`](crate::page::ACTIVITY_SLOTS) for none.
                 slot: u32,
             } carries 1,
-            /// From here on, while the gate is open, others may run too: write on the activity page when there is work, or stop doing
-            /// so.
+            /// Co-running begins or ends. While it lasts and the gate is open, others may run too, and the tenant writes on the
+            /// activity page when it has work.
             42 => Corun {
-                /// True: write there.
+                /// True if it begins.
                 on: bool,
             },
         }

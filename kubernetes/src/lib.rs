@@ -1,7 +1,6 @@
 //! A device plugin: it offers a node's shared GPUs to Kubernetes, as resources that pods ask for. Each class of programs is a resource
 //! of its own (`baton.dev/latency`), because a plugin that is asked for a device never learns the pod. Each class has a number of
 //! devices for each GPU, its *replicas*.
-//! times in each (its *replicas*).
 //!
 //! | file | what it does |
 //! |---|---|

@@ -1,9 +1,10 @@
 //! The pods of programs, as kubelet knows them: a container was given a device, and its program is named after that.
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use baton_contract::class::Class;
+use baton_report::pod::Pod;
 use tonic::Status;
 
 use crate::devices;
@@ -11,15 +12,14 @@ use crate::endpoint::channel;
 use crate::pod_resources::ListPodResourcesRequest;
 use crate::pod_resources::pod_resources_lister_client::PodResourcesListerClient;
 
-/// A container of a pod.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pod {
-    /// The namespace of the pod.
-    pub namespace: String,
-    /// The pod's name.
-    pub name: String,
-    /// The container's name in the pod.
-    pub container: String,
+/// kubelet has not answered.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}: {why}", .socket.display())]
+pub struct Unanswered {
+    /// The socket at which it was asked.
+    pub socket: PathBuf,
+    /// The reason, in its words or the connection's.
+    pub why: String,
 }
 
 /// The pods by class and device.
@@ -33,9 +33,9 @@ impl Pods {
     ///
     /// # Errors
     ///
-    /// The reason why kubelet has not answered.
-    pub async fn ask(socket: &Path) -> Result<Self, String> {
-        let told = |status: Status| format!("{}: {}", socket.display(), status.message());
+    /// When kubelet has not answered.
+    pub async fn ask(socket: &Path) -> Result<Self, Unanswered> {
+        let told = |status: Status| Unanswered { socket: socket.to_path_buf(), why: status.message().to_owned() };
         let channel = channel(socket).await.map_err(told)?;
         let answer = PodResourcesListerClient::new(channel).list(ListPodResourcesRequest {}).await.map_err(told)?;
         let mut all = HashMap::new();

@@ -21,7 +21,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// So many tenants, of which so many want something. The first has the baton.
+    /// Creates `tenants` tenants, of which `busy` want something. The first has the baton.
     fn new(tenants: u32, busy: u32) -> Self {
         let mut arbiter = Arbiter::new(QUANTUM).with_max_wait(30_000_000);
         for id in (1..=tenants).map(TenantId) {

@@ -47,14 +47,15 @@
 //! when it has to begin. Requests that can no longer be met go after those that can, and interrupt no tenant: a late request would
 //! make the next one late too (Gujarati et al., "Serving DNNs like Clockwork", OSDI 2020). They have their turns by virtual time.
 //!
-//! **Waiting for too long.** A tenant that has waited for `max_wait` is next, whatever its class, and no tenant interrupts its arrival
+//! **Waiting for too long.** A tenant of any class that has waited for `max_wait` is next, and no tenant interrupts its arrival
 //! or its quantum. But no tenant of class latency waits for two such turns.
 //!
 //! **Costs.** An index or a counter answers every question (`waiting`, `virtual_time`), and the transitions keep it up to date
 //! (`tenants`). Debug builds compare each with a scan of all tenants (`check`). The cost of an event does not depend on the number of
 //! tenants, apart from its decisions about each of them and the depth of a tree.
 //!
-//! **Suspended** tenants ([`Event::Suspended`]) take no part in this: running ones are revoked, and their calls wait.
+//! **Suspended** tenants, and those that do not answer, take no part in this ([`Event::KeepOff`]): running ones are revoked, and their
+//! calls wait.
 //!
 //! **The end of a turn.** A turn ends when the holder is idle and reports it (`Closed`): the holder is *parked*, and gets the baton
 //! back when it demands it. A turn ends at once when a better class waits. It ends with its quantum if its own class
@@ -92,7 +93,7 @@
 //!
 //! **The caller's duties.** The caller answers every `SwapIn` by `Resident` or `CannotArrive`, or by `Ready` and then, if
 //! the turn lasts, `Resident` or `Stranded`; every `Revoke` by `Closed`, `Preempted` or `DrainTimedOut`; or `Left` comes. `SwapIn` of
-//! another tenant cancels the one before, and `Suspended` cancels that of its tenant. A corunner's `Grant` comes without a `SwapIn`: if
+//! another tenant cancels the one before, and `KeepOff` cancels that of its tenant. A corunner's `Grant` comes without a `SwapIn`: if
 //! the corunner was `Preempted`, it has to be put back first. The arbiter does not watch how long an answer takes.
 //!
 //! A turn is a value of its own (`turn`). The rules that end it use only that turn and the tenants that wait.
@@ -183,7 +184,7 @@ impl Arbiter {
         self.tenants.set_credit(self.quantum);
     }
 
-    /// Sets the wait after which a tenant gets a turn, whatever its class.
+    /// Sets the wait after which a tenant of any class gets a turn.
     #[must_use]
     pub fn with_max_wait(self, max_wait: Micros) -> Self {
         Self { max_wait, ..self }
@@ -230,8 +231,7 @@ impl Arbiter {
         match event {
             Event::Joined { scheduling } => self.tenants.join(id, scheduling),
             Event::Changed { scheduling } => self.change(id, scheduling),
-            Event::Suspended => self.set_suspended(id, true),
-            Event::Unsuspended => self.set_suspended(id, false),
+            Event::KeepOff(off) => self.keep_off(id, off),
             Event::Left => decided = self.leave(id),
             Event::Demand => self.demand(id),
             Event::Closed | Event::Preempted | Event::DrainTimedOut if self.corunners.has(id) => {
@@ -313,9 +313,9 @@ impl Arbiter {
         self.corunners.has(id)
     }
 
-    /// True if the user keeps a tenant off the GPU.
-    pub fn is_suspended(&self, id: TenantId) -> bool {
-        self.tenants.get(id).is_some_and(|tenant| tenant.suspended)
+    /// True if a tenant is kept off the GPU, whatever it wants.
+    pub fn is_kept_off(&self, id: TenantId) -> bool {
+        self.tenants.get(id).is_some_and(|tenant| tenant.kept_off)
     }
 
     /// A tenant's scheduling, if the tenant is known.

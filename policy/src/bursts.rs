@@ -29,7 +29,7 @@ const MOST_LINGER: Micros = 20_000;
 /// A longer gap says nothing about the pace of requests, and longer work is long enough.
 const LONGEST: Micros = 1_000_000;
 
-/// Requests that usually last for so many times [`Rules::burst`] count as bursts from their beginning.
+/// Requests that usually last for this many times [`Rules::burst`] count as bursts from their beginning.
 const SURELY: Micros = 2;
 
 /// The user's settings.

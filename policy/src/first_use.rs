@@ -36,7 +36,7 @@ pub struct History {
 #[derive(Clone, Copy, Debug)]
 struct Use {
     at: Nanos,
-    /// Forgotten once so many first uses were recorded.
+    /// The use is forgotten once this number of first uses has been recorded in all.
     until: u64,
 }
 

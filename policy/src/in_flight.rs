@@ -21,7 +21,7 @@ const BESIDE_LONG: u32 = 512;
 /// Requests that usually take this time are long: 0.05 ms are then less than 2 %.
 const LONG: Micros = 3_000;
 
-/// A tenant that was not at work for so long is idle.
+/// A tenant that was not at work for this time is idle.
 const LATELY: Micros = 1_000_000;
 
 /// The amount of work that a tenant keeps in flight.
@@ -32,7 +32,7 @@ pub enum InFlight {
     Any,
     /// As much as it likes, but it watches whether a co-running tenant is at work.
     Watching,
-    /// No more than so many launches of a thread.
+    /// At most this many launches of a thread.
     Launches(u32),
 }
 

@@ -20,7 +20,8 @@ impl From<Standing> for NextKey {
     }
 }
 
-/// Bytes that may come in ahead for the next tenant, with so many free. A tenant that only may come leaves the headroom free.
+/// Returns the bytes that may come in ahead for the next tenant, with `free` bytes free: no limit for a tenant that waits. A tenant that
+/// only may come leaves the headroom free.
 pub fn spare(waits: bool, free: u64, headroom: u64) -> u64 {
     if waits { u64::MAX } else { free.saturating_sub(headroom) }
 }

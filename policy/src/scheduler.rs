@@ -41,8 +41,8 @@ struct Member {
     gate: Gate,
     /// A call of the member waits, or it was preempted in the middle of its work.
     wants: bool,
-    /// The user keeps the member, and with it its unit, off the GPU.
-    suspended: bool,
+    /// The member, and with it its unit, is kept off the GPU.
+    kept_off: bool,
     scheduling: Scheduling,
     cost: Micros,
 }
@@ -77,8 +77,8 @@ impl Unit {
         Some(Scheduling { weight, slo_micros: target.unwrap_or(0), ..class.into() })
     }
 
-    fn is_suspended(&self) -> bool {
-        self.members.values().any(|member| member.suspended)
+    fn is_kept_off(&self) -> bool {
+        self.members.values().any(|member| member.kept_off)
     }
 
     fn cost(&self) -> Micros {
@@ -223,9 +223,9 @@ impl Scheduler {
         self.arbiter.is_corunner(self.unit(id))
     }
 
-    /// True if the user keeps a tenant's unit off the GPU.
-    pub fn is_suspended(&self, id: TenantId) -> bool {
-        self.arbiter.is_suspended(self.unit(id))
+    /// True if a tenant's unit is kept off the GPU.
+    pub fn is_kept_off(&self, id: TenantId) -> bool {
+        self.arbiter.is_kept_off(self.unit(id))
     }
 
     /// As [`Arbiter::prospect`], of its unit. The tenant ahead of it is the member that stands for the unit ahead.
@@ -355,14 +355,14 @@ impl Scheduler {
                 out
             }
             Event::Joined { .. } => Vec::new(),
-            Event::Suspended => {
+            Event::KeepOff(true) => {
                 let Some(member) = unit.members.get_mut(&id) else { return Vec::new() };
-                member.suspended = true;
+                member.kept_off = true;
                 self.tell(now, number, event)
             }
-            Event::Unsuspended => {
+            Event::KeepOff(false) => {
                 // The user sees all members suspended, and may resume any of them.
-                unit.members.values_mut().for_each(|member| member.suspended = false);
+                unit.members.values_mut().for_each(|member| member.kept_off = false);
                 self.tell(now, number, event)
             }
             // Other members may be at work.
@@ -389,7 +389,7 @@ impl Scheduler {
             State::Idle | State::Waiting | State::Corunning => 3,
         };
         let (stays, goes) = if order(other) < order(one) { (other, one) } else { (one, other) };
-        let (ran_beside, was_suspended) = (self.arbiter.is_corunner(goes), self.arbiter.is_suspended(goes));
+        let (ran_beside, was_kept_off) = (self.arbiter.is_corunner(goes), self.arbiter.is_kept_off(goes));
         let Some(gone) = self.units.remove(&goes) else { return Vec::new() };
         let mut out = self.tell(now, goes, Event::Left);
         let came: Vec<TenantId> = gone.members.keys().copied().collect();
@@ -406,8 +406,8 @@ impl Scheduler {
         let cost = unit.cost();
         self.arbiter.set_cost(stays, cost);
         out.extend(self.reschedule(now, stays));
-        if was_suspended {
-            out.extend(self.tell(now, stays, Event::Suspended));
+        if was_kept_off {
+            out.extend(self.tell(now, stays, Event::KeepOff(true)));
         }
         // A co-running unit leaves for that.
         out.extend(self.tell(now, stays, Event::KeepApart(true)));
@@ -431,8 +431,8 @@ impl Scheduler {
                 State::Waiting | State::Arriving | State::Idle => Gate::Closed,
             };
             let wants = gate == Gate::Closed && self.arbiter.wants(number);
-            let suspended = self.arbiter.is_suspended(number);
-            let member = Member { gate, wants, suspended, scheduling, cost: self.arbiter.cost(number) };
+            let kept_off = self.arbiter.is_kept_off(number);
+            let member = Member { gate, wants, kept_off, scheduling, cost: self.arbiter.cost(number) };
             let unit = Unit { members: BTreeMap::from([(id, member)]), preempted: false, whole: true };
             self.units.insert(number, unit);
             self.unit_of.insert(id, number);
@@ -461,9 +461,9 @@ impl Scheduler {
         if !self.is_united(number) {
             out.extend(self.tell(now, number, Event::KeepApart(false)));
         }
-        let is_suspended = self.units.get(&number).is_some_and(Unit::is_suspended);
-        if self.arbiter.is_suspended(number) && !is_suspended {
-            out.extend(self.tell(now, number, Event::Unsuspended));
+        let is_kept_off = self.units.get(&number).is_some_and(Unit::is_kept_off);
+        if self.arbiter.is_kept_off(number) && !is_kept_off {
+            out.extend(self.tell(now, number, Event::KeepOff(false)));
         }
         out
     }

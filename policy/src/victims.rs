@@ -154,6 +154,27 @@ mod tests {
         assert_eq!((chosen(Wanted::SameClass), chosen(Wanted::AnyClass)), (vec![2], vec![1]));
     }
 
+    #[test]
+    fn a_tenant_is_searched_if_one_of_its_frames_can_serve_and_never_if_none_can() {
+        const BOTH: [bool; 2] = [false, true];
+        for wanted in [Wanted::SameClass, Wanted::AnyClass, Wanted::AsItIs] {
+            assert!(!wanted.is_met_by(false, false), "{wanted:?} takes a frame of another owner as it is");
+            for (same_owner, taken) in BOTH.into_iter().flat_map(|owner| BOTH.map(|taken| (owner, taken))) {
+                for class in [SMALL, LARGE] {
+                    let is_searched = wanted.is_met_by_tenant(same_owner, taken, &count([class]), &count([SMALL]));
+                    let can_serve = |can_be_exchanged| {
+                        wanted.is_met_by(same_owner, can_be_exchanged) && (class == SMALL || wanted == Wanted::AnyClass)
+                    };
+                    // Frames of a tenant whose memory was taken cannot be exchanged.
+                    let serves = can_serve(false) || !taken && can_serve(true);
+                    let case = (wanted, same_owner, taken, class);
+                    assert!(is_searched || !serves, "{case:?} is left out");
+                    assert!(!is_searched || same_owner || !taken, "{case:?} is searched in vain");
+                }
+            }
+        }
+    }
+
     proptest! {
         #[test]
         fn no_chosen_extent_is_needless_and_none_is_left_that_is_needed(

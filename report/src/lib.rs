@@ -6,6 +6,7 @@
 //! | [`status`] | the state at a moment: the answer to `Opening::Status` |
 //! | [`tenant`], [`memory`], [`times`], [`waits`], [`quota`] | parts of a status |
 //! | [`switch`] | a change of the GPU's owner, also a line of `baton serve --trace` |
+//! | [`pod`] | the names of a program's pod, which metrics show |
 //! | [`event`] | events: the answer to `Opening::Events` |
 //! | [`record`] | the files that a coordinator leaves behind |
 //!
@@ -20,6 +21,7 @@ mod words;
 
 pub mod event;
 pub mod memory;
+pub mod pod;
 pub mod quota;
 pub mod record;
 #[cfg(test)]

@@ -14,7 +14,7 @@ use crate::words::ClassWord;
 words! {
     /// How a program stands, in a word: the first that applies.
     pub enum State = Idle {
-        /// It does not do what it is told, so its memory stays where it is.
+        /// It does not carry out the coordinator's commands in time, so its memory stays in place.
         Unresponsive = "unresponsive",
         /// A user keeps it off the GPU.
         Suspended = "suspended",
@@ -112,7 +112,7 @@ pub struct Tenant {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Standing {
-    /// It does not do what it is told, so its memory stays where it is.
+    /// It does not carry out the coordinator's commands in time, so its memory stays in place.
     pub unresponsive: bool,
     /// Its connection has ended, and its process has not.
     pub disconnected: bool,

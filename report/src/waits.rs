@@ -4,9 +4,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 words! {
-    /// Why a program does not go on, or that it does.
+    /// The reason why a program does not go on. `Idle` and `Running` are no waits.
     pub enum Reason = Idle {
-        /// It wants nothing.
+        /// It has no work for the GPU.
         Idle = "idle",
         /// Its calls go to the GPU.
         Running = "running",
@@ -34,13 +34,13 @@ words! {
         Arena = "arena",
         /// Its process can open no more descriptors.
         Descriptors = "descriptors",
-        /// It does not do what it is told.
+        /// It does not carry out the coordinator's commands in time.
         Unresponsive = "unresponsive",
         /// Its connection has ended, and its process has not.
         Disconnected = "disconnected",
-        /// As many programs share the GPU as may.
+        /// It has not joined: as many programs share the GPU as may.
         Join = "join",
-        /// There is less memory left than it has said that it needs.
+        /// It has not joined: less memory is left than it has said that it needs.
         Room = "room",
     }
 }
@@ -62,7 +62,7 @@ words! {
     }
 }
 
-/// Why a program does not go on, or that it does. `baton why` makes sentences of it.
+/// The reason why a program does not go on, with its figures. `baton why` makes sentences of it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct WaitsFor {

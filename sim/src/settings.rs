@@ -39,6 +39,10 @@ pub(crate) struct Settings {
     pub(crate) version: u32,
     /// `SIMCUDA_INIT_ERROR`: the answer of `cuInit`, as a driver does that cannot work on its machine.
     pub(crate) init_error: Option<u32>,
+    /// `SIMCUDA_PIN_MS_PER_GIB`: how long `cuMemHostRegister` takes for a GiB.
+    pub(crate) pinning: Option<Duration>,
+    /// `SIMCUDA_COPIES_OUTLIVE_MS`: if the process is killed, its copies go on for so long, and it does not end before.
+    pub(crate) copies_outlive: Option<Duration>,
     /// `SIMCUDA_COPY_LOG`: a file that gets a line for every copy to or from the device.
     pub(crate) copy_log: Option<PathBuf>,
 }
@@ -54,7 +58,7 @@ impl Settings {
     }
 }
 
-/// The ways in which a process is taken off the GPU.
+/// The response of a process to being taken off the GPU (`SIMCUDA_PAUSING`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pausing {
     Off,
@@ -72,11 +76,12 @@ pub(crate) struct BadSetting {
 }
 
 const DEFAULT_MEMORY: u64 = 1 << 30;
-/// The newest version that is simulated; before the oldest there were other functions.
+/// The versions that can be simulated. Before the oldest there were other functions.
 const VERSIONS: std::ops::RangeInclusive<u32> = 11080..=13050;
-/// There are no more GPUs.
+/// The most GPUs that can be simulated.
 pub(crate) const MOST_GPUS: usize = 8;
-const LONGEST_SLICE_MS: f64 = 1e6;
+/// Of a time in milliseconds.
+const LONGEST_MS: f64 = 1e6;
 
 impl Settings {
     /// From the process's environment.
@@ -97,7 +102,9 @@ impl Settings {
             Some("on") => Ok(true),
             Some(value) => Err(BadSetting { name, value: value.to_owned(), wanted: "on or off" }),
         };
-        let slice = positive("SIMCUDA_TIMESLICE_MS")?.map(|ms| Duration::from_secs_f64(ms.min(LONGEST_SLICE_MS) / 1e3));
+        let time = |name| -> Result<_, BadSetting> {
+            Ok(positive(name)?.map(|ms| Duration::from_secs_f64(ms.min(LONGEST_MS) / 1e3)))
+        };
         let pausing = match lookup("SIMCUDA_PAUSING").as_deref() {
             None | Some("on") => Pausing::On,
             Some("off") => Pausing::Off,
@@ -148,7 +155,9 @@ impl Settings {
             to_device: positive("SIMCUDA_H2D_GBPS")?,
             to_host: positive("SIMCUDA_D2H_GBPS")?,
             kernels: positive("SIMCUDA_KERNEL_GFLOPS")?,
-            slice,
+            slice: time("SIMCUDA_TIMESLICE_MS")?,
+            pinning: time("SIMCUDA_PIN_MS_PER_GIB")?,
+            copies_outlive: time("SIMCUDA_COPIES_OUTLIVE_MS")?,
             pausing,
             waiting: is_on("SIMCUDA_WAITING")?,
             pageable: is_on("SIMCUDA_PAGEABLE")?,
@@ -209,6 +218,10 @@ mod tests {
         assert_eq!((none.to_device, none.gpus, none.version), (None, 1, 13050));
         let wrong = Settings::from_lookup(|name| (name == "SIMCUDA_H2D_GBPS").then(|| "fast".into()));
         assert_eq!(wrong.unwrap_err().to_string(), "simcuda: SIMCUDA_H2D_GBPS=fast is not a positive number");
+        for (value, pinning) in [("34", Some(Duration::from_millis(34))), ("0", None), ("-1", None), ("soon", None)] {
+            let read = Settings::from_lookup(|name| (name == "SIMCUDA_PIN_MS_PER_GIB").then(|| value.into()));
+            assert_eq!(read.ok().and_then(|settings| settings.pinning), pinning, "{value}");
+        }
         for (value, gpus) in [("2", Some(2)), ("8", Some(8)), ("0", None), ("9", None), ("two", None)] {
             let read = Settings::from_lookup(|name| (name == "SIMCUDA_GPUS").then(|| value.into()));
             assert_eq!(read.ok().map(|settings| settings.gpus), gpus, "{value}");

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
 
 use crate::device::Device;
 use crate::engine::Engines;
@@ -9,6 +10,7 @@ use crate::errors::{Outcome, Status};
 use crate::exec::common::Common;
 use crate::exec::context::Context;
 use crate::exec::event::Event;
+use crate::exec::outlive;
 use crate::exec::stream::Stream;
 use crate::gpu_file::Gpu;
 use crate::graph::Graphs;
@@ -29,6 +31,8 @@ pub(crate) struct Driver {
     /// By their ordinals; there is at least one.
     pub(crate) devices: Vec<&'static Device>,
     pub(crate) pausing: Pausing,
+    /// How long the pages of a GiB take to be pinned.
+    pub(crate) pinning: Duration,
     pub(crate) common: &'static Common,
     /// These two as in `common`.
     pub(crate) space: &'static Space,
@@ -110,6 +114,12 @@ pub(crate) fn start() -> Outcome {
         eprintln!("simcuda: the GPU cannot be opened: {error}");
         Status::NO_DEVICE
     })?;
+    if let Some(time) = settings.copies_outlive {
+        outlive::begin(time).map_err(|error| {
+            eprintln!("simcuda: SIMCUDA_COPIES_OUTLIVE_MS does not work here: {error}");
+            Status::OPERATING_SYSTEM
+        })?;
+    }
     watch_for_copies();
     let fresh = DRIVER.set(Driver::new(gpus, &settings));
     debug_assert!(fresh.is_ok(), "only one thread starts the driver");
@@ -138,6 +148,7 @@ impl Driver {
             pools: &common.pools,
             devices,
             pausing: settings.pausing,
+            pinning: settings.pinning.unwrap_or_default(),
             bus: Bus::default(),
             contexts: Registry::new(1),
             streams: Registry::new(2),

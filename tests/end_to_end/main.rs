@@ -120,7 +120,6 @@ mod same_as_bare {
     mod generated; // timed
     mod legal; // timed
     mod older_drivers; // timed
-    mod random_programs; // timed
     mod rules; // timed
 }
 
@@ -164,7 +163,7 @@ fn what_needs_root_or_a_tool_is_ignored_unless_it_is_asked_for() {
 #[test]
 fn everything_that_the_tests_run_is_built() {
     let built = baton_tests::built();
-    for file in ["baton", "libbaton.so", "libsimcuda.so", "call_each", "random_program", "train_mlp"] {
+    for file in ["baton", "libbaton.so", "libsimcuda.so", "call_each", "generated_program", "train_mlp"] {
         assert!(built.bin.join(file).exists(), "{file}");
     }
     assert!(built.examples.join("vector_add").exists() && built.programs.join("sharing/hold").exists());

@@ -4,23 +4,46 @@
 
 use std::time::Duration;
 
+use baton_tests::generated::draw::Aspect;
 use baton_tests::generated::hunt::{self, Plan, SEED, number};
 use baton_tests::generated::trial::PATIENCE;
 
 /// How many programs a plain `cargo test` runs.
-const COUNT: usize = 24;
+const COUNT: usize = 32;
+
+/// How many of them have aspects that are asked for.
+const COUNT_WITH: usize = 48;
 
 #[track_caller]
 fn none_fails(plan: &Plan) {
-    let failures = hunt::run(plan);
-    assert!(failures.is_empty(), "{} programs do something else under Baton; see above", failures.len());
+    let found = hunt::run(plan);
+    let failed = found.failures.len();
+    assert_eq!(failed, 0, "{failed} programs do something else under Baton; see above");
+    let is_enough = plan.count < COUNT || found.evictions.values().all(|evictions| *evictions > 0);
+    assert!(is_enough, "nothing was evicted: {:?}", found.evictions);
+}
+
+/// So many programs that have these aspects.
+fn plan(count: usize, with: &[Aspect]) -> Plan {
+    let (with, without, known) = (with.to_vec(), Vec::new(), Vec::new());
+    let shrinking = Duration::from_secs(120);
+    Plan { count, seed: SEED, with, without, shrinking, failures: 1, known, patience: PATIENCE }
 }
 
 #[test]
 fn generated_programs_compute_under_baton_what_they_compute_bare() {
-    let shrinking = Duration::from_secs(120);
-    let (with, without, known) = (Vec::new(), Vec::new(), Vec::new());
-    none_fails(&Plan { count: COUNT, seed: SEED, with, without, shrinking, failures: 1, known, patience: PATIENCE });
+    none_fails(&plan(COUNT, &[]));
+}
+
+#[test]
+fn generated_programs_find_memory_through_pointers_that_no_parameter_shows() {
+    use Aspect::{Chains, Graphs, Host, Late, Launches, Managed, Tables, Variables, Words};
+    none_fails(&plan(COUNT_WITH, &[Chains, Graphs, Host, Late, Launches, Managed, Tables, Variables, Words]));
+}
+
+#[test]
+fn generated_programs_do_the_same_in_every_run_alone() {
+    hunt::alike_alone(&plan(6, &[]));
 }
 
 #[test]
@@ -41,8 +64,8 @@ fn generated_programs_that_once_failed_compute_what_they_compute_bare() {
 
 #[test]
 #[ignore = "long: for changes of the generator"]
-fn generated_programs_end_well_and_alike_without_baton() {
-    hunt::alike_without_baton(&Plan::asked(300));
+fn generated_programs_end_well_and_alike_alone_by_the_hundred() {
+    hunt::alike_alone(&Plan::asked(300));
 }
 
 #[track_caller]

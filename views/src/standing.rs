@@ -56,7 +56,7 @@ pub fn on_gpu(status: &Status) -> String {
     }
 }
 
-/// Describes the memory outside the arena in a line: each use, and the free rest.
+/// Describes the memory outside the arena in a line: each use that has any, and the free rest, even if it is 0.
 pub fn outside_arena(lines: &Lines) -> String {
     let used = [
         (lines.unmanaged.sum(), "unmanaged"),

@@ -7,8 +7,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use baton_client as client;
-use baton_kubernetes::pods::{Pod, Pods};
 use baton_messages::Message;
+use baton_report::pod::Pod;
 use baton_report::status::Status;
 use baton_report::tenant::Tenant;
 use bytes::Bytes;
@@ -16,6 +16,7 @@ use tokio::sync::Mutex;
 
 use crate::known::Known;
 use crate::metrics;
+use crate::pods::PodFinder;
 
 /// The age up to which an answer is good enough for metrics.
 pub(crate) const FRESH: Duration = Duration::from_secs(1);
@@ -51,14 +52,14 @@ struct Last {
 #[derive(Debug)]
 pub(crate) struct Asker {
     socket: PathBuf,
-    /// kubelet's socket, if it is to be asked for the programs' pods.
-    pod_resources: Option<PathBuf>,
+    /// Finds the programs' pods, if metrics are to name them.
+    pods: Option<Box<dyn PodFinder>>,
     last: Mutex<Last>,
 }
 
 impl Asker {
-    pub(crate) fn new(socket: PathBuf, pod_resources: Option<PathBuf>) -> Self {
-        Self { socket, pod_resources, last: Mutex::default() }
+    pub(crate) fn new(socket: PathBuf, pods: Option<Box<dyn PodFinder>>) -> Self {
+        Self { socket, pods, last: Mutex::default() }
     }
 
     pub(crate) fn socket(&self) -> &Path {
@@ -92,12 +93,13 @@ impl Asker {
 
     /// Returns each program's pod, if kubelet knows it.
     async fn pods(&self, status: &Status, is_missed: &mut bool) -> BTreeMap<u32, Pod> {
-        let Some(socket) = &self.pod_resources else { return BTreeMap::new() };
-        match Pods::ask(socket).await {
-            Ok(pods) => {
+        let Some(pods) = &self.pods else { return BTreeMap::new() };
+        let names: Vec<&str> = status.tenants.iter().map(|tenant| tenant.name.as_str()).collect();
+        match pods.find(&status.gpu.uuid, &names).await {
+            Ok(found) => {
                 *is_missed = false;
-                let of = |tenant: &Tenant| Some((tenant.id, pods.of(&status.gpu.uuid, &tenant.name)?.clone()));
-                return status.tenants.iter().filter_map(of).collect();
+                let of = |(tenant, pod): (&Tenant, Option<Pod>)| Some((tenant.id, pod?));
+                return status.tenants.iter().zip(found).filter_map(of).collect();
             }
             Err(why) if !std::mem::replace(is_missed, true) => {
                 baton_messages::warn!(pods_are_unknown(why));

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use baton_kubernetes::pods::Pod;
+use baton_report::pod::Pod;
 use baton_report::status::Status;
 
 /// The status, and facts that the coordinator does not know.

@@ -11,6 +11,7 @@
 //! | `site` | the answers of each listener |
 //! | `metrics` | the state, as OpenMetrics |
 //! | `page` | the page's files, and its buttons |
+//! | `pods` | the source of programs' pods |
 //! | `asker` | asks the coordinator for its status, once for all |
 //! | `hub` | sends the news to all open pages |
 //! | `live`, `lanes` | the content of these news |
@@ -26,6 +27,7 @@ mod limits;
 mod live;
 mod metrics;
 mod page;
+mod pods;
 mod site;
 mod token;
 
@@ -37,6 +39,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 pub use metrics::{METRICS, Metric};
+pub use pods::{Finding, Found, PodFinder};
 pub use token::{NoToken, Token};
 
 use asker::Asker;
@@ -59,8 +62,8 @@ pub struct Listeners {
     pub metrics: Option<(TcpListener, Option<Token>)>,
     /// The page.
     pub page: Option<Shown>,
-    /// kubelet's socket, for metrics that name pods.
-    pub pod_resources: Option<PathBuf>,
+    /// Finds the pods that metrics name.
+    pub pods: Option<Box<dyn PodFinder>>,
 }
 
 /// The page, and its readers.
@@ -104,7 +107,7 @@ pub fn start(coordinator: PathBuf, listeners: Listeners) -> io::Result<()> {
 
 /// Prepares the listeners. The future that it returns serves them.
 fn serve(coordinator: PathBuf, listeners: Listeners) -> io::Result<impl Future<Output = ()> + Send> {
-    let asker = Arc::new(Asker::new(coordinator, listeners.pod_resources));
+    let asker = Arc::new(Asker::new(coordinator, listeners.pods));
     let mut all = Vec::new();
     if let Some(own) = listeners.own {
         own.set_nonblocking(true)?;

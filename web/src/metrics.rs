@@ -6,7 +6,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use baton_kubernetes::pods::Pod;
+use baton_report::pod::Pod;
 use baton_report::tenant::{State, Tenant};
 use baton_report::times::Buckets;
 use baton_views::standing::STATES;

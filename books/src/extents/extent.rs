@@ -146,11 +146,11 @@ pub(super) struct Contents {
 /// The parts of a leaving extent to copy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Copies {
-    /// Not known before a scan.
+    /// Unknown: the extent was not scanned yet.
     Unknown,
-    /// Nothing.
+    /// None: the host has all its contents already.
     Nothing,
-    /// These parts: offsets in bytes.
+    /// These parts, as offsets in bytes.
     Parts(Vec<Range<u64>>),
 }
 

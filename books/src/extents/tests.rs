@@ -151,7 +151,7 @@ enum Step {
     GiveUpBacking,
     Scanned(bool),
     MayChange,
-    /// The page at this place among those of two extents, and so many more.
+    /// The page at this place among those of two extents, and the given number of pages after it.
     Spare {
         page: u64,
         pages: u64,

@@ -167,9 +167,9 @@ pub struct Gpu {
     calls: Arc<Calls>,
     device: CUdevice,
     context: usize,
-    /// The way to find the processes that have memory of it.
+    /// Finds the processes that have memory of it.
     pub census: Census,
-    /// The way to take work off it.
+    /// Takes work off it.
     pub pauser: Pauser,
     /// Its name.
     pub name: String,

@@ -65,6 +65,20 @@ pub enum Census {
     Nvml,
 }
 
+/// The reason why the processes on a GPU cannot be known here.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CensusError {
+    /// The simulated driver's answer.
+    #[error("{}", baton_messages::simulated_driver_answers(.0))]
+    Simulated(CUresult),
+    /// The words of NVIDIA's management library.
+    #[error("{}", baton_messages::library_says(.0))]
+    Library(String),
+    /// The driver shows no processes to a PID namespace of its own.
+    #[error("{}", baton_messages::OWN_NAMESPACE)]
+    OwnNamespace,
+}
+
 type Count = unsafe extern "C" fn(*mut c_uint, *mut c_uint, *mut u64) -> CUresult;
 
 impl Census {
@@ -82,7 +96,7 @@ impl Census {
     /// # Errors
     ///
     /// The reason why they cannot be known here.
-    pub fn others(self, uuid: [u8; 16]) -> Result<Vec<Holder>, String> {
+    pub fn others(self, uuid: [u8; 16]) -> Result<Vec<Holder>, CensusError> {
         let mut all = match self {
             Self::Simulated(count) => simulated(count)?,
             Self::Nvml => nvidias(uuid)?,
@@ -93,13 +107,13 @@ impl Census {
     }
 }
 
-fn simulated(count: Count) -> Result<Vec<Holder>, String> {
+fn simulated(count: Count) -> Result<Vec<Holder>, CensusError> {
     let (mut pids, mut bytes) = (vec![0; ROOM], vec![0; ROOM]);
     let mut there = ROOM as c_uint;
     // SAFETY: two lists with room for `there` items each.
     let answer = unsafe { count(&mut there, pids.as_mut_ptr(), bytes.as_mut_ptr()) };
     if answer != 0 {
-        return Err(baton_messages::simulated_driver_answers(answer));
+        return Err(CensusError::Simulated(answer));
     }
     let holder = |(pid, bytes)| Holder { pid, bytes: Some(bytes) };
     // A process that has only started the driver is listed there too.
@@ -115,12 +129,12 @@ fn sees_all_processes() -> bool {
     std::fs::metadata("/proc/self/ns/pid").is_ok_and(|namespace| namespace.ino() == FIRST_NAMESPACE)
 }
 
-fn nvidias(uuid: [u8; 16]) -> Result<Vec<Holder>, String> {
+fn nvidias(uuid: [u8; 16]) -> Result<Vec<Holder>, CensusError> {
     /// Kept open, because opening it takes a while.
     static NVML: OnceLock<Nvml> = OnceLock::new();
-    let failed = |error: NvmlError| baton_messages::library_says(error);
+    let failed = |error: NvmlError| CensusError::Library(error.to_string());
     if !sees_all_processes() {
-        return Err(baton_messages::OWN_NAMESPACE.to_owned());
+        return Err(CensusError::OwnNamespace);
     }
     let nvml = match NVML.get() {
         Some(nvml) => nvml,

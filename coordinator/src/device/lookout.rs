@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, test_kill_process};
 
 use super::gpu::Gpu;
-use super::holders::Holder;
+use super::holders::{CensusError, Holder};
 use super::wake::Waker;
 
 /// Time between two scans without a request.
@@ -102,7 +102,7 @@ pub struct Seen {
     /// The time of the scan.
     pub at: Instant,
     /// The processes.
-    pub all: Result<Vec<Sighting>, String>,
+    pub all: Result<Vec<Sighting>, CensusError>,
 }
 
 /// The server's end of the thread.

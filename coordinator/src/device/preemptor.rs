@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use baton_contract::cuda::CUdeviceptr;
-use baton_contract::resource_manager::{self, Objects};
+use baton_contract::resource_manager::{self, MOST_PAUSES, Objects};
 
 use crate::device::gpu::{Gpu, GpuError, Stream, check};
 use crate::device::pauser::Pauser;
@@ -63,9 +63,6 @@ pub enum PreemptCommand {
     /// The tenant's process has ended: takes its parts off the GPU for good, and keeps none of them alive here.
     End,
 }
-
-/// How often coordinators that have died since may have paused a program. More resumes than pauses do nothing.
-const MOST_PAUSES: u32 = 3;
 
 /// The reason why a command failed.
 #[derive(Debug, thiserror::Error)]

@@ -15,9 +15,10 @@ use std::thread;
 use baton_contract::memory::GRANULE;
 use indicatif::{ProgressBar, ProgressStyle};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous};
 
-use crate::device::gpu::Gpu;
+use crate::device::gpu::{Gpu, GpuError};
 use crate::device::wake::Waker;
 use baton_books::pool::Run;
 
@@ -40,7 +41,26 @@ pub enum Prepared {
     /// This slab can be used; the descriptor of one that is new.
     Slab(u64, Option<OwnedFd>),
     /// There will be no more slabs, for this reason.
-    Failed(String),
+    Failed(SlabError),
+}
+
+/// The reason why a slab cannot be prepared.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum SlabError {
+    /// The system refused a call.
+    #[error("{call}: {why}")]
+    System {
+        /// The call.
+        call: &'static str,
+        /// The system's reason.
+        why: Errno,
+    },
+    /// The driver refused to pin it.
+    #[error(transparent)]
+    Gpu(#[from] GpuError),
+    /// The coordinator ends.
+    #[error("{}", baton_messages::THE_COORDINATOR_ENDS)]
+    Ends,
 }
 
 impl Slabs {
@@ -124,6 +144,11 @@ fn progress(count: u64, slab: u64) -> ProgressBar {
     ProgressBar::new(count * slab).with_style(style.progress_chars("## "))
 }
 
+/// Makes an error of a refused call.
+fn refused(call: &'static str) -> impl Fn(Errno) -> SlabError {
+    move |why| SlabError::System { call, why }
+}
+
 struct Preparer {
     gpu: Gpu,
     base: usize,
@@ -133,15 +158,14 @@ struct Preparer {
 
 impl Preparer {
     /// Prepares a slab: the one that was left, as it is, or a new one. Returns the descriptor of a new one.
-    fn slab(&self, number: u64, left: Option<OwnedFd>) -> Result<Option<OwnedFd>, String> {
-        let words = |what: &str, error: &dyn std::fmt::Display| format!("{what}: {error}");
+    fn slab(&self, number: u64, left: Option<OwnedFd>) -> Result<Option<OwnedFd>, SlabError> {
         let is_new = left.is_none();
         let file = match left {
             Some(file) => file,
-            None => memfd_create("baton-pool", MemfdFlags::CLOEXEC).map_err(|error| words("memfd_create", &error))?,
+            None => memfd_create("baton-pool", MemfdFlags::CLOEXEC).map_err(refused("memfd_create"))?,
         };
         if is_new {
-            ftruncate(&file, self.slab).map_err(|error| words("ftruncate", &error))?;
+            ftruncate(&file, self.slab).map_err(refused("ftruncate"))?;
         }
         let size = self.slab as usize;
         let address = std::ptr::with_exposed_provenance_mut(self.base + (number * self.slab) as usize);
@@ -149,7 +173,7 @@ impl Preparer {
         let mapped = unsafe {
             mmap(address, size, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::FIXED, &file, 0)
         };
-        let mapped = mapped.map_err(|error| words("mmap", &error))?;
+        let mapped = mapped.map_err(refused("mmap"))?;
         // Where the system gives large pages to shared memory on request, 8 GiB are ready after 2 s instead of 11, and given back in
         // 0.03 s instead of 2.5 (measured on two processors).
         // SAFETY: the mapping of a few lines above; its contents stay as they are.
@@ -158,14 +182,14 @@ impl Preparer {
         // SAFETY: as above.
         let _ = unsafe { madvise(mapped, size, Advice::LinuxDontDump) };
         self.touch(address.expose_provenance(), size)?;
-        self.gpu.enter().map_err(|error| error.to_string())?;
+        self.gpu.enter()?;
         // SAFETY: mapped a few lines above, and never unmapped.
-        unsafe { self.gpu.register(address, size) }.map_err(|error| error.to_string())?;
+        unsafe { self.gpu.register(address, size) }?;
         Ok(is_new.then_some(file))
     }
 
     /// Makes the system find memory for the whole range, with several threads: clearing it takes longer than any other step here.
-    fn touch(&self, address: usize, size: usize) -> Result<(), String> {
+    fn touch(&self, address: usize, size: usize) -> Result<(), SlabError> {
         let threads = thread::available_parallelism().map_or(1, NonZero::get).div_ceil(2).min(8);
         let part = size.div_ceil(threads).next_multiple_of(2 << 20);
         let touch = |start: usize| {
@@ -188,6 +212,6 @@ impl Preparer {
             }
         };
         thread::scope(|scope| (0..size).step_by(part).for_each(|start| drop(scope.spawn(move || touch(start)))));
-        if self.stop.load(Ordering::Relaxed) { Err(baton_messages::THE_COORDINATOR_ENDS.to_owned()) } else { Ok(()) }
+        if self.stop.load(Ordering::Relaxed) { Err(SlabError::Ends) } else { Ok(()) }
     }
 }

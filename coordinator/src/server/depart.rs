@@ -1,9 +1,10 @@
-//! Tenants that end, in whatever state they are.
+//! The end of a tenant, in any of its states.
 //!
 //! Two things end a tenant. Its **connection** ends: then it gets nothing any more, but its process may still
 //! have memory mapped, so that stays where it is. Its **process** ends, which a pidfd shows even if a forked
 //! child keeps the sockets open: then the driver has taken its mappings down, and all comes back.
 
+use std::fmt::Display;
 use std::time::Duration;
 
 use baton_contract::messages::TurnCommand;
@@ -18,7 +19,7 @@ use baton_policy::arbiter::{Event, TenantId};
 
 impl Server {
     /// Ends a tenant's connection. Its process goes on without the coordinator.
-    pub(super) fn cut_off(&mut self, id: TenantId, why: &str) {
+    pub(super) fn cut_off(&mut self, id: TenantId, why: impl Display) {
         self.disconnect(id, why, true);
     }
 
@@ -27,7 +28,7 @@ impl Server {
         self.disconnect(id, baton_messages::CONNECTION_ENDED, false);
     }
 
-    fn disconnect(&mut self, id: TenantId, why: &str, lives: bool) {
+    fn disconnect(&mut self, id: TenantId, why: impl Display, lives: bool) {
         let is_off = self.card.arbiter.state(id).is_off_the_gpu();
         let Some(tenant) = self.card.tenants.get_mut(id) else { return };
         if !tenant.connection.is_open() {

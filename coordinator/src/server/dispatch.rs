@@ -10,9 +10,9 @@ use baton_contract::messages::{
     Answer, CorunCommand, CorunReport, FromTenant, MemoryReport, Opening, Request, TurnCommand, TurnReport,
 };
 
-use super::memory::{Attaching, MemoryEvent};
+use super::memory::{Attaching, MemoryBreach, MemoryEvent};
 use super::preemption::PreemptEvent;
-use super::receive::Socket;
+use super::receive::{Breach, Socket};
 use super::recorder::event::What;
 use super::state::Server;
 use super::tenants::table::Tenants;
@@ -79,7 +79,7 @@ impl Server {
             Socket::Requests => self.request(id, message),
         });
         if let Err(why) = done {
-            self.cut_off(id, &why);
+            self.cut_off(id, why);
             return false;
         }
         // The tenant may be off the GPU only now, after this message was handled.
@@ -90,14 +90,14 @@ impl Server {
     }
 
     /// Passes each family of reports to its handler.
-    fn report(&mut self, id: TenantId, message: FromTenant, descriptor: Option<OwnedFd>) -> Result<(), String> {
+    fn report(&mut self, id: TenantId, message: FromTenant, descriptor: Option<OwnedFd>) -> Result<(), Breach> {
         if self.hear_unsettled(id, &message) {
             return Ok(());
         }
         match message {
             FromTenant::Turn(report) => self.hear_of_turn(id, report),
-            FromTenant::Memory(report) => return self.hear_of_memory(id, report, descriptor),
-            FromTenant::Preemption(report) => return self.preemptions().heard(id, report, descriptor),
+            FromTenant::Memory(report) => self.hear_of_memory(id, report, descriptor)?,
+            FromTenant::Preemption(report) => self.preemptions().heard(id, report, descriptor)?,
             FromTenant::Corun(CorunReport::ActivityChanged) => {
                 if let Some(tenant) = self.card.tenants.get_mut(id) {
                     tenant.preemption.slice.on_work_begins();
@@ -107,14 +107,19 @@ impl Server {
             // Told in vain: it was taken over before.
             FromTenant::Takeover(_) => {}
             FromTenant::Opening(_) | FromTenant::Request(_) => {
-                return Err(baton_messages::request_instead_of_report().into());
+                return Err(Breach::RequestInsteadOfReport);
             }
         }
         Ok(())
     }
 
     /// Handles a tenant's reports about its mappings.
-    fn hear_of_memory(&mut self, id: TenantId, report: MemoryReport, with: Option<OwnedFd>) -> Result<(), String> {
+    fn hear_of_memory(
+        &mut self,
+        id: TenantId,
+        report: MemoryReport,
+        with: Option<OwnedFd>,
+    ) -> Result<(), MemoryBreach> {
         match report {
             MemoryReport::Done { batch, micros } => self.memory().batch_done(id, batch, Duration::from_micros(micros)),
             MemoryReport::Failed { batch, code } => self.memory().batch_failed(id, batch, code),
@@ -135,13 +140,13 @@ impl Server {
     }
 
     /// A request is served at once, or when its tenant is let in again.
-    fn request(&mut self, id: TenantId, message: FromTenant) -> Result<(), String> {
+    fn request(&mut self, id: TenantId, message: FromTenant) -> Result<(), Breach> {
         let FromTenant::Request(request) = message else {
-            return Err(baton_messages::report_instead_of_request().into());
+            return Err(Breach::ReportInsteadOfRequest);
         };
         let Some(tenant) = self.card.tenants.get_mut(id) else { return Ok(()) };
         if !tenant.connection.ask() {
-            return Err(baton_messages::request_before_an_answer().into());
+            return Err(Breach::RequestBeforeAnAnswer);
         }
         if tenant.memory.is_taken() {
             // Its memory may be other tenants' until it is let in again.
@@ -179,7 +184,7 @@ impl Server {
         self.serve_request(id, request)
     }
 
-    fn serve_request(&mut self, id: TenantId, request: Request) -> Result<(), String> {
+    fn serve_request(&mut self, id: TenantId, request: Request) -> Result<(), Breach> {
         if depends_on_reports(&request) {
             self.hear_reports(id);
         }
@@ -255,7 +260,7 @@ impl Server {
             return;
         };
         if let Err(why) = self.serve_request(id, request) {
-            self.cut_off(id, &why);
+            self.cut_off(id, why);
         }
     }
 

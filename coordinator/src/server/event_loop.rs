@@ -119,13 +119,13 @@ impl EventLoop {
         debug_assert!(changed.is_ok(), "{source:?}: {changed:?}");
     }
 
-    /// Watches one no longer, if it was watched.
+    /// Stops watching a descriptor, if it was watched.
     pub(super) fn remove(&self, descriptor: impl AsFd) {
         let _ = epoll::delete(&self.epoll, descriptor);
     }
 
-    /// Waits until something happens, or for so long, and says where. Until `awake` without being put to sleep: to be woken again
-    /// takes as long as a short request.
+    /// Waits until something happens or the time is over, and returns the sources of the events. Until `awake` this thread does not
+    /// sleep, because waking it up takes as long as a short request.
     pub(super) fn wait_awake(&self, timeout: Option<Duration>, awake: Instant) -> io::Result<Vec<Source>> {
         let start = Instant::now();
         let asleep = timeout.map_or(awake, |timeout| awake.min(start + timeout));
@@ -140,7 +140,7 @@ impl EventLoop {
         self.wait(timeout.map(|timeout| timeout.saturating_sub(start.elapsed())))
     }
 
-    /// Waits until something happens, or for so long, and says where.
+    /// Waits until something happens or the time is over, and returns the sources of the events.
     pub(super) fn wait(&self, timeout: Option<Duration>) -> io::Result<Vec<Source>> {
         let timeout =
             timeout.map(|left| Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() });

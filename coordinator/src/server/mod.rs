@@ -19,7 +19,7 @@
 //! | `corun` | tenants that fit together co-run |
 //! | `outsiders` | programs on the GPU that are no tenants |
 //! | `preemption/` | taking tenants off the GPU in the middle; time slices |
-//! | `depart` | tenants that end, in whatever state |
+//! | `depart` | the end of a tenant, in any of its states |
 //! | `admin/` | users' requests: status, other settings, memory that is to leave |
 //! | `recorder/` | the record of events, for queries |
 //! | `cost_model` | the cost of moving memory |
@@ -95,7 +95,7 @@ pub use state::{Server, Stop};
 pub use tenants::guests::Quotas;
 pub use tuning::{Tuner, Tuning};
 
-/// An urgent tenant has the GPU to itself at first for so long.
+/// The time for which an urgent tenant has the GPU to itself at first.
 const HASTE: Duration = Duration::from_millis(50);
 
 /// With `until_idle`: the time a server waits for its first tenant.
@@ -104,7 +104,7 @@ const FIRST_TENANT: Duration = Duration::from_secs(60);
 /// Interval between attempts to end of an idle server, when a newcomer is on the way.
 const CLOSE_AGAIN: Duration = Duration::from_millis(50);
 
-/// A program that grows asks again and again: after a request, the next is listened for so long before the server sleeps.
+/// A program that grows asks again and again: after a request, the server listens for the next one for this time before it sleeps.
 const NEXT_REQUEST: Duration = Duration::from_micros(100);
 
 impl Server {

@@ -13,7 +13,7 @@ use baton_report::tenant as shown;
 
 use super::tenants::table::Tenants;
 use crate::device::gpu::Gpu;
-use crate::device::holders::Holder;
+use crate::device::holders::{CensusError, Holder};
 use crate::device::lookout::{Identity, Kin, Lookout, Seen, Sighting, lives};
 use crate::device::wake::Waker;
 
@@ -37,6 +37,23 @@ impl fmt::Display for Outsider {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.holder.fmt(f)
     }
+}
+
+/// The reason why the outsiders are not known.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Unlisted {
+    /// The first scan has not ended yet.
+    #[error("{}", baton_messages::NO_LOOK_YET)]
+    NoLookYet,
+    /// The last scan is too old.
+    #[error("{}", baton_messages::NO_LOOK_LATELY)]
+    NoLookLately,
+    /// The numbers of some tenants' processes cannot be seen from here.
+    #[error("{}", baton_messages::OTHER_NAMESPACES)]
+    OtherNamespaces,
+    /// The last scan failed.
+    #[error(transparent)]
+    Census(#[from] CensusError),
 }
 
 /// The known outsiders.
@@ -123,15 +140,15 @@ impl Outsiders {
     }
 
     /// All outsiders, or the reason why they are not known.
-    pub(super) fn list(&self, tenants: &Tenants) -> Result<Vec<Outsider>, String> {
-        let seen = self.seen.as_ref().ok_or(baton_messages::NO_LOOK_YET)?;
+    pub(super) fn list(&self, tenants: &Tenants) -> Result<Vec<Outsider>, Unlisted> {
+        let seen = self.seen.as_ref().ok_or(Unlisted::NoLookYet)?;
         let all = seen.all.as_ref().map_err(Clone::clone)?;
         if seen.at.elapsed() > OUTDATED {
-            return Err(baton_messages::NO_LOOK_LATELY.to_owned());
+            return Err(Unlisted::NoLookLately);
         }
         let numbers: Vec<Option<i32>> = tenants.iter().map(|(_, tenant)| tenant.connection.process.pid()).collect();
         if numbers.contains(&None) {
-            return Err(baton_messages::OTHER_NAMESPACES.to_owned());
+            return Err(Unlisted::OtherNamespaces);
         }
         let is_one = |sighting: &&Sighting| {
             let pid = sighting.holder.pid as i32;

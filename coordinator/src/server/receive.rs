@@ -6,7 +6,10 @@ use std::os::fd::OwnedFd;
 
 use baton_contract::link::Received;
 use baton_contract::messages::{Channels, FromTenant, MemoryReport, Message as _, PreemptionReport};
+use baton_contract::wire::Malformed;
 
+use super::memory::MemoryBreach;
+use super::preemption::NoControlDevice;
 use super::state::Server;
 use baton_policy::arbiter::TenantId;
 
@@ -19,12 +22,35 @@ pub(super) enum Socket {
     Requests,
 }
 
+/// The reason why a tenant's message is impossible. The tenant loses its connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Breach {
+    /// Its bytes are no message of a tenant.
+    #[error(transparent)]
+    Malformed(#[from] Malformed),
+    /// A request came over the socket of reports.
+    #[error("{}", baton_messages::request_instead_of_report())]
+    RequestInsteadOfReport,
+    /// A report came over the socket of requests.
+    #[error("{}", baton_messages::report_instead_of_request())]
+    ReportInsteadOfRequest,
+    /// A request came before the answer to the last one.
+    #[error("{}", baton_messages::request_before_an_answer())]
+    RequestBeforeAnAnswer,
+    /// It is impossible for this tenant's memory.
+    #[error(transparent)]
+    Memory(#[from] MemoryBreach),
+    /// It shows no way to preempt the tenant.
+    #[error(transparent)]
+    Preemption(#[from] NoControlDevice),
+}
+
 /// A message, and the descriptor that came with it.
 pub(super) type Told = (FromTenant, Option<OwnedFd>);
 
 impl Server {
     /// The next message of a tenant, or the reason why it makes no sense; none if there is none.
-    pub(super) fn receive(&mut self, id: TenantId, socket: Socket) -> Option<Result<Told, String>> {
+    pub(super) fn receive(&mut self, id: TenantId, socket: Socket) -> Option<Result<Told, Breach>> {
         let tenant = self.card.tenants.get_mut(id).filter(|tenant| tenant.connection.is_open())?;
         let peer = match socket {
             Socket::Control => &mut tenant.connection.control,
@@ -49,7 +75,7 @@ impl Server {
         if let Some(tenant) = self.card.tenants.get_mut(id) {
             tenant.connection.hear();
         }
-        let message = decoded.and_then(|message| message.expect(came)).map_err(|error| error.to_string());
+        let message = decoded.and_then(|message| message.expect(came)).map_err(Breach::from);
         Some(message.map(|message| (message, descriptors.pop())))
     }
 

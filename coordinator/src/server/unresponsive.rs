@@ -56,7 +56,7 @@ impl Server {
         if self.card.arbiter.state(id) == State::Arriving {
             self.memory().end_swap_in(id);
         }
-        self.will_tell(id, Event::Suspended);
+        self.will_tell(id, Event::KeepOff(true));
     }
 
     /// A tenant's time has come, if it has not answered.
@@ -198,7 +198,7 @@ impl Server {
             scheduling.is_some_and(|it| it.suspended.is_some() || it.left_out.is_some())
         };
         if !self.card.arbiter.members(id).iter().any(is_out) {
-            self.will_tell(id, Event::Unsuspended);
+            self.will_tell(id, Event::KeepOff(false));
         }
     }
 }

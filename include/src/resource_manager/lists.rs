@@ -10,7 +10,12 @@ use super::{Disable, Error, INVALID_CHANNEL};
 /// The most channels that one call takes (`NV2080_CTRL_FIFO_DISABLE_CHANNELS_MAX_ENTRIES` in `ctrl2080fifo.h`).
 pub(super) const MAX_CHANNELS: usize = 64;
 
-/// Disables all channels that still exist, or, after an error, none.
+/// Disables all channels that still exist, once each, with calls for at most [`MAX_CHANNELS`]. Freed channels are not an error.
+///
+/// # Errors
+///
+/// When a channel that exists cannot be disabled: then none is. Only if the driver also refuses to enable one again, some may stay
+/// disabled.
 pub(super) fn disable(
     channels: &[u32],
     how: Disable,

@@ -106,7 +106,7 @@ impl Corunners {
 
 impl Tenant {
     fn can_corun(&self) -> bool {
-        self.class() == Class::Latency && !self.suspended && !self.apart
+        self.class() == Class::Latency && !self.kept_off && !self.apart
     }
 }
 

@@ -16,7 +16,7 @@ impl Arbiter {
         };
         match turn.stage {
             Stage::Leaving { .. } => {}
-            Stage::Arriving if self.is_suspended(turn.tenant) => {
+            Stage::Arriving if self.is_kept_off(turn.tenant) => {
                 self.totals.given_up += 1;
                 self.take_turn();
                 self.decide(decided, out);

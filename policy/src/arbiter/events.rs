@@ -18,11 +18,11 @@ impl Arbiter {
         }
     }
 
-    pub(super) fn set_suspended(&mut self, id: TenantId, suspended: bool) {
-        if self.is_suspended(id) && !suspended {
+    pub(super) fn keep_off(&mut self, id: TenantId, off: bool) {
+        if self.is_kept_off(id) && !off {
             self.tenants.begin_wait_anew(id);
         }
-        self.tenants.update(id, |tenant| tenant.suspended = suspended);
+        self.tenants.update(id, |tenant| tenant.kept_off = off);
         self.corunners.review(id);
     }
 
@@ -102,7 +102,7 @@ impl Arbiter {
         }
     }
 
-    /// It has work to go on with, whatever its program does meanwhile.
+    /// Ends the turn of a tenant whose work was paused. It waits for its next turn at once, because that work has to go on.
     pub(super) fn pause(&mut self, id: TenantId) -> Micros {
         self.tenants.begin_wait(id);
         self.end_turn()

@@ -201,7 +201,7 @@ impl World {
     fn suspend(&mut self) {
         let id = TenantId(self.dice.roll(8) as u32);
         if self.workers.contains_key(&id) {
-            let event = if self.arbiter.is_suspended(id) { Event::Unsuspended } else { Event::Suspended };
+            let event = Event::KeepOff(!self.arbiter.is_kept_off(id));
             if let Some(worker) = self.workers.get_mut(&id) {
                 worker.passed_over = 0;
             }
@@ -212,10 +212,10 @@ impl World {
         }
     }
 
-    /// Lets all suspended tenants go on.
-    fn unsuspend_all(&mut self) {
+    /// Lets all tenants go on that are kept off.
+    fn let_all_on(&mut self) {
         let all: Vec<TenantId> = self.workers.keys().copied().collect();
-        all.into_iter().for_each(|id| self.tell(id, Event::Unsuspended));
+        all.into_iter().for_each(|id| self.tell(id, Event::KeepOff(false)));
     }
 
     /// Runs until there is nothing to do or the time has come.
@@ -393,7 +393,7 @@ impl World {
     }
 
     fn waiting(&self) -> impl Iterator<Item = (TenantId, Class)> {
-        let waits = |id| self.arbiter.state(id) == State::Waiting && !self.arbiter.is_suspended(id);
+        let waits = |id| self.arbiter.state(id) == State::Waiting && !self.arbiter.is_kept_off(id);
         let waiting = self.workers.iter().filter(move |(id, _)| waits(**id));
         waiting.map(|(id, worker)| (*id, worker.habit.scheduling.class))
     }
@@ -406,7 +406,7 @@ impl World {
         let (holder, _, since) = self.granted.expect("somebody has the baton");
         assert_eq!(holder, id);
         let class = self.class(id);
-        if self.stranded || self.arbiter.is_suspended(id) {
+        if self.stranded || self.arbiter.is_kept_off(id) {
             return;
         }
         let better = self.waiting().any(|(_, waiting)| waiting < class);

@@ -14,7 +14,7 @@ pub(super) const SHORTEST_QUANTUM: Micros = 1_000;
 pub(super) const LONGEST_QUANTUM: Micros = 10_000_000;
 /// The time that each tenant gets that has waited for too long, while urgent work goes on beside it.
 pub const SHARE: Micros = 20_000;
-/// A switch may take this part of the time: one in so many.
+/// A switch may take at most one in this many parts of the time.
 const COSTS_PER_QUANTUM: u64 = 4;
 /// The first pause after a failure, and the longest that pauses get by doubling.
 const FIRST_PAUSE: Micros = 100_000;
@@ -25,7 +25,7 @@ const MOST_PATIENCE: Micros = 50_000;
 /// All classes, most urgent first.
 const CLASSES: &[Class] = &Class::ALL;
 
-/// The pause after so many failures in a row, the last included.
+/// The pause after this number of failures in a row, the last included.
 pub fn pause(failures: u32) -> Micros {
     (FIRST_PAUSE << failures.saturating_sub(1).min(16)).min(LONGEST_PAUSE)
 }
@@ -109,7 +109,7 @@ impl Arbiter {
         self.over_at(entry.wait)
     }
 
-    /// True if a tenant has waited for so long, and can arrive as far as is known.
+    /// True if a tenant has waited for `max_wait`, and no known obstacle keeps it from arriving.
     pub(super) fn is_overdue(&self, id: TenantId) -> bool {
         self.overdue_at(id).is_some_and(|at| at <= self.now)
     }
@@ -136,7 +136,7 @@ impl Arbiter {
     /// The time at which a running tenant's turn ends, if the tenant does not end it itself; none if no other may end it.
     pub(super) fn end_of(&self, turn: &Turn) -> Option<Micros> {
         let holder = self.tenants.get(turn.tenant)?;
-        if holder.suspended || self.is_any_better_than(turn.tenant) && !turn.overdue {
+        if holder.kept_off || self.is_any_better_than(turn.tenant) && !turn.overdue {
             return Some(turn.since.max(turn.not_before));
         }
         if self.stands_still(turn) {

@@ -44,8 +44,8 @@ pub(super) enum Role {
 pub(super) struct Tenant {
     pub(super) scheduling: Scheduling,
     pub(super) role: Role,
-    /// The user keeps it off the GPU.
-    pub(super) suspended: bool,
+    /// It is kept off the GPU, whatever it wants.
+    pub(super) kept_off: bool,
     /// It never co-runs.
     pub(super) apart: bool,
     /// The time for which it usually has the baton until it is idle.
@@ -76,7 +76,7 @@ impl Tenant {
         Self {
             scheduling,
             role: Role::Parked,
-            suspended: false,
+            kept_off: false,
             apart: false,
             service: 0,
             waiting: None,
@@ -99,7 +99,7 @@ impl Tenant {
 
     /// True if it waits for its turn.
     pub(super) fn waits(&self) -> bool {
-        self.waiting.is_some() && !self.suspended && self.role == Role::Parked
+        self.waiting.is_some() && !self.kept_off && self.role == Role::Parked
     }
 
     /// True if it slows its class's virtual time: it has the turn, or waits and can arrive as far as is

@@ -63,7 +63,7 @@ impl Tenants {
         self.waits
     }
 
-    /// Advances the time, and updates the waiting tenants.
+    /// Sets the time, which must not go back, and updates the waiting tenants whose rest has ended by then.
     pub(super) fn advance(&mut self, now: Micros) {
         self.now = now;
         while let Some(id) = self.waiting.outdated(now) {
@@ -135,7 +135,7 @@ impl Tenants {
         self.update(id, |tenant| tenant.waiting = tenant.waiting.map(|_| wait));
     }
 
-    /// Notes that it could not arrive. It rests for so long at least.
+    /// Notes that it could not arrive. It rests for at least `rest`.
     pub(super) fn fail(&mut self, id: TenantId, rest: Micros) {
         let (now, departures) = (self.now, self.departures);
         self.update(id, |tenant| tenant.on_failure(now, rest, departures));

@@ -5,8 +5,8 @@ use baton_contract::scheduling::Scheduling;
 
 use super::Decision::{Contend, Corun, Grant, Revoke, SwapIn};
 use super::Event::{
-    CannotArrive, Changed, Closed, Demand, DrainTimedOut, Joined, Left, Preempted, Ready, Resident, Rests, Stranded,
-    Suspended, Unsuspended,
+    CannotArrive, Changed, Closed, Demand, DrainTimedOut, Joined, KeepOff, Left, Preempted, Ready, Resident, Rests,
+    Stranded,
 };
 use super::*;
 
@@ -736,17 +736,17 @@ fn whoever_has_waited_for_too_long_gets_one_turn_whatever_its_class() {
 #[test]
 fn whom_the_user_keeps_off_the_gpu_gets_it_when_it_may_go_on() {
     let mut arbiter = running(&[Normal, Batch]);
-    assert_eq!(arbiter.handle(MS, A, Suspended), [Revoke(A)]);
+    assert_eq!(arbiter.handle(MS, A, KeepOff(true)), [Revoke(A)]);
     assert_eq!(arbiter.handle(2 * MS, A, Preempted), []);
     assert_eq!((arbiter.holder(), arbiter.next_timer()), (None, None));
     assert_eq!(arbiter.handle(3 * MS, B, Demand), [SwapIn(B)], "nobody waits for it");
     assert_eq!(arbiter.handle(4 * MS, B, Resident), [Grant(B)]);
-    assert_eq!(arbiter.handle(5 * MS, A, Unsuspended), [Revoke(B)]);
+    assert_eq!(arbiter.handle(5 * MS, A, KeepOff(false)), [Revoke(B)]);
     assert_eq!(arbiter.handle(6 * MS, B, Closed), [SwapIn(A)]);
-    assert_eq!(arbiter.handle(7 * MS, A, Suspended), [], "its arrival is given up");
+    assert_eq!(arbiter.handle(7 * MS, A, KeepOff(true)), [], "its arrival is given up");
     assert_eq!(arbiter.state(A), State::Idle);
     assert_eq!(arbiter.handle(8 * MS, A, Resident), []);
-    assert_eq!(arbiter.handle(9 * MS, A, Unsuspended), [SwapIn(A)]);
+    assert_eq!(arbiter.handle(9 * MS, A, KeepOff(false)), [SwapIn(A)]);
 }
 
 #[test]
@@ -755,12 +755,12 @@ fn a_guest_leaves_when_it_is_kept_off_or_is_no_longer_urgent() {
     arbiter.set_together(true);
     arbiter.handle(MS, B, Demand);
     arbiter.handle(MS, C, Demand);
-    assert_eq!(arbiter.handle(2 * MS, B, Suspended), [Corun(B, false), Revoke(B)]);
+    assert_eq!(arbiter.handle(2 * MS, B, KeepOff(true)), [Corun(B, false), Revoke(B)]);
     assert_eq!(arbiter.handle(3 * MS, B, Preempted), []);
     assert_eq!(arbiter.handle(4 * MS, C, Changed { scheduling: Normal.into() }), [Corun(C, false), Revoke(C)]);
     assert_eq!(arbiter.handle(5 * MS, C, Preempted), [Revoke(A)]);
     assert_eq!(arbiter.handle(6 * MS, A, Closed), [SwapIn(C)]);
-    assert_eq!(arbiter.handle(7 * MS, B, Unsuspended), [Corun(B, true), Grant(B)]);
+    assert_eq!(arbiter.handle(7 * MS, B, KeepOff(false)), [Corun(B, true), Grant(B)]);
 }
 
 #[test]

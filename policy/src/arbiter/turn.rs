@@ -124,7 +124,7 @@ impl Turn {
         self.opened = true;
         self.failures = self.failures.saturating_add(1);
         self.not_before = now.saturating_add(pause(self.failures));
-        // That it could not be drained counts, whatever is still missing.
+        // The failed drain counts as its arrival, even if memory is still missing.
         self.resident(now);
     }
 }

@@ -22,11 +22,9 @@ pub enum Event {
         /// Its new scheduling.
         scheduling: Scheduling,
     },
-    /// The user keeps it off the GPU from now on.
-    Suspended,
-    /// The user lets it go on.
-    Unsuspended,
-    /// It is gone, whatever its state was.
+    /// It is kept off the GPU from now on, because the user has suspended it or it does not answer; or it may have it again.
+    KeepOff(bool),
+    /// It is gone, from any state.
     Left,
     /// A call waits at its closed gate.
     Demand,
@@ -57,7 +55,7 @@ pub enum Event {
 /// An action that the arbiter asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decision {
-    /// Tell this holder that another tenant waits: it should close its gate once it has had nothing to do for so long.
+    /// Tell this holder that another tenant waits: it should close its gate once it has had nothing to do for this time.
     /// With `None`, no tenant waits any more.
     Contend(TenantId, Option<Micros>),
     /// Close its gate and drain.
@@ -118,7 +116,7 @@ pub enum Pressure {
     /// There is no urgent work.
     #[default]
     Free,
-    /// There is urgent work, but the holder has waited for so long that it runs all the same.
+    /// There is urgent work, but the holder has waited for too long, so it runs all the same.
     Passing,
     /// The holder can do nothing: its time stands still.
     KeptBack,

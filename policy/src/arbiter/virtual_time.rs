@@ -24,12 +24,12 @@ pub(super) type Virtual = u128;
 /// Parts of a microsecond: enough that a microsecond divided among ten thousand tenants of the largest weight is not zero.
 const PARTS: Virtual = 1 << 30;
 
-/// The progress of a tenant of this weight by so much service.
+/// Converts service to virtual time, for a tenant of this weight.
 pub(super) fn progress(service: Micros, weight: u32) -> Virtual {
     Virtual::from(service) * PARTS / Virtual::from(weight.max(1))
 }
 
-/// The service that takes a tenant of this weight so far.
+/// Converts virtual time to service, for a tenant of this weight.
 pub(super) fn service(progress: Virtual, weight: u32) -> Micros {
     Micros::try_from(progress * Virtual::from(weight) / PARTS).unwrap_or(Micros::MAX)
 }

@@ -221,7 +221,7 @@ impl Beside {
         }
     }
 
-    /// Runs until `end`, with an urgent tenant at work or without.
+    /// Runs until `end`. An urgent tenant is at work if `at_work`.
     fn until(&mut self, end: Micros, at_work: bool) {
         loop {
             self.look(at_work);

@@ -95,29 +95,29 @@ fn a_unit_lives_as_long_as_one_of_it() {
 }
 
 #[test]
-fn a_unit_is_suspended_while_one_of_it_is() {
+fn a_unit_is_kept_off_while_one_of_it_is() {
     let mut scheduler = together();
-    assert_eq!(say(&mut scheduler, C, Event::Suspended), []);
+    assert_eq!(say(&mut scheduler, C, Event::KeepOff(true)), []);
     assert_eq!(deeds(scheduler.unite(1, C, A)), [Decision::Revoke(A), Decision::Revoke(B)]);
-    assert_eq!(say(&mut scheduler, A, Event::Suspended), []);
+    assert_eq!(say(&mut scheduler, A, Event::KeepOff(true)), []);
     assert_eq!(say(&mut scheduler, A, Event::Preempted), []);
     assert_eq!(say(&mut scheduler, B, Event::Preempted), []);
     assert_eq!(say(&mut scheduler, A, Event::Left), []);
-    assert!(scheduler.is_suspended(B), "so was C, before they were united");
+    assert!(scheduler.is_kept_off(B), "so was C, before they were united");
     let all_go_on = say(&mut scheduler, C, Event::Left);
-    assert!(!scheduler.is_suspended(B));
+    assert!(!scheduler.is_kept_off(B));
     assert_eq!(all_go_on, [Decision::SwapIn(B)]);
 }
 
 #[test]
 fn who_is_resumed_is_resumed_with_all_of_its_unit() {
     let mut scheduler = together();
-    say(&mut scheduler, A, Event::Suspended);
-    say(&mut scheduler, B, Event::Unsuspended);
-    assert!(!scheduler.is_suspended(A));
-    say(&mut scheduler, B, Event::Suspended);
+    say(&mut scheduler, A, Event::KeepOff(true));
+    say(&mut scheduler, B, Event::KeepOff(false));
+    assert!(!scheduler.is_kept_off(A));
+    say(&mut scheduler, B, Event::KeepOff(true));
     say(&mut scheduler, A, Event::Left);
-    assert!(scheduler.is_suspended(B));
+    assert!(scheduler.is_kept_off(B));
 }
 
 #[test]
@@ -152,8 +152,8 @@ struct World {
     /// Tenants that wait at a closed gate, or were preempted.
     wants: BTreeSet<TenantId>,
     corun: BTreeSet<TenantId>,
-    /// Tenants that the user has suspended, and not resumed since.
-    suspended: BTreeSet<TenantId>,
+    /// Tenants that are kept off, and were not let on since.
+    kept_off: BTreeSet<TenantId>,
     /// A unit that has the GPU, and some of whose memory is on the way.
     completes: Option<TenantId>,
 }
@@ -242,18 +242,18 @@ impl World {
                 self.owes.remove(&id);
                 self.wants.remove(&id);
                 self.corun.remove(&id);
-                self.suspended.remove(&id);
+                self.kept_off.remove(&id);
                 self.tell(id, Event::Left);
             }
             10 => self.scheduler.set_together(other.0.is_multiple_of(2)),
             11 if self.alive.contains(&id) => {
                 if other.0.is_multiple_of(2) {
-                    self.suspended.insert(id);
-                    self.tell(id, Event::Suspended);
+                    self.kept_off.insert(id);
+                    self.tell(id, Event::KeepOff(true));
                 } else {
                     let resumed = self.scheduler.members(id);
-                    self.suspended.retain(|suspended| !resumed.contains(suspended));
-                    self.tell(id, Event::Unsuspended);
+                    self.kept_off.retain(|kept_off| !resumed.contains(kept_off));
+                    self.tell(id, Event::KeepOff(false));
                 }
             }
             12.. if self.alive.contains(&id) && self.scheduler.state(id) == State::Arriving => {
@@ -266,8 +266,8 @@ impl World {
         let decisions = self.scheduler.tick(self.now);
         self.see(decisions);
         for id in &self.alive {
-            let is_any = self.scheduler.members(*id).iter().any(|member| self.suspended.contains(member));
-            assert_eq!(self.scheduler.is_suspended(*id), is_any, "{id:?}");
+            let is_any = self.scheduler.members(*id).iter().any(|member| self.kept_off.contains(member));
+            assert_eq!(self.scheduler.is_kept_off(*id), is_any, "{id:?}");
         }
     }
 
@@ -275,7 +275,7 @@ impl World {
     fn end_well(&mut self) {
         self.scheduler.set_together(false);
         let all: Vec<TenantId> = self.alive.iter().copied().collect();
-        all.iter().for_each(|id| self.tell(*id, Event::Unsuspended));
+        all.iter().for_each(|id| self.tell(*id, Event::KeepOff(false)));
         for _ in 0..100 {
             self.complete();
             for id in &all {
@@ -320,7 +320,7 @@ proptest! {
             owes: BTreeSet::new(),
             wants: BTreeSet::new(),
             corun: BTreeSet::new(),
-            suspended: BTreeSet::new(),
+            kept_off: BTreeSet::new(),
             completes: None,
         };
         for (what, id, other) in steps {

@@ -12,7 +12,7 @@
 //!   the end of the arrival in any case, which is when this turn begins to count; so launches that went ahead are not counted.
 //! - **Opaque launches too** go ahead, and launches that must not run before all is here (`BATON_GATE=whole`): they lack all missing
 //!   memory, and their stream waits for that.
-//! - **The word** holds the number of the last arrival that was completed. An arrival that is broken off leaves it as it is. Work that was
+//! - **The word** holds the number of the last arrival that was completed. An arrival that is broken off does not change it. Work that was
 //!   paused goes on only when all memory is back, and the grant that follows writes it.
 //! - Mappings can be changed while such work waits: measured beside a full queue, freeing, loading code, and waiting for the context
 //!   (`bench/results/driver_facts.json`). So a thread that waits in the driver for such work waits no longer than the memory takes.

@@ -149,7 +149,7 @@ pub(super) fn contents(to: CUdeviceptr, from: *const c_void, bytes: usize, found
     roots::read_host(from + phase.min(bytes), bytes.saturating_sub(phase), see) && !has_host
 }
 
-/// Adds the words at both ends of so many bytes, of which other bytes are not brought. `byte` is asked only for the bytes of these words,
+/// Adds the words at both ends of this many bytes, of which other bytes are not brought. `byte` is asked only for the bytes of these words,
 /// the first eight and the last.
 fn add_edges(to: CUdeviceptr, bytes: usize, byte: impl Fn(usize) -> u8, found: &mut Named) {
     let first = (to % WORD as u64) as usize;

@@ -98,7 +98,7 @@ pub(crate) struct FillNode {
     height: usize,
 }
 
-/// The bytes from the first to the last of so many rows and planes.
+/// The bytes from the first to the last of this many rows and planes.
 fn span([width, height, depth]: [usize; 3], pitch: usize, rows: usize) -> usize {
     if width == 0 || height == 0 || depth == 0 {
         return 0;
@@ -107,7 +107,7 @@ fn span([width, height, depth]: [usize; 3], pitch: usize, rows: usize) -> usize 
     last_row.saturating_mul(pitch).saturating_add(width)
 }
 
-/// The bytes from the first to the last of so many rows of elements.
+/// The bytes from the first to the last of this many rows of elements.
 pub(crate) fn rows(pitch: usize, width: usize, height: usize, element: usize) -> usize {
     span([width.saturating_mul(element), height, 1], pitch, 0)
 }
@@ -319,7 +319,7 @@ impl Reach for Fill {
 }
 
 impl Node {
-    /// The offset of the description of its kind, and of a copy's.
+    /// The offset of the description in a node's parameters, and the one of a copy's.
     const DESCRIPTION: usize = 16;
     const COPY: usize = 32;
 }

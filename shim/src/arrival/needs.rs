@@ -142,7 +142,7 @@ impl Named {
     }
 }
 
-/// True if so many bytes, brought to an address, leave every word as it was: an address in the same allocation, or none. That holds for a
+/// True if this many bytes, brought to an address, leave every word as it was: an address in the same allocation, or none. That holds for a
 /// word's lowest byte, because allocations begin and end at multiples of 256.
 pub(super) fn leads_where_it_led(to: CUdeviceptr, bytes: usize) -> bool {
     bytes == 0 || bytes == 1 && to.is_multiple_of(size_of::<u64>() as u64)

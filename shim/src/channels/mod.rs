@@ -16,7 +16,7 @@ use std::os::fd::BorrowedFd;
 
 use baton_contract::cuda::{CUDA_SUCCESS, CUresult};
 use baton_contract::messages::{Channels, MAX_CHANNELS};
-use baton_contract::resource_manager::USUAL_TIMESLICE;
+use baton_contract::resource_manager::{MOST_PAUSES, USUAL_TIMESLICE};
 
 use crate::driver::find;
 
@@ -39,9 +39,6 @@ pub(crate) struct Simulated {
     resume: unsafe extern "C" fn(c_uint) -> CUresult,
     set_slice: unsafe extern "C" fn(c_uint, u64) -> CUresult,
 }
-
-/// How often coordinators may have paused this process that have died since. More resumes than pauses do nothing.
-const MOST_PAUSES: u32 = 3;
 
 /// The count of changes of these objects when the coordinator was last told.
 static TOLD: AtomicU32 = AtomicU32::new(0);
@@ -96,7 +93,9 @@ impl Own {
             // SAFETY: our own number.
             Self::Simulated(own) => unsafe {
                 // Several coordinators may have paused it, one after the other.
-                (0..=MOST_PAUSES).for_each(|_| drop((own.resume)(own.process)));
+                for _ in 0..=MOST_PAUSES {
+                    (own.resume)(own.process);
+                }
                 (own.set_slice)(own.process, USUAL_TIMESLICE);
             },
             Self::ResourceManager(gpu) => {

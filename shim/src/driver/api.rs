@@ -496,7 +496,7 @@ pub(crate) unsafe fn captures(stream: Stream) -> Option<bool> {
     (answer == CUDA_SUCCESS).then_some(status != NOT_CAPTURING)
 }
 
-/// True if kernels on a device read all memory of the process by themselves.
+/// True if kernels on a device read all memory of the process by themselves, memory of `malloc` too; false if the driver does not say.
 pub(crate) fn reads_pages(device: CUdevice) -> bool {
     /// `CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS`.
     const PAGEABLE_MEMORY_ACCESS: c_int = 88;

@@ -41,7 +41,7 @@ type RecordWithFlags = unsafe extern "C-unwind" fn(*mut c_void, CUstream, c_uint
 
 /// The users and the place of a pool's memory.
 enum Kind {
-    /// This process alone, on this GPU; it may have so many bytes (0 is no limit).
+    /// A pool of this process alone, on this GPU, of at most this many bytes (0 is no limit).
     Plain { most: u64 },
     /// Other processes too, on this GPU.
     Shared,

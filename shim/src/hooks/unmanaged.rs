@@ -15,7 +15,7 @@ use crate::memory::unmanaged::{self, Asked};
 use crate::session;
 use crate::sys::thread;
 
-/// Asks for so much memory of a kind, from outside the gate. False if there is none; an error is the call's answer. A thread that has to
+/// Asks for memory of a kind, from outside the gate. False if there is none; an error is the call's answer. A thread that has to
 /// ask the coordinator passes the gate first: so the GPU is its program's, and tenants with memory in the arena can make way.
 pub(super) fn ask(kind: Unmanaged, bytes: u64) -> Result<bool, CUresult> {
     if unmanaged::ask_nobody(kind, bytes) {

@@ -262,7 +262,7 @@ impl Extents {
             if let Some(extent) = extents.get_mut(id) {
                 (extent.mapped, extent.lent) = (mapped, false);
                 if !mapped {
-                    // Unmapping removes all access, and releases the frame.
+                    // Unmapping removes the access of other devices, and releases the frame.
                     (extent.exposed, extent.held, extent.prepared) = (0, 0, false);
                 }
             }

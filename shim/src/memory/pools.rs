@@ -131,7 +131,7 @@ pub(crate) enum More {
     Grows(Growing),
     /// With more addresses.
     Lacks,
-    /// Perhaps with the growth that is on its way: a pool grows once at a time.
+    /// Perhaps: a growth is on its way, and a pool has only one at a time.
     Coming,
     /// Not at all: it has reached its limit.
     Full,

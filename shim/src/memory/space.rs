@@ -56,7 +56,7 @@ pub(crate) enum GivenUp {
     Parts(Vec<(CUdeviceptr, u64)>),
 }
 
-/// Memory that the program no longer needs, sorted.
+/// Memory that the program no longer needs: whole extents, and parts of extents that are still in use.
 struct SetApart {
     /// Extents that the program needs no part of.
     whole: Vec<(ExtentId, Range<CUdeviceptr>)>,

@@ -36,6 +36,8 @@ use crate::sys::{pages, user};
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The time after which a message tells the user that the program waits.
 const SILENCE: Duration = Duration::from_secs(1);
+/// How often a coordinator may die before it answers a greeting.
+const MOST_DEATHS: u32 = 3;
 /// The pause before a program that was told to come again tries once more.
 const COME_AGAIN: Duration = Duration::from_millis(100);
 
@@ -129,7 +131,8 @@ fn greet(path: &Path, chosen: Chosen, hello: &Opening, uuid: [u8; 16]) -> Result
     let at = &path.display();
     let own = own_process()?;
     let mut waiting = Waiting { since: Instant::now(), is_said: false };
-    loop {
+    let mut deaths = 0;
+    'greet: loop {
         let socket = link::connect(path, chosen, SILENCE).map_err(|error| match error {
             Unconnected::NobodyListens if is_only_shared_if_it_can_be(uuid) => Unjoined::NotAsked,
             Unconnected::NobodyListens => cannot(baton_messages::no_coordinator_at(at), baton_messages::START_ONE),
@@ -148,6 +151,12 @@ fn greet(path: &Path, chosen: Chosen, hello: &Opening, uuid: [u8; 16]) -> Result
                     }
                     _ => break received,
                 },
+                // It died, and another one may take over: it listens at the same socket.
+                Ok(None) if deaths < MOST_DEATHS => {
+                    deaths += 1;
+                    std::thread::sleep(COME_AGAIN);
+                    continue 'greet;
+                }
                 Ok(None) => return Err(gone()),
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
                 Err(error) => return Err(cannot(baton_messages::of_path(at, error), baton_messages::SEE_THE_LOG)),

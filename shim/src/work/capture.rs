@@ -260,7 +260,7 @@ pub(crate) fn captures(stream: Stream) -> bool {
 }
 
 /// Makes a call that a capture forbids as it forbids calls that allocate memory, and that has no other effect (`cuEventQuery`; CUDA Driver
-/// API, `cuThreadExchangeStreamCaptureMode`). As with those calls, the driver ends the capture that forbids it.
+/// API, `cuThreadExchangeStreamCaptureMode`). As after a call that allocates, the driver ends the capture that forbids this one.
 pub(crate) fn ask_as_unsafe_call() -> CUresult {
     let unset = || contexts::lock().by_handle(api::current_context())?.1.unset;
     let Some(event) = unset() else { return CUDA_SUCCESS };

@@ -69,7 +69,7 @@ impl Reader {
             self.buffer = (0, 0);
             return None;
         }
-        // SAFETY: so many bytes were written, and the buffer is no longer written to.
+        // SAFETY: `bytes` bytes were written, and the buffer is no longer written to.
         Some(unsafe { core::slice::from_raw_parts(to.cast(), bytes) })
     }
 

@@ -139,7 +139,7 @@ fn attribute(value: Out<i32>, attribute: u32, device: i32) -> Outcome {
     let device = arguments::device(device)?;
     let answer = match attribute {
         PCI_BUS => Some(bus(device.ordinal())),
-        // Pageable host memory is in a kernel's reach, or not.
+        // 1 if kernels reach pageable host memory.
         PAGEABLE_ACCESS => Some(state::driver()?.space.look().reaches_pages.into()),
         _ => attribute_value(attribute),
     };

@@ -1,6 +1,8 @@
 //! Pinned host memory, and managed memory, which here is pinned memory as well: one address for host and
 //! device, always in the host.
 
+use std::time::Duration;
+
 use super::arguments::{clamp32, current, only_flags};
 use crate::border::Out;
 use crate::door::doors;
@@ -122,7 +124,16 @@ fn register(start: usize, bytes: usize, flags: u32) -> Outcome {
         synchronous: false,
     };
     table.hosts.insert(first, range);
+    drop(table);
+    pin(driver.pinning, bytes);
     Ok(())
+}
+
+/// Takes the time that it takes to pin so much, by the time for a GiB.
+fn pin(of_a_gib: Duration, bytes: usize) {
+    if !of_a_gib.is_zero() {
+        std::thread::sleep(of_a_gib.mul_f64(bytes as f64 / (1u64 << 30) as f64));
+    }
 }
 
 fn unregister(start: usize) -> Outcome {

@@ -80,7 +80,8 @@ fn begin_to_graph(
     capture::begin(&stream, mode, graph, after)
 }
 
-/// `CUgraphRecaptureCallback`: the program's word, the node, its parameters before and now, and an answer on their change.
+/// `CUgraphRecaptureCallback`. Its arguments: the program's own value, the node, its parameters before and now, and
+/// whether the node can be updated.
 type Changed = extern "C" fn(usize, usize, *const NodeParams, *const NodeParams, u32) -> u32;
 
 fn begin_again(

@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A stream remembers of so many streams where it is behind them. Of more it forgets the oldest, which costs a chance to use
-/// memory again and nothing else.
+/// The most other streams of which a stream remembers the work that it comes after. Of more it forgets the oldest, which costs only
+/// a chance to use memory again.
 const MOST: usize = 64;
 
 /// Numbers of work by the stream's id. Shared by all points of a stream between two waits.

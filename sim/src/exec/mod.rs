@@ -13,6 +13,7 @@
 //! | `shared_event` | the part of an event that processes share |
 //! | `tail` | points in captures |
 //! | `pause` | waiting for memory that others change |
+//! | `outlive` | copies that go on when their process was killed |
 //! | `known` | the points of other streams that a stream is behind |
 //! | `locks` | the locks that calls wait for inside the driver |
 //!
@@ -24,6 +25,7 @@ pub(crate) mod event;
 pub(crate) mod known;
 pub(crate) mod locks;
 pub(crate) mod op;
+pub(crate) mod outlive;
 pub(crate) mod pause;
 pub(crate) mod shared_event;
 pub(crate) mod stack;

@@ -2,17 +2,18 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::context::Context;
 use super::event::{Event, Stamp};
+use super::outlive::{self, Begun};
 use super::pause::Pause;
 use super::shared_event::SharedEvent;
 use super::stream::Work;
 use crate::engine::Way;
 use crate::errors::{Outcome, Status};
 use crate::kernels::machine::Machine;
-use crate::memory::traffic::Place;
+use crate::memory::traffic::{PIECE, Place};
 use crate::memory::view::View;
 use crate::module::Function;
 use crate::module::launch::Launch;
@@ -136,8 +137,16 @@ impl Op {
             Op::Copy(copy) => {
                 let engines = &context.device.engines;
                 let turn = engines.copy(copy.way, copy.bytes());
-                copy.run(&context.copies_view(copy.between))?;
-                engines.finish(turn);
+                let done = AtomicU64::new(0);
+                let begun = Begun::new(context, copy, &done);
+                if outlive::is_on() {
+                    // Nothing is there before its time: what is not there when the process is killed comes late.
+                    engines.finish(turn);
+                    begun.finish()?;
+                } else {
+                    begun.finish()?;
+                    engines.finish(turn);
+                }
                 engines.copied(copy.way, copy.bytes());
                 Ok(())
             }
@@ -300,23 +309,27 @@ impl Copy {
         self.width * self.height * self.depth
     }
 
-    fn run(&self, space: &View<'_>) -> Outcome {
-        if self.bytes() == 0 {
-            return Ok(());
+    /// Copies the next bytes, up to so many: what `done` tells is copied already. False if there are none.
+    pub(super) fn step(&self, context: &Context, done: &AtomicU64, most: u64) -> Outcome<bool> {
+        let before = done.load(Ordering::SeqCst);
+        let Some((dst, src, bytes)) = self.next(before, most) else { return Ok(false) };
+        context.copies_view(self.between).copy(&dst, &src, bytes as usize)?;
+        done.store(before + bytes, Ordering::SeqCst);
+        Ok(true)
+    }
+
+    /// What comes behind so many bytes, in one line: to, from, and how much, up to so many bytes.
+    fn next(&self, done: u64, most: u64) -> Option<(Place, Place, u64)> {
+        if done >= self.bytes() {
+            return None;
         }
-        for slice in 0..self.depth {
-            let dst = self.dst.plus(slice * self.dst_slice);
-            let src = self.src.plus(slice * self.src_slice);
-            if self.dst_pitch == self.width && self.src_pitch == self.width {
-                space.copy(&dst, &src, (self.width * self.height) as usize)?;
-                continue;
-            }
-            for row in 0..self.height {
-                let dst = dst.plus(row * self.dst_pitch);
-                space.copy(&dst, &src.plus(row * self.src_pitch), self.width as usize)?;
-            }
-        }
-        Ok(())
+        // Rows without gaps are one line.
+        let is_one = self.dst_pitch == self.width && self.src_pitch == self.width;
+        let (line, lines) = if is_one { (self.width * self.height, 1) } else { (self.width, self.height) };
+        let (slice, row, at) = (done / line / lines, done / line % lines, done % line);
+        let dst = self.dst.plus(slice * self.dst_slice + row * self.dst_pitch + at);
+        let src = self.src.plus(slice * self.src_slice + row * self.src_pitch + at);
+        Some((dst, src, most.min(line - at).min(PIECE as u64)))
     }
 }
 

@@ -6,12 +6,12 @@
 //! the same table in a memfd of its own.
 //!
 //! Memory that only one process holds is charged to its slot. Once exported, a handle has a record and is
-//! charged once, however many processes hold it, until none does: also after the process that made it
-//! died, as long as one that imported it lives. A descriptor that travels between processes is no holder: while
-//! neither its maker lives nor any process has it imported, its bytes count as free.
+//! charged once, until no process holds it and its file is open nowhere: also after the process that made it
+//! died, as long as one that imported it lives, or a descriptor is kept somewhere, be it in a socket.
 //! The usage of a process that died, however it died, is taken back by the next process that needs memory or asks.
 
 mod byte_lock;
+pub(crate) mod open_files;
 pub(crate) mod pausing;
 pub(crate) mod slices;
 mod stopped;
@@ -21,7 +21,7 @@ mod tests;
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -32,6 +32,7 @@ use rustix::fs::{MemfdFlags, Mode, OFlags};
 use crate::errors::{Outcome, Status};
 use crate::mapping::SharedWords;
 use byte_lock::{Lock, holder, lock, try_lock};
+use open_files::{FileId, closed};
 use stopped::{PAUSE, SHORT_ACCESS, Stopped};
 use table::{MAGIC, RECORDS, SLOTS, Table, VERSION, WORDS};
 
@@ -163,19 +164,20 @@ impl Gpu {
         self.table.set_private_bytes(self.slot, self.table.private_bytes(self.slot) - bytes);
     }
 
-    /// Moves memory from this process's own account to a record, so that others can hold it too.
-    pub(crate) fn share(&self, bytes: u64) -> Outcome<Record> {
+    /// Moves memory from this process's own account to a record, so that others can hold it too. It stays used while this file is open.
+    pub(crate) fn share(&self, bytes: u64, file: FileId) -> Outcome<Record> {
         let mut held = self.lock();
         let at = self.free_record()?;
         let id = self.table.next_id().fetch_add(1, Relaxed);
-        self.table.write_record(at, id, bytes, self.slot);
+        self.table.write_record(at, id, bytes, file, self.slot);
         self.table.set_private_bytes(self.slot, self.table.private_bytes(self.slot) - bytes);
         held.insert(id, 1);
         Ok(Record { at, id })
     }
 
-    /// Holds a record that a process shared, or makes it anew if meanwhile none held it.
-    pub(crate) fn hold(&self, record: Record, bytes: u64) -> Outcome<Record> {
+    /// Holds a record that a process shared, or makes it anew if that has ended meanwhile: this file was not
+    /// known to be open.
+    pub(crate) fn hold(&self, record: Record, bytes: u64, file: BorrowedFd<'_>) -> Outcome<Record> {
         let mut held = self.lock();
         let mut record = record;
         if record.at >= RECORDS || self.table.id(record.at) != record.id {
@@ -186,7 +188,7 @@ impl Gpu {
                 None => {
                     self.make_room(bytes)?;
                     let at = self.free_record()?;
-                    self.table.write_record(at, record.id, bytes, self.slot);
+                    self.table.write_record(at, record.id, bytes, FileId::mark(file), self.slot);
                     at
                 }
             };
@@ -279,11 +281,20 @@ impl Gpu {
         if fits(self.table.used()) { Ok(()) } else { Err(Status::OUT_OF_MEMORY) }
     }
 
-    /// Takes back what dead processes used. The lock is held.
+    /// Takes back what dead processes used, and what no descriptor keeps any more. The lock is held.
     fn reap(&self) {
-        if self.private {
-            return;
+        if !self.private {
+            self.reap_slots();
         }
+        let orphans = self.table.orphaned_records();
+        if !orphans.is_empty() {
+            let closed = closed(orphans.iter().map(|at| self.table.file(*at)));
+            let ended = orphans.into_iter().filter(|at| closed.contains(&self.table.file(*at)));
+            ended.for_each(|at| self.table.end_orphan(at));
+        }
+    }
+
+    fn reap_slots(&self) {
         for slot in self.table.used_slots().filter(|slot| *slot != self.slot) {
             if self.table.number(slot).load(Relaxed) != 0 && holder(&self.file, byte_of(slot)).is_none() {
                 self.table.empty_slot(slot);

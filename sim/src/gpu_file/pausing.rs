@@ -3,6 +3,9 @@
 //! Work touches memory in short accesses, each inside an [`AtWork`]. A paused process begins none; the process that pauses it
 //! waits for those that are under way. Modelled time stands still meanwhile.
 //!
+//! Pauses are counted, in the table. So they outlive the process that made them: whoever lets the paused process go on has to do that as
+//! often as all have paused it. Once more does nothing. (All of that is measured on NVIDIA's driver.)
+//!
 //! A GPU does its work also while the process is stopped that has queued it; here the process does that itself. So an access in which
 //! a process was stopped is let end: the process goes on for that long, and is stopped again.
 
@@ -62,14 +65,12 @@ impl Gpu {
 
     /// Takes a process off the GPU. When this returns, nothing of it touches memory.
     pub(crate) fn pause(&self, number: u32) -> Outcome {
-        let slot = self.slot_of(number)?;
-        self.settle();
-        let fresh = self.table.paused_since(slot).compare_exchange(0, now().max(1), SeqCst, SeqCst).is_ok();
-        if let Err(gone) = self.slot_of(number) {
-            // Another process has got its place just now.
-            self.table.paused_since(slot).store(0, SeqCst);
-            return Err(gone);
-        }
+        let slot = self.settled(number, |slot| {
+            if self.table.pauses(slot).fetch_add(1, SeqCst) == 0 {
+                self.table.paused_since(slot).store(now().max(1), SeqCst);
+            }
+            slot
+        })?;
         if self.ends_its_accesses(slot, SHORT_ACCESS) {
             return Ok(());
         }
@@ -78,9 +79,7 @@ impl Gpu {
             return Ok(());
         }
         drop(stopped);
-        if fresh {
-            self.resume(number)?;
-        }
+        self.resume(number)?;
         Err(Status::NOT_READY)
     }
 
@@ -96,17 +95,18 @@ impl Gpu {
         true
     }
 
-    /// Lets a process go on.
+    /// Takes one pause of a process back. With the last one it goes on.
     pub(crate) fn resume(&self, number: u32) -> Outcome {
-        let slot = self.slot_of(number)?;
-        self.settle();
-        let since = self.table.paused_since(slot).load(SeqCst);
-        if since != 0 {
-            // The time first: it may stand still for a moment longer, but never jump.
-            self.table.paused_before(slot).fetch_add(now().saturating_sub(since), SeqCst);
-            self.table.paused_since(slot).store(0, SeqCst);
-        }
-        Ok(())
+        self.settled(number, |slot| {
+            let pauses = self.table.pauses(slot).load(SeqCst);
+            self.table.pauses(slot).store(pauses.saturating_sub(1), SeqCst);
+            if pauses == 1 {
+                let since = self.table.paused_since(slot).load(SeqCst);
+                // The time first: it may stand still for a moment longer, but never jump.
+                self.table.paused_before(slot).fetch_add(now().saturating_sub(since), SeqCst);
+                self.table.paused_since(slot).store(0, SeqCst);
+            }
+        })
     }
 }
 
@@ -137,13 +137,34 @@ mod tests {
                 std::thread::sleep(Duration::from_millis(1));
                 assert_eq!(accesses.load(SeqCst), before);
                 assert_eq!(gpu.time(), time);
-                gpu.pause(gpu.number()).unwrap();
-                gpu.resume(gpu.number()).unwrap();
                 gpu.resume(gpu.number()).unwrap();
                 assert!(gpu.time() >= time);
             }
             worker.join().unwrap();
         });
+    }
+
+    #[test]
+    fn a_process_goes_on_when_all_pauses_are_taken_back_and_once_more_does_nothing() {
+        let gpu = Gpu::open(None, 64 << 20, None).unwrap();
+        let (other, third) = (gpu.once_more(None), gpu.once_more(None));
+        let number = gpu.number();
+        for _ in 0..2 {
+            other.pause(number).unwrap();
+            third.pause(number).unwrap();
+            let time = gpu.time();
+            // By whoever it is.
+            other.resume(number).unwrap();
+            assert!(gpu.is_paused());
+            assert_eq!(gpu.time(), time);
+            other.resume(number).unwrap();
+            assert!(!gpu.is_paused());
+            // No pause is taken back that is yet to come.
+            third.resume(number).unwrap();
+            assert!(!gpu.is_paused());
+        }
+        drop(gpu.at_work());
+        assert!(!other.is_paused() && !third.is_paused());
     }
 
     #[test]
@@ -158,7 +179,16 @@ mod tests {
         let gpu = Gpu::open(None, 64 << 20, None).unwrap();
         let access = gpu.at_work();
         assert_eq!(gpu.pause(gpu.number()), Err(Status::NOT_READY));
+        assert!(!gpu.is_paused());
         drop(access);
+        drop(gpu.at_work());
+        gpu.pause(gpu.number()).unwrap();
+        let access = AtWork(&gpu);
+        gpu.table.at_work(gpu.slot).fetch_add(1, SeqCst);
+        assert_eq!(gpu.pause(gpu.number()), Err(Status::NOT_READY));
+        assert!(gpu.is_paused(), "by the pause before it");
+        drop(access);
+        gpu.resume(gpu.number()).unwrap();
         drop(gpu.at_work());
     }
 }

@@ -5,8 +5,8 @@
 //! [`CHANGE`], in which no process computes.
 //!
 //! No thread hands the GPU over: each process computes, under the table's lock, which ones had it until now. So
-//! it does not matter when threads wake up, and a process that is stopped or has died keeps the GPU from others for
-//! no longer than the kernels take that it has begun. Times are nanoseconds of the system's monotonic clock.
+//! it does not matter when threads wake up, and a process that is stopped or has died keeps the GPU from others
+//! only until the kernels that it has begun are over. Times are nanoseconds of the system's monotonic clock.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -29,7 +29,7 @@ pub(crate) struct KernelTime(u64);
 /// One process's part.
 #[derive(Clone, Copy, Debug, Default)]
 struct Share {
-    /// The time that the kernels take that it has begun, and the part of that which is over.
+    /// The time that all kernels take that the process has begun, and the part of this time that it has had already.
     begun: u64,
     had: u64,
     slice: u64,
@@ -134,10 +134,13 @@ impl Gpu {
         Duration::from_nanos(point.0.saturating_sub(had))
     }
 
-    /// Brings the books up to now: something is about to change.
-    pub(super) fn settle(&self) {
+    /// Changes the slot of a process, under the table's lock. The books are brought up to the present before a change of a pause or a slice,
+    /// so that the time until now counts by the old one.
+    pub(super) fn settled<T>(&self, number: u32, change: impl FnOnce(usize) -> T) -> Outcome<T> {
         let _locked = self.lock();
+        let slot = self.slot_of(number)?;
         self.advance();
+        Ok(change(slot))
     }
 
     /// Sets how long a process's kernels have the GPU in a row while others wait.
@@ -145,10 +148,7 @@ impl Gpu {
         if slice.is_zero() {
             return Err(Status::INVALID_VALUE);
         }
-        let slot = self.slot_of(number)?;
-        self.settle();
-        self.table.slice(slot).store(slice.as_nanos() as u64, Relaxed);
-        Ok(())
+        self.settled(number, |slot| self.table.slice(slot).store(slice.as_nanos() as u64, Relaxed))
     }
 
     /// The lock is held.

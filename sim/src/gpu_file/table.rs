@@ -1,20 +1,21 @@
 //! The table of a shared GPU: words in a file, changed only under its lock.
 //!
 //! ```text
-//! word 0        magic                    process slot (8 words)       record (66 words)
+//! word 0        magic                    process slot (9 words)       record (68 words)
 //!      1        version                  0  its number, 0 = free      0     id, 0 = free
 //!      2        memory in bytes          1  bytes it alone holds      1     bytes
-//!      3..5     UUID                     2  paused since, 0 = not     2..66 holders, a bit per slot
-//!      5        next record id           3  paused in all before
+//!      3..5     UUID                     2  paused since, 0 = not     2..4  its file, 0 = none
+//!      5        next record id           3  paused in all before      4..68 holders, a bit per slot
 //!      6        bytes in all records     4  accesses to memory under way
 //!      7        records ever used        5  kernels' time begun
 //!      8..12    time slices: see         6  ... and had
 //!               `slices.rs`              7  time slice
 //!      12       bytes in no record
-//!      13       processes that ever came
+//!      13       processes that ever came  8  how often it is paused
 //!      14       slots ever used
+//!      15       records without holder
 //!      16..     4096 process slots
-//!      32784..  16384 records
+//!      36880..  16384 records
 //!
 //! Times are nanoseconds of the system's monotonic clock. A word that was never written is a hole in the file.
 //!
@@ -29,15 +30,17 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
+use super::open_files::FileId;
 use crate::mapping::SharedWords;
 
 pub(super) const MAGIC: u64 = 0x3130_4144_5543_4D53;
-pub(super) const VERSION: u64 = 4;
+pub(super) const VERSION: u64 = 5;
 pub(super) const SLOTS: usize = 4096;
-const SLOT_WORDS: usize = 8;
+const SLOT_WORDS: usize = 9;
 const FIRST_SLOT: usize = 16;
 pub(super) const RECORDS: usize = 16384;
-const RECORD_WORDS: usize = 2 + SLOTS / 64;
+const FIRST_HOLDER: usize = 4;
+const RECORD_WORDS: usize = FIRST_HOLDER + SLOTS / 64;
 const FIRST_RECORD: usize = FIRST_SLOT + SLOTS * SLOT_WORDS;
 pub(super) const WORDS: usize = FIRST_RECORD + RECORDS * RECORD_WORDS;
 
@@ -139,6 +142,11 @@ impl Table {
         self.slot(slot, 7)
     }
 
+    /// How often it was taken off the GPU and not let go on yet.
+    pub(super) fn pauses(&self, slot: usize) -> &AtomicU64 {
+        self.slot(slot, 8)
+    }
+
     /// The slots that were ever used.
     pub(super) fn used_slots(&self) -> Range<usize> {
         0..self.slots_end().load(Relaxed) as usize
@@ -185,13 +193,16 @@ impl Table {
         (0..RECORDS).find(|at| self.id(*at) == 0)
     }
 
-    /// Writes a record with one holder.
-    pub(super) fn write_record(&self, at: usize, id: u64, bytes: u64, holder: usize) {
-        for word in 2..RECORD_WORDS {
+    /// Writes a record of a file, with one holder.
+    pub(super) fn write_record(&self, at: usize, id: u64, bytes: u64, file: FileId, holder: usize) {
+        for word in FIRST_HOLDER..RECORD_WORDS {
             self.record(at, word).store(0, Relaxed);
         }
-        self.add_holder(at, holder);
+        self.holders(at, holder).store(bit(holder), Relaxed);
         self.record(at, 1).store(bytes, Relaxed);
+        for (word, value) in (2..).zip(file.words()) {
+            self.record(at, word).store(value, Relaxed);
+        }
         self.record(at, 0).store(id, Relaxed);
         self.shared_bytes().fetch_add(bytes, Relaxed);
         self.records_end().fetch_max(at as u64 + 1, Relaxed);
@@ -199,20 +210,53 @@ impl Table {
 
     /// Makes a process a holder of a record.
     pub(super) fn add_holder(&self, at: usize, slot: usize) {
+        if !self.has_holder(at) {
+            self.orphans().fetch_sub(1, Relaxed);
+        }
         self.holders(at, slot).fetch_or(bit(slot), Relaxed);
     }
 
-    /// Ends a process's hold; a record without a holder is gone.
+    /// Ends a process's hold. A record without a holder is gone, unless its file may be open somewhere.
     pub(super) fn drop_holder(&self, at: usize, slot: usize) {
-        if self.id(at) == 0 {
+        if self.id(at) == 0 || self.holders(at, slot).fetch_and(!bit(slot), Relaxed) & bit(slot) == 0 {
             return;
         }
-        self.holders(at, slot).fetch_and(!bit(slot), Relaxed);
-        if (2..RECORD_WORDS).all(|word| self.record(at, word).load(Relaxed) == 0) {
-            let bytes = self.record(at, 1).load(Relaxed);
-            self.shared_bytes().fetch_sub(bytes, Relaxed);
-            self.record(at, 0).store(0, Relaxed);
+        if !self.has_holder(at) {
+            self.orphans().fetch_add(1, Relaxed);
+            if !self.file(at).is_some() {
+                self.end_orphan(at);
+            }
         }
+    }
+
+    /// The records that no process holds, but whose files may be open somewhere.
+    pub(super) fn orphaned_records(&self) -> Vec<usize> {
+        if self.orphans().load(Relaxed) == 0 {
+            return Vec::new();
+        }
+        self.used_records().filter(|at| self.id(*at) != 0 && !self.has_holder(*at)).collect()
+    }
+
+    /// Ends a record that no process holds.
+    pub(super) fn end_orphan(&self, at: usize) {
+        let bytes = self.record(at, 1).load(Relaxed);
+        self.shared_bytes().fetch_sub(bytes, Relaxed);
+        self.record(at, 0).store(0, Relaxed);
+        self.orphans().fetch_sub(1, Relaxed);
+    }
+
+    /// The file of a record.
+    pub(super) fn file(&self, at: usize) -> FileId {
+        FileId::from_words([2, 3].map(|word| self.record(at, word).load(Relaxed)))
+    }
+
+    fn has_holder(&self, at: usize) -> bool {
+        (FIRST_HOLDER..RECORD_WORDS).any(|word| self.record(at, word).load(Relaxed) != 0)
+    }
+
+    /// How many records have no holder.
+    fn orphans(&self) -> &AtomicU64 {
+        self.word(15)
     }
 
     fn word(&self, at: usize) -> &AtomicU64 {
@@ -228,12 +272,12 @@ impl Table {
     }
 
     fn holders(&self, at: usize, slot: usize) -> &AtomicU64 {
-        self.record(at, 2 + slot / 64)
+        self.record(at, FIRST_HOLDER + slot / 64)
     }
 
     /// Begins a slot's life on the GPU.
     pub(super) fn begin_unpaused(&self, slot: usize) {
-        for word in [self.paused_since(slot), self.paused_before(slot), self.at_work(slot)] {
+        for word in [self.paused_since(slot), self.paused_before(slot), self.at_work(slot), self.pauses(slot)] {
             word.store(0, SeqCst);
         }
     }

@@ -1,12 +1,17 @@
 //! Tests of the shared GPU, and of its locks.
 #![allow(unsafe_code, reason = "fork")]
 
+use std::os::fd::AsFd as _;
 use std::time::Instant;
 
 use super::*;
 
 fn gpu() -> Gpu {
     Gpu::open(None, 100 << 20, None).unwrap()
+}
+
+fn file() -> OwnedFd {
+    rustix::fs::memfd_create("handle", MemfdFlags::CLOEXEC).unwrap()
 }
 
 impl Gpu {
@@ -33,10 +38,10 @@ fn memory_is_charged_and_given_back() {
 
 #[test]
 fn shared_memory_counts_once_until_its_last_holder_lets_go() {
-    let gpu = gpu();
+    let (gpu, file) = (gpu(), file());
     gpu.charge(10 << 20).unwrap();
-    let record = gpu.share(10 << 20).unwrap();
-    let again = gpu.hold(record, 10 << 20).unwrap();
+    let record = gpu.share(10 << 20, FileId::default()).unwrap();
+    let again = gpu.hold(record, 10 << 20, file.as_fd()).unwrap();
     assert_eq!(again, record);
     assert_eq!(gpu.free(), 90 << 20);
     gpu.let_go(record);
@@ -47,32 +52,37 @@ fn shared_memory_counts_once_until_its_last_holder_lets_go() {
 
 #[test]
 fn memory_that_nobody_held_for_a_while_is_charged_again_to_who_takes_it() {
-    let gpu = gpu();
+    let (gpu, file) = (gpu(), file());
     gpu.charge(10 << 20).unwrap();
-    let record = gpu.share(10 << 20).unwrap();
+    let record = gpu.share(10 << 20, FileId::default()).unwrap();
     gpu.let_go(record);
     assert_eq!(gpu.free(), 100 << 20);
-    let revived = gpu.hold(record, 10 << 20).unwrap();
+    let revived = gpu.hold(record, 10 << 20, file.as_fd()).unwrap();
     assert_eq!(revived.id, record.id);
     assert_eq!(gpu.free(), 90 << 20);
 }
 
 #[test]
 fn memory_taken_up_again_counts_once_however_many_take_it() {
-    let gpu = gpu();
+    let (gpu, file) = (gpu(), file());
     gpu.charge(10 << 20).unwrap();
-    let record = gpu.share(10 << 20).unwrap();
+    let record = gpu.share(10 << 20, FileId::default()).unwrap();
     gpu.let_go(record);
     // Its old place is taken meanwhile.
     gpu.charge(10 << 20).unwrap();
-    let other = gpu.share(10 << 20).unwrap();
+    let other = gpu.share(10 << 20, FileId::default()).unwrap();
     assert_eq!(other.at, record.at);
-    let first = gpu.hold(record, 10 << 20).unwrap();
-    assert_eq!(gpu.hold(record, 10 << 20).unwrap(), first);
+    let first = gpu.hold(record, 10 << 20, file.as_fd()).unwrap();
+    assert_eq!(gpu.hold(record, 10 << 20, file.as_fd()).unwrap(), first);
     assert_eq!(gpu.free(), 80 << 20);
     gpu.let_go(first);
     gpu.let_go(first);
-    assert_eq!(gpu.free(), 90 << 20);
+    assert_eq!(gpu.free(), 80 << 20, "its descriptor is known now");
+    drop(file);
+    // A process that another test starts has all descriptors for a moment.
+    while gpu.free() != 90 << 20 {
+        std::thread::yield_now();
+    }
 }
 
 #[test]
@@ -80,7 +90,7 @@ fn each_process_has_a_number_of_its_own_and_is_listed_with_what_it_holds() {
     let folder = tempfile::tempdir().unwrap();
     let gpu = Gpu::open(Some(&folder.path().join("gpu")), 100 << 20, None).unwrap();
     gpu.charge(30 << 20).unwrap();
-    gpu.share(10 << 20).unwrap();
+    gpu.share(10 << 20, FileId::default()).unwrap();
     assert_ne!(gpu.number(), 0);
     assert_eq!(gpu.processes(), [(std::process::id(), 30 << 20)]);
 }

@@ -1,4 +1,4 @@
-//! Instantiated graphs: a launch runs one, and an update changes it.
+//! Instantiated graphs, their launches and their updates.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -69,7 +69,7 @@ impl GraphExec {
         self.steps().iter().any(|step| matches!(step.op, Op::Allocate(_) | Op::Release(_)))
     }
 
-    /// It is destroyed: the graph keeps no memory any longer but allocations that the program has.
+    /// Gives up the graph's memory, apart from allocations that the program still has: called when the graph is destroyed.
     pub(crate) fn let_go(&self) {
         for step in self.steps().iter() {
             if let Op::Allocate(slot) = &step.op {

@@ -57,13 +57,13 @@ pub(crate) struct Alive;
 #[derive(Default)]
 pub(crate) struct Graph {
     pub(crate) handle: usize,
-    /// The life of its last instance: of a graph with memory there may be one at a time.
+    /// Alive as long as its last instance: a graph with memory may have only one at a time.
     pub(crate) instance: Mutex<Weak<Alive>>,
     nodes: Mutex<BTreeMap<usize, Node>>,
     objects: Mutex<Vec<Arc<UserObject>>>,
 }
 
-/// A node's handle stands for this.
+/// The object behind a node's handle.
 pub(crate) struct NodeRef {
     pub(crate) graph: Weak<Graph>,
 }

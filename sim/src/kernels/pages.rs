@@ -11,7 +11,7 @@ use crate::errors::{Outcome, Status};
 
 const PAGE: usize = 2 << 20;
 const UNIT: usize = 16;
-/// Words of a page that are read at once: few enough for the CPU's first cache, whatever is then asked of them.
+/// The number of words of a page that are read at once: few enough to stay in the CPU's first cache for all questions about them.
 const PIECE: usize = 2 << 10;
 /// Pieces of a page.
 const PIECES: usize = PAGE / size_of::<u64>() / PIECE;

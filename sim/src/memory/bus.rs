@@ -1,4 +1,4 @@
-//! Memory that other devices on the bus reach (DMA-BUF): behind a descriptor, whatever is mapped where meanwhile.
+//! Memory that other devices on the bus reach (DMA-BUF): it stays behind its descriptor when mappings change.
 //!
 //! There is no other device here. Exports of this driver's own read and write in its place.
 #![allow(unsafe_code)]

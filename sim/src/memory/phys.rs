@@ -16,6 +16,7 @@ use rustix::fs::{MemfdFlags, SealFlags, SeekFrom};
 use rustix::io::Errno;
 
 use crate::errors::{Outcome, Status};
+use crate::gpu_file::open_files::FileId;
 use crate::gpu_file::{Gpu, Record};
 use crate::mapping::SharedBytes;
 
@@ -117,7 +118,7 @@ impl Phys {
             return Err(Status::INVALID_VALUE);
         }
         let gpu = gpus.find(|gpu| label[16..32] == gpu.uuid()).ok_or(Status::INVALID_DEVICE)?;
-        let record = gpu.hold(Record { at: word(4) as usize, id: word(5) }, bytes)?;
+        let record = gpu.hold(Record { at: word(4) as usize, id: word(5) }, bytes, descriptor)?;
         let contents = SharedBytes::map(descriptor, bytes as usize).map_err(|_| {
             gpu.let_go(record);
             Status::OUT_OF_MEMORY
@@ -159,7 +160,7 @@ impl Phys {
     fn label(&self, file: &OwnedFd) -> Outcome<u64> {
         let mut account = self.account.lock().unwrap_or_else(PoisonError::into_inner);
         if *account == Account::Own {
-            let record = self.gpu.share(self.bytes)?;
+            let record = self.gpu.share(self.bytes, FileId::mark(file))?;
             *account = Account::Shared(record);
             let mut label = Vec::with_capacity(48);
             label.extend(LABEL_MAGIC.to_ne_bytes());
@@ -237,6 +238,7 @@ fn memfd(bytes: u64) -> rustix::io::Result<(OwnedFd, SharedBytes)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
     use std::os::fd::AsFd;
 
     fn gpu() -> &'static Gpu {
@@ -271,8 +273,40 @@ mod tests {
         assert_eq!(gpu.free(), (64 << 20) - GRANULARITY);
         drop(made);
         assert_eq!(gpu.free(), (64 << 20) - GRANULARITY);
+        drop(descriptor);
+        assert_eq!(gpu.free(), (64 << 20) - GRANULARITY);
         drop(taken);
-        assert_eq!(gpu.free(), 64 << 20);
+        until_all_is_free(gpu);
+    }
+
+    #[test]
+    fn memory_that_only_a_descriptor_holds_stays_used_and_can_be_imported_wherever_that_is() {
+        let gpu = gpu();
+        let descriptor = Phys::create(gpu, GRANULARITY, true).unwrap().export().unwrap();
+        assert_eq!(gpu.free(), (64 << 20) - GRANULARITY);
+        // On its way between processes.
+        let (here, there) = std::os::unix::net::UnixStream::pair().unwrap();
+        let mut room = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut sent = SendAncillaryBuffer::new(&mut room);
+        let descriptors = [descriptor.as_fd()];
+        assert!(sent.push(SendAncillaryMessage::ScmRights(&descriptors)));
+        sendmsg(&here, &[std::io::IoSlice::new(&[0])], &mut sent, SendFlags::empty()).unwrap();
+        let taken = Phys::import([gpu].into_iter(), descriptor.as_fd()).unwrap();
+        drop(descriptor);
+        drop(taken);
+        assert_eq!(gpu.free(), (64 << 20) - GRANULARITY);
+        // No room is made of it.
+        assert_eq!(gpu.charge(64 << 20), Err(Status::OUT_OF_MEMORY));
+        drop(there);
+        until_all_is_free(gpu);
+        gpu.charge(64 << 20).unwrap();
+    }
+
+    /// A process that another test starts has all descriptors for a moment.
+    fn until_all_is_free(gpu: &Gpu) {
+        while gpu.free() != gpu.memory() {
+            std::thread::yield_now();
+        }
     }
 
     #[test]

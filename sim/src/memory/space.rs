@@ -101,7 +101,7 @@ pub(crate) struct Space {
 }
 
 impl Space {
-    /// One in which kernels reach all pages of the program, or not.
+    /// Creates an empty space. With `reaches_pages`, kernels reach all pages of the program.
     pub(crate) fn new(reaches_pages: bool) -> Space {
         Space { table: RwLock::new(Table { reaches_pages, ..Table::default() }) }
     }
@@ -218,8 +218,8 @@ impl Table {
         self.unmap(start, bytes)
     }
 
-    /// Sets what a GPU may do with the handles of a range, which must begin and end with whole ones. Behind a hole nothing is set,
-    /// and no error tells that (measured).
+    /// Sets what a GPU may do with the handles of a range, which must begin and end with whole ones. Behind a hole
+    /// nothing is set, and the answer is success all the same (measured).
     pub(crate) fn set_access(&mut self, start: u64, bytes: u64, ordinal: usize, access: Access) -> Outcome {
         let end = start.checked_add(bytes).ok_or(Status::INVALID_VALUE)?;
         let is_end = |(at, mapping): (&u64, &Mapping)| at + mapping.phys.bytes() == end;

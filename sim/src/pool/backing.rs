@@ -55,7 +55,7 @@ impl Backing {
         mut gpus: impl Iterator<Item = &'static Gpu>,
         descriptor: BorrowedFd<'_>,
     ) -> Outcome<(&'static Gpu, Backing)> {
-        // As measured, whatever is wrong with it.
+        // The answer is the same for every error in it (measured).
         let refused = |_| Status::UNKNOWN;
         let size = rustix::fs::fstat(descriptor).map_err(refused)?.st_size as u64;
         let length = size.checked_sub(LABEL_BYTES).ok_or(Status::UNKNOWN)?;

@@ -47,6 +47,18 @@ fn started(coordinator: &Coordinator, user: u32, name: &str) -> Running {
     hold::ready(&mut command, Some(coordinator.place.clone()))
 }
 
+/// What a program leaves behind at its end is free a while later, and the search gets no more than what is free.
+#[track_caller]
+fn until_all_is_free(coordinator: &Coordinator) {
+    coordinator.until("the memory is free", |status| {
+        let tenants = status["tenants"].as_array().expect("a list");
+        let arena = &status["arena"];
+        tenants.len() == 1
+            && arena["lent_bytes"] == tenants[0]["resident_bytes"]
+            && arena["bytes"] == arena["configured_bytes"]
+    });
+}
+
 /// Nothing of what one user's program has written is found by another's, whichever way it goes.
 #[track_caller]
 fn nothing_is_found(options: &dyn Fn(Serving) -> Serving, users: [u32; 2], all: &[Leaves]) {
@@ -69,6 +81,7 @@ fn nothing_is_found(options: &dyn Fn(Serving) -> Serving, users: [u32; 2], all: 
         }
         if matches!(leaves, Leaves::Ends | Leaves::Killed) {
             marks.end(LIMIT);
+            until_all_is_free(&coordinator);
         }
         let mut look = || {
             let found = looks.ask("look 60", LIMIT);
@@ -81,6 +94,7 @@ fn nothing_is_found(options: &dyn Fn(Serving) -> Serving, users: [u32; 2], all: 
             Leaves::StoppedAndKilled => {
                 marks.signal(libc::SIGKILL);
                 marks.end(LIMIT);
+                until_all_is_free(&coordinator);
                 look();
             }
             Leaves::Stopped | Leaves::Evicted => {

@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use super::dice::Dice;
 use super::model::Model;
 use super::program::*;
-use super::script::{Churn, CopyBy, HostKind, PoolFigure, PoolSetting, Question, TOUCHES};
+use super::script::{Churn, CopyBy, HostKind, LAUNCHES, PoolFigure, PoolSetting, Question, TOUCHES};
 
 /// A part of the interface that a program may do without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,10 +67,18 @@ pub enum Aspect {
     Modules,
     /// Another GPU.
     Gpus,
+    /// Chains of addresses, and tables of tables.
+    Chains,
+    /// Kernels launched by any of the calls that do.
+    Launches,
+    /// Memory that is a variable of code.
+    Variables,
+    /// Managed memory.
+    Managed,
 }
 
 /// All aspects, and how many programs of a hundred have each.
-pub const ASPECTS: [(Aspect, usize); 26] = [
+pub const ASPECTS: [(Aspect, usize); 30] = [
     (Aspect::Waits, 60),
     (Aspect::Frees, 60),
     (Aspect::FreesInStreams, 40),
@@ -97,6 +105,10 @@ pub const ASPECTS: [(Aspect, usize); 26] = [
     (Aspect::Touches, 12),
     (Aspect::Modules, 15),
     (Aspect::Gpus, 12),
+    (Aspect::Chains, 30),
+    (Aspect::Launches, 35),
+    (Aspect::Variables, 20),
+    (Aspect::Managed, 20),
 ];
 
 /// Operations of a program, at most and at least.
@@ -130,7 +142,7 @@ pub fn program(seed: u64, with: &[Aspect], without: &[Aspect]) -> Program {
     if drawer.has(Aspect::Pools) && drawer.dice.percent(40) {
         drawer.focus = Some(Aspect::Pools);
     }
-    for aspect in [Aspect::Late, Aspect::Words] {
+    for aspect in [Aspect::Late, Aspect::Words, Aspect::Chains] {
         if drawer.has(aspect) && drawer.dice.percent(40) {
             drawer.focus = Some(aspect);
         }
@@ -190,6 +202,9 @@ impl Drawer {
         for mem in 0..2 {
             let (size, stream) = (self.dice.slot(4), self.dice.slot(2));
             all.push(What::Alloc { mem, context: 0, size, on: To { stream: Where::Made(stream), twin: false } });
+        }
+        if self.has(Aspect::Launches) {
+            all.push(What::LaunchBy { by: self.dice.of(&LAUNCHES) });
         }
         all
     }
@@ -252,6 +267,13 @@ impl Drawer {
                 let copy = Kind::Copy { to: table, from: Spot::Host(host), by: CopyBy::Kind };
                 self.next.extend([What::Work { on, kind: copy, times: 1 }, What::Rest { idle: true }]);
                 self.next.push_back(What::Work { on, kind: Kind::Gather { out, table }, times: 1 });
+            }
+            What::Variable { mem, .. } => {
+                let rows = self.byte() & !(1 << mem);
+                let (table, by) = (Spot::Mem(mem), self.words_by());
+                let kinds = [Kind::Words { out: table, rows, seed: 1, by }, Kind::Gather { out: self.mem(), table }];
+                let [write, read] = kinds.map(|kind| What::Work { on, kind, times: 1 });
+                self.next.extend([write, What::Rest { idle: true }, read]);
             }
             What::PoolAlloc { mem, .. } => {
                 let then = What::FreeAsync { mem, on };
@@ -325,6 +347,13 @@ impl Drawer {
         if self.has(Aspect::Words) && self.dice.percent(12) {
             return self.words();
         }
+        if self.has(Aspect::Chains) && self.dice.percent(8) {
+            return if self.dice.percent(40) {
+                self.link()
+            } else {
+                Kind::Chase { out: self.mem(), from: self.spot() }
+            };
+        }
         if self.has(Aspect::Pools) && self.dice.percent(8) {
             return Kind::Scratch { out: self.mem(), seed };
         }
@@ -333,7 +362,7 @@ impl Drawer {
             3 | 4 => Kind::Sum { out: self.spot(), from: self.spot() },
             5 | 6 => Kind::Axpy { y: self.mem(), x: self.mem() },
             7 | 8 => Kind::Add { out: self.mem(), a: self.spot(), b: self.mem() },
-            9 => Kind::Fill { out: self.mem(), value, element: self.dice.slot(3) },
+            9 => Kind::Fill { out: self.mem(), value, element: self.dice.slot(6) },
             10 => Kind::Copy { to: self.mem(), from: self.mem(), by: self.dice.of(&[by, by, CopyBy::FromHost]) },
             11..=13 if self.has(Aspect::Host) => Kind::Copy { to: self.mem(), from: self.host(), by },
             14 | 15 if self.has(Aspect::Host) => Kind::Copy { to: self.host(), from: self.mem(), by },
@@ -376,6 +405,9 @@ impl Drawer {
             (Some(Aspect::Touches), 5),
             (Some(Aspect::Modules), 6),
             (Some(Aspect::Gpus), 4),
+            (Some(Aspect::Chains), 10),
+            (Some(Aspect::Launches), 6),
+            (Some(Aspect::Variables), 6),
         ];
         let there = aspects.into_iter().filter(|(aspect, _)| aspect.is_none_or(|aspect| self.has(aspect)));
         let often = |aspect: Option<Aspect>| if aspect.is_some() && aspect == self.focus { 4 } else { 1 };
@@ -472,7 +504,24 @@ impl Drawer {
             Aspect::Modules => What::ModuleUnload { module: self.dice.slot(MODULES) },
             Aspect::Gpus if branch < 40 => What::ContextRetain,
             Aspect::Gpus => self.on_the_other_gpu(branch),
-            Aspect::Legacy | Aspect::PerThread | Aspect::Many => self.common(branch),
+            Aspect::Chains if branch < 35 => {
+                self.chain();
+                self.next.pop_front().expect("something was planned")
+            }
+            Aspect::Chains if branch < 60 => {
+                self.table_of_tables();
+                self.next.pop_front().expect("something was planned")
+            }
+            Aspect::Chains => {
+                let kind = if branch < 75 { self.link() } else { Kind::Chase { out: self.mem(), from: self.spot() } };
+                What::Work { on: self.stream(), kind, times: 1 }
+            }
+            Aspect::Launches => What::LaunchBy { by: self.dice.of(&LAUNCHES) },
+            Aspect::Variables if branch < 70 => {
+                What::Variable { mem: self.dice.slot(MEMS), context: self.context(), on: self.stream() }
+            }
+            Aspect::Variables => What::Free { mem: self.dice.slot(MEMS) },
+            Aspect::Legacy | Aspect::PerThread | Aspect::Many | Aspect::Managed => self.common(branch),
         }
     }
 
@@ -553,7 +602,10 @@ impl Drawer {
     fn host_operation(&mut self, branch: usize) -> What {
         match branch {
             0..40 => {
-                let kind = self.dice.of(&[HostKind::Pinned, HostKind::Registered, HostKind::Pageable]);
+                let mut kind = self.dice.of(&[HostKind::Pinned, HostKind::Registered, HostKind::Pageable]);
+                if self.has(Aspect::Managed) && self.dice.percent(40) {
+                    kind = HostKind::Managed;
+                }
                 let (host, size, context) = (self.dice.slot(HOSTS), self.dice.slot(4), self.context());
                 What::HostAlloc { host, context, size, kind }
             }
@@ -580,7 +632,8 @@ impl Drawer {
                 What::Build { graph, child: None, kinds }
             }
             27..29 => What::GraphDestroy { graph },
-            29..41 => What::Instantiate { exec, graph },
+            29..31 => What::GraphClone { graph, from: self.dice.slot(GRAPHS) },
+            31..41 => What::Instantiate { exec, graph },
             41..43 => What::ExecDestroy { exec },
             43..47 => What::ExecUpdate { exec, graph },
             47..55 => {
@@ -589,6 +642,7 @@ impl Drawer {
             }
             55..64 => What::ExecSetChild { exec, graph },
             64..71 => What::ExecEnable { exec, node, enabled: self.dice.percent(30) },
+            71..75 => What::Upload { exec, on: self.stream() },
             _ => What::Launch { exec, on: self.stream() },
         }
     }

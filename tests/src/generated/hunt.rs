@@ -12,7 +12,7 @@ use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, Test
 
 use super::draw::{ASPECTS, Aspect};
 use super::shrink::Programs;
-use super::trial::{Arm, Expected, Fault, PATIENCE, PRESSURES};
+use super::trial::{Arm, Expected, Fault, PATIENCE, PRESSURES, Pressure};
 use super::{Program, Script, exchange};
 
 /// The seed where none is asked for.
@@ -87,6 +87,14 @@ pub struct Failure {
     kind: String,
     /// None if the kind is known.
     file: Option<PathBuf>,
+}
+
+/// What came of many programs.
+pub struct Found {
+    /// Those that failed.
+    pub failures: Vec<Failure>,
+    /// How often the hunt had programs' memory moved to the host, under each pressure that does so.
+    pub evictions: BTreeMap<&'static str, usize>,
 }
 
 /// The strategy's runner for one program of many.
@@ -176,9 +184,14 @@ fn folder() -> PathBuf {
 }
 
 /// Does something with each number, under one pressure after the other; neighbours have different ones. A rival computes all the time, so
-/// it is there only while it is needed.
-fn under_pressure(count: usize, work: impl Fn(&Arm, usize) + Sync) {
+/// it is there only while it is needed. Gives the evictions under those that ask for them.
+fn under_pressure(count: usize, work: impl Fn(&Arm, usize) + Sync) -> BTreeMap<&'static str, usize> {
+    let mut evictions = BTreeMap::new();
+    let asked = std::env::var("GENERATE_PRESSURE").unwrap_or_default();
     for (first, pressure) in PRESSURES.into_iter().enumerate() {
+        if !asked.is_empty() && !format!("{pressure:?}").eq_ignore_ascii_case(&asked) {
+            continue;
+        }
         let arm = Arm::start(pressure);
         let next = AtomicUsize::new(first);
         let work_on = || {
@@ -191,16 +204,22 @@ fn under_pressure(count: usize, work: impl Fn(&Arm, usize) + Sync) {
             }
         };
         std::thread::scope(|scope| (0..AT_ONCE).for_each(|_| drop(scope.spawn(work_on))));
-        arm.end();
+        let evicted = arm.end();
+        match pressure {
+            Pressure::Evictions => drop(evictions.insert("at rests", evicted)),
+            Pressure::Moments => drop(evictions.insert("at any moment", evicted)),
+            Pressure::Preemption | Pressure::Turns => {}
+        }
     }
+    evictions
 }
 
-/// Runs programs; those that failed.
-pub fn run(plan: &Plan) -> Vec<Failure> {
+/// Runs programs.
+pub fn run(plan: &Plan) -> Found {
     let start = Instant::now();
     let (tried, failures) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let known = Known(Mutex::new(plan.known.iter().cloned().collect()));
-    under_pressure(plan.count, |arm, number| {
+    let evictions = under_pressure(plan.count, |arm, number| {
         let failed = {
             let failures = failures.lock().expect("no thread panics with it");
             failures.iter().filter(|failure: &&Failure| failure.file.is_some()).count()
@@ -225,8 +244,8 @@ pub fn run(plan: &Plan) -> Vec<Failure> {
         }
         *kinds.entry(&failure.kind).or_insert(0) += 1;
     }
-    println!("{kinds:?}");
-    failures
+    println!("{kinds:?}; evictions {evictions:?}");
+    Found { failures, evictions }
 }
 
 /// Runs scripts so many times under each pressure; how they failed.
@@ -248,8 +267,9 @@ pub fn again(files: &[PathBuf], times: usize) -> Vec<String> {
     faults.into_inner().expect("no thread panics with it")
 }
 
-/// Runs programs twice without Baton, and panics at one that does not do the same: that is a mistake of the model's.
-pub fn alike_without_baton(plan: &Plan) {
+/// Runs programs twice without Baton, and once with Baton preloaded and no coordinator, and panics at one that does not do the same: that
+/// is a mistake of the model's, or of the driver's functions found another way.
+pub fn alike_alone(plan: &Plan) {
     let next = AtomicUsize::new(0);
     let steps = AtomicUsize::new(0);
     std::thread::scope(|scope| {
@@ -263,7 +283,10 @@ pub fn alike_without_baton(plan: &Plan) {
                     let (script, _) = plan.draw(number).1.current().script("");
                     steps.fetch_add(script.steps(), Ordering::Relaxed);
                     let expected = Expected::of_script(&script, PATIENCE);
-                    let alike = expected.and_then(|expected| expected.is_the_same_again(PATIENCE));
+                    let alike = expected.and_then(|expected| {
+                        expected.is_the_same_again(PATIENCE)?;
+                        expected.is_the_same_without_a_coordinator(PATIENCE)
+                    });
                     alike.unwrap_or_else(|fault| panic!("program {number} of seed {}: {fault}", plan.seed));
                 }
             });

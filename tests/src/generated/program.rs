@@ -1,6 +1,6 @@
 //! Programs as they are drawn and made smaller: operations on slots, in one order.
 
-use super::script::{Churn, CopyBy, HostKind, PoolFigure, PoolSetting, Question, WaitBy, WordsBy};
+use super::script::{Churn, CopyBy, HostKind, LaunchBy, PoolFigure, PoolSetting, Question, WaitBy, WordsBy};
 
 /// How many objects of each kind there are at once.
 pub const STREAMS: u8 = 4;
@@ -35,6 +35,9 @@ pub const HOST_SIZES: [u32; 5] = [512, 16 << 10, 256 << 10, 2 << 20, 17 << 20];
 
 /// Bytes of what a pool gives, by class: around what pools round to, and more than the step that they grow by.
 pub const POOL_SIZES: [u32; 9] = [1, 511, 1000, 20_484, 256 << 10, 2 << 20, (3 << 20) + 512, 9 << 20, (34 << 20) + 4];
+
+/// Bytes of a variable of a module's.
+pub const VARIABLE_BYTES: u32 = 4096;
 
 /// The bytes that a pool is told to keep, by class: as a threshold, and when it is trimmed.
 pub const KEEPS: [u64; 4] = [0, 1, 33 << 20, u64::MAX];
@@ -153,6 +156,17 @@ pub enum Kind {
         seed: u8,
         by: WordsBy,
     },
+    /// A chain's node, which leads to that in the next slot, or ends the chain.
+    Link {
+        out: Spot,
+        next: Option<u8>,
+        seed: u8,
+        by: WordsBy,
+    },
+    Chase {
+        out: Spot,
+        from: Spot,
+    },
 }
 
 /// An operation.
@@ -214,6 +228,12 @@ pub enum What {
         context: u8,
         size: u8,
         parts: u8,
+        on: To,
+    },
+    /// As [`What::Alloc`], a variable of code that is loaded for it.
+    Variable {
+        mem: u8,
+        context: u8,
         on: To,
     },
     /// Maps such memory anew where it was, in one of a few ways.
@@ -292,6 +312,9 @@ pub enum What {
         flag: u8,
         by: WaitBy,
     },
+    LaunchBy {
+        by: LaunchBy,
+    },
     Work {
         on: To,
         kind: Kind,
@@ -327,6 +350,10 @@ pub enum What {
         child: Option<u8>,
         kinds: Vec<Kind>,
     },
+    GraphClone {
+        graph: u8,
+        from: u8,
+    },
     GraphDestroy {
         graph: u8,
     },
@@ -354,6 +381,10 @@ pub enum What {
         exec: u8,
         node: u8,
         enabled: bool,
+    },
+    Upload {
+        exec: u8,
+        on: To,
     },
     Launch {
         exec: u8,

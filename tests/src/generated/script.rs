@@ -15,6 +15,19 @@ pub fn is_exportable(mem: Id) -> bool {
     mem.is_multiple_of(2)
 }
 
+/// Bytes of a row that a table names.
+pub const ROW_BYTES: u32 = 256;
+
+/// How far behind the beginning of memory of so many bytes its row begins, by which tables name it: of every third, at the end.
+pub fn row_offset(mem: Id, bytes: u32) -> u32 {
+    if mem % 3 == 2 { (bytes - ROW_BYTES) / 4 * 4 } else { 0 }
+}
+
+/// True if the variable that some memory is belongs to a library: those of every other one do, and others to a module.
+pub fn is_of_library(mem: Id) -> bool {
+    mem.is_multiple_of(2)
+}
+
 /// A program that can be executed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Script {
@@ -72,6 +85,8 @@ pub enum HostKind {
     Registered,
     /// Mapped.
     Pageable,
+    /// By `cuMemAllocManaged`.
+    Managed,
 }
 
 /// A word that is waited for; it only grows.
@@ -145,6 +160,9 @@ pub enum Work {
         element: u32,
         /// How many.
         count: u32,
+        /// By `cuMemsetD2D…`, as four rows.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        in_rows: bool,
     },
     /// A copy from the beginning of one to the beginning of the other.
     Copy {
@@ -186,6 +204,15 @@ pub enum Work {
         /// Words of each.
         words: u32,
     },
+    /// Follows a chain of [nodes](Wide::Node) and adds up their values to the first 64 bits of `out`.
+    Chase {
+        /// Where the sum is.
+        out: Buf,
+        /// Holds the first node.
+        from: Buf,
+        /// How many nodes, if the chain does not end before.
+        hops: u32,
+    },
     /// Words of 64 bits at the beginning, of which no call names the memory that they come from.
     Words {
         /// Written.
@@ -211,6 +238,8 @@ pub enum Wide {
     Addresses(Vec<Id>),
     /// So many that depend on a seed.
     Data(u32, u32),
+    /// A chain's node: the address of the next one's memory, or 0, and a value.
+    Node(Option<Id>, u32),
 }
 
 impl Wide {
@@ -219,6 +248,7 @@ impl Wide {
         match self {
             Self::Addresses(mems) => mems.len() as u32,
             Self::Data(_, count) => *count,
+            Self::Node(..) => 2,
         }
     }
 }
@@ -253,6 +283,10 @@ pub enum CopyBy {
     Flat,
     /// `cuMemcpy3D`, with planes that end within words; and a call for the rest.
     Solid,
+    /// `cuMemcpyBatchAsync`, the second half first.
+    Batch,
+    /// `cuMemcpyPeerAsync`, where both are device memory.
+    Peer,
 }
 
 impl CopyBy {
@@ -261,6 +295,37 @@ impl CopyBy {
         !matches!(self, Self::Odd | Self::Flat | Self::Solid)
     }
 }
+
+/// The call that launches kernels, and how it is given their parameters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum LaunchBy {
+    /// `cuLaunchKernel`, with a pointer to each.
+    #[default]
+    Pointers,
+    /// `cuLaunchKernel`, with all of them in one buffer.
+    Buffer,
+    /// `cuLaunchKernelEx`, with a pointer to each.
+    Config,
+    /// `cuLaunchKernelEx`, with one buffer.
+    ConfigBuffer,
+    /// `cuLaunchCooperativeKernel`
+    Cooperative,
+    /// `cuLaunchKernel` of a function, not of a library's kernel.
+    Function,
+    /// `cuLaunchGridAsync`, behind `cuParamSetv`: shape and parameters are the function's own.
+    Old,
+}
+
+/// All of them.
+pub const LAUNCHES: [LaunchBy; 7] = [
+    LaunchBy::Pointers,
+    LaunchBy::Buffer,
+    LaunchBy::Config,
+    LaunchBy::ConfigBuffer,
+    LaunchBy::Cooperative,
+    LaunchBy::Function,
+    LaunchBy::Old,
+];
 
 /// How a stream waits for a flag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -481,6 +546,15 @@ pub enum Call {
     MemUnmap {
         mem: Id,
     },
+    /// Loads code with a variable, which is the memory. [`is_of_library`] says how.
+    VariableLoad {
+        mem: Id,
+        bytes: u32,
+    },
+    /// Unloads it.
+    VariableUnload {
+        mem: Id,
+    },
     MemFree {
         mem: Id,
     },
@@ -555,6 +629,10 @@ pub enum Call {
         host: Id,
         bytes: u32,
     },
+    /// From now on the thread's kernels are launched by this call, and the nodes of graphs are given parameters like that.
+    LaunchBy {
+        by: LaunchBy,
+    },
     Submit {
         on: On,
         work: Work,
@@ -602,6 +680,11 @@ pub enum Call {
         after: Vec<Id>,
         child: Id,
     },
+    /// A copy of a graph.
+    GraphClone {
+        graph: Id,
+        from: Id,
+    },
     GraphDestroy {
         graph: Id,
     },
@@ -630,6 +713,11 @@ pub enum Call {
         exec: Id,
         node: Id,
         enabled: bool,
+    },
+    /// Makes the next launch quick.
+    Upload {
+        exec: Id,
+        on: On,
     },
     Launch {
         exec: Id,

@@ -180,7 +180,7 @@ fn variants(operation: &Operation) -> Vec<Operation> {
     });
     add(&|operation| match &mut operation.what {
         What::Alloc { size, .. } | What::HostAlloc { size, .. } => *size = 0,
-        What::Map { mem, context, on, .. } => {
+        What::Map { mem, context, on, .. } | What::Variable { mem, context, on } => {
             operation.what = What::Alloc { mem: *mem, context: *context, size: 0, on: *on };
         }
         What::PoolAlloc { size, .. } => *size = 2,
@@ -227,6 +227,8 @@ fn stream_of(what: &mut What) -> Option<&mut To> {
         | What::EventWait { on, .. }
         | What::Alloc { on, .. }
         | What::Map { on, .. }
+        | What::Variable { on, .. }
+        | What::Upload { on, .. }
         | What::FreeAsync { on, .. }
         | What::PoolAlloc { on, .. }
         | What::Work { on, .. }

@@ -1,9 +1,9 @@
 //! Runs a script bare and under Baton, and compares both.
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use baton_harness::program::{Heard, Program};
@@ -37,6 +37,8 @@ const GPUS: &str = "2";
 pub enum Pressure {
     /// Whenever the program rests, its memory is moved to the host.
     Evictions,
+    /// Its memory is moved to the host whenever it is idle for a moment, and comes back to frames that are as it left them, or are not.
+    Moments,
     /// An urgent program needs most of the GPU now and then, and takes it also in the middle of work.
     Preemption,
     /// A program of the same class needs most of the GPU all the time; work is waited for when turns end.
@@ -44,7 +46,13 @@ pub enum Pressure {
 }
 
 /// All of them.
-pub const PRESSURES: [Pressure; 3] = [Pressure::Evictions, Pressure::Preemption, Pressure::Turns];
+pub const PRESSURES: [Pressure; 4] = [Pressure::Evictions, Pressure::Moments, Pressure::Preemption, Pressure::Turns];
+
+/// Between two evictions of [`Pressure::Moments`].
+const MOMENT: Duration = Duration::from_millis(5);
+/// How often a program is evicted like that. On a loaded machine it may come no further between two evictions, but it has to behind the
+/// last one.
+const MOMENTS: usize = 150;
 
 /// A coordinator under which programs run, one after the other or several at once.
 pub struct Arm {
@@ -52,6 +60,7 @@ pub struct Arm {
     pub pressure: Pressure,
     coordinator: Coordinator,
     rival: Option<Running>,
+    evictions: AtomicUsize,
 }
 
 /// A program, and what it does bare.
@@ -83,7 +92,7 @@ impl Expected {
     fn of(executor: &'static str, text: &str, patience: Duration) -> Result<Self, Box<Fault>> {
         let file = tempfile::NamedTempFile::new().expect("a temporary file");
         std::fs::write(file.path(), text).expect("a file of our own");
-        let bare = bare(executor, file.path(), patience);
+        let bare = alone(without_baton, executor, file.path(), patience);
         let expected = Self { executor, file, bare };
         if expected.bare.status != "exit status: 0" || !expected.bare.err.is_empty() {
             return Err(expected.fault("the program itself is wrong".to_owned(), None));
@@ -97,7 +106,29 @@ impl Expected {
     ///
     /// When it does something else.
     pub fn is_the_same_again(&self, patience: Duration) -> Result<(), Box<Fault>> {
-        let again = bare(self.executor, self.file.path(), patience);
+        self.is_the_same_with(without_baton, patience)
+    }
+
+    /// Plays it with Baton preloaded where no coordinator is, to the same end.
+    ///
+    /// # Errors
+    ///
+    /// When it does something else.
+    pub fn is_the_same_without_a_coordinator(&self, patience: Duration) -> Result<(), Box<Fault>> {
+        let preloaded = |driver: &Driver, program: PathBuf| {
+            let mut command = driver.under_baton(program);
+            command.env("BATON_SOCKET", "/nowhere");
+            command
+        };
+        self.is_the_same_with(preloaded, patience)
+    }
+
+    fn is_the_same_with(
+        &self,
+        start: impl FnOnce(&Driver, PathBuf) -> Command,
+        patience: Duration,
+    ) -> Result<(), Box<Fault>> {
+        let again = alone(start, self.executor, self.file.path(), patience);
         if again == self.bare {
             return Ok(());
         }
@@ -135,6 +166,11 @@ impl Arm {
         let serving = match pressure {
             // A slow bus: kernels are launched while their memory comes in.
             Pressure::Evictions => serving.setting("SIMCUDA_H2D_GBPS", "0.05"),
+            Pressure::Moments => {
+                let slow = serving.setting("SIMCUDA_H2D_GBPS", "0.6").setting("SIMCUDA_D2H_GBPS", "6");
+                // Of two that are never paused, the one could have the GPU for longer than the other has patience.
+                slow.unpoisoned()
+            }
             Pressure::Preemption => serving,
             Pressure::Turns => serving.flag("--no-preempt"),
         };
@@ -145,7 +181,7 @@ impl Arm {
             coordinator.run("rival", class, &program("fill_and_check"), &[rounds.as_slice(), &memory].concat())
         };
         let rival = match pressure {
-            Pressure::Evictions => None,
+            Pressure::Evictions | Pressure::Moments => None,
             Pressure::Preemption => Some(rival("latency", "25")),
             Pressure::Turns => Some(rival("normal", "2")),
         };
@@ -154,7 +190,7 @@ impl Arm {
                 crate::coordinator::tenant(status, "rival")["resident_bytes"].as_u64() > Some(196 << 20)
             });
         }
-        Self { pressure, coordinator, rival }
+        Self { pressure, coordinator, rival, evictions: AtomicUsize::new(0) }
     }
 
     /// Tells whether a program does under Baton what it does bare.
@@ -177,10 +213,25 @@ impl Arm {
         let words = [script.to_str().expect("UTF-8"), "--rests", "--patience", &patience];
         let mut command = self.coordinator.place.joining(&name, &built().bin.join(executor), &words);
         command.env("BATON_REQUIRE", "1").env("BATON_CLASS", "normal");
-        obeyed(&mut command, || match self.pressure {
+        let mut at_rest = || match self.pressure {
             Pressure::Evictions => self.evict(&name),
             // The others come by themselves.
-            Pressure::Preemption | Pressure::Turns => std::thread::sleep(Duration::from_millis(4)),
+            _ => std::thread::sleep(Duration::from_millis(4)),
+        };
+        if self.pressure != Pressure::Moments {
+            return obeyed(&mut command, at_rest);
+        }
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for _ in (0..MOMENTS).take_while(|_| !over.load(Ordering::Relaxed)) {
+                    self.evictions.fetch_add(self.coordinator.evict(&name).into(), Ordering::Relaxed);
+                    std::thread::sleep(MOMENT);
+                }
+            });
+            let outcome = obeyed(&mut command, &mut at_rest);
+            over.store(true, Ordering::Relaxed);
+            outcome
         })
     }
 
@@ -194,15 +245,17 @@ impl Arm {
             std::thread::sleep(Duration::from_millis(2));
         }
         let _ = evicting.kill();
-        let _ = evicting.wait();
+        let has_moved = evicting.wait().is_ok_and(|status| status.success());
+        self.evictions.fetch_add(has_moved.into(), Ordering::Relaxed);
     }
 
-    /// Ends it; the competing program must have done well.
+    /// Ends it; the competing program must have done well. Gives how often programs' memory was moved to the host when this asked for it.
     #[track_caller]
-    pub fn end(mut self) {
+    pub fn end(mut self) -> usize {
         if let Some(mut rival) = self.rival.take() {
             assert!(rival.ended().is_none(), "the rival has ended: {} {}", rival.out(), rival.err());
         }
+        self.evictions.into_inner()
     }
 }
 
@@ -240,10 +293,19 @@ fn of_driver() -> Vec<(String, String)> {
     pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
-/// The outcome of a program without Baton.
-fn bare(executor: &str, script: &Path, patience: Duration) -> Outcome {
+fn without_baton(driver: &Driver, program: PathBuf) -> Command {
+    driver.bare(program)
+}
+
+/// The outcome of a program that has the GPU to itself.
+fn alone(
+    start: impl FnOnce(&Driver, PathBuf) -> Command,
+    executor: &str,
+    script: &Path,
+    patience: Duration,
+) -> Outcome {
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let mut command = Driver::simulated().bare(built().bin.join(executor));
+    let mut command = start(&Driver::simulated(), built().bin.join(executor));
     // If there are two processes, both have this one.
     command.env("SIMCUDA_GPU_FILE", folder.path().join("gpu"));
     command.arg(script).args(["--rests", "--patience", &patience.as_secs().to_string()]);

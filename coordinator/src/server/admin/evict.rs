@@ -83,7 +83,7 @@ impl Server {
             return has_left();
         }
         if !tenant.is_movable() || tenant.memory.is_late() {
-            // Its remaining work is unknown: its memory stays as it is.
+            // Its remaining work is unknown: its memory stays in place.
             return Next::Over(Err(baton_messages::program_does_not_answer()));
         }
         let left_alone = tenant.turn.left_alone().is_some();

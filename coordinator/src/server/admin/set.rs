@@ -1,4 +1,4 @@
-//! Settings of tenants that users change while they run.
+//! `baton set`, `suspend` and `resume`: users change settings of tenants while those run.
 
 use std::time::Instant;
 
@@ -13,7 +13,7 @@ use crate::server::state::Server;
 use crate::server::tenants::peer::Peer;
 use baton_policy::arbiter::{Event, State};
 
-/// Answers a tool: done, or why not.
+/// Answers a tool: its request was carried out, or the reason why not.
 pub(in crate::server) fn say(peer: &mut Peer, done: Result<(), Message>) {
     let answer = match done {
         Ok(()) => json!({}),
@@ -25,7 +25,7 @@ pub(in crate::server) fn say(peer: &mut Peer, done: Result<(), Message>) {
 }
 
 impl Server {
-    /// A tool wants something to be otherwise.
+    /// Handles a tool's request to change a tenant's settings, and answers it.
     pub(in crate::server) fn set_on_request(&mut self, mut peer: Peer, name: &str, change: Change) {
         let done = self.set(name, change, &peer);
         say(&mut peer, done);
@@ -64,7 +64,7 @@ impl Server {
                     tenant.scheduling.suspended.get_or_insert_with(Instant::now);
                 }
                 self.card.recorder.record(id, What::Suspended);
-                self.will_tell(id, Event::Suspended);
+                self.will_tell(id, Event::KeepOff(true));
             }
             Some(false) => {
                 // Those that share memory with it go on with it.

@@ -44,7 +44,7 @@ impl Server {
         let standing = Standing {
             unresponsive: !tenant.is_movable() || tenant.scheduling.left_out.is_some(),
             disconnected: !tenant.connection.is_open(),
-            suspended: self.card.arbiter.is_suspended(id) && self.card.arbiter.state(id).is_off_the_gpu(),
+            suspended: self.card.arbiter.is_kept_off(id) && self.card.arbiter.state(id).is_off_the_gpu(),
             running: has_gate_open && !is_descheduled,
             arriving: matches!(turn, Turn::Arriving | Turn::Running) && tenant.extents().counts().missing > 0,
             preempted: tenant.preemption.is_under_way() || has_gate_open && is_descheduled,
@@ -202,7 +202,7 @@ impl Server {
             tenants: tenants.collect(),
             newcomers: newcomers.collect(),
             max_tenants: self.options.tuning.max_tenants,
-            outsiders_unknown: outsiders.as_ref().err().cloned(),
+            outsiders_unknown: outsiders.as_ref().err().map(ToString::to_string),
             outsiders: outsiders.ok().map(|all| all.into_iter().map(|one: Outsider| one.shown).collect()),
             recent: self.card.recorder.recent().cloned().collect(),
             allocations: self.card.recorder.allocations().cloned().collect(),

@@ -34,7 +34,7 @@ impl Server {
             return plain(Reason::Unresponsive, since(Some(left_out)));
         }
         let state = self.card.arbiter.state(id);
-        if self.card.arbiter.is_suspended(id) && state.is_off_the_gpu() {
+        if self.card.arbiter.is_kept_off(id) && state.is_off_the_gpu() {
             return self.suspended(id, tenant);
         }
         let prospect = self.card.arbiter.prospect(id, self.now());

@@ -12,6 +12,7 @@ use baton_contract::messages::{Answer, ExtentId, Full};
 use baton_contract::wire::MAX_DESCRIPTORS;
 use baton_report::quota::Quota;
 
+use super::breach::MemoryBreach;
 use super::claims::{Allocation, Claim, Claims, Progress};
 use super::events::MemoryEvent;
 use super::frames::Found;
@@ -171,16 +172,16 @@ impl Claims {
         id: TenantId,
         at: u64,
         bytes: u64,
-    ) -> Result<(), String> {
+    ) -> Result<(), MemoryBreach> {
         if bytes == 0 || !bytes.is_multiple_of(GRANULE) {
-            return Err(baton_messages::asked_for_part_of_a_granule(bytes).into());
+            return Err(MemoryBreach::AskedForPartOfAGranule { bytes });
         }
         if !ground.is_room_at(id, at, bytes) {
-            return Err(baton_messages::asked_where_no_room_is(bytes, format_args!("{at:#x}")).into());
+            return Err(MemoryBreach::AskedWhereNoRoomIs { at, bytes });
         }
         let unresponsive = ground.tenants.get(id).is_some_and(|tenant| tenant.turn.is_overdue());
         if !unresponsive && ground.is_off_the_gpu(id) {
-            return Err(baton_messages::asked_without_the_baton().into());
+            return Err(MemoryBreach::AskedWithoutTheBaton);
         }
         if self.is_above_quota(ground, id, bytes) {
             return Ok(());

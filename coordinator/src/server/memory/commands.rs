@@ -2,6 +2,7 @@
 
 use baton_contract::messages::{Answer, ExtentId, MemoryCommand};
 
+use super::breach::MemoryBreach;
 use super::ground::Ground;
 use super::transfer::Group;
 use crate::device::mover::Lane;
@@ -15,7 +16,7 @@ use baton_policy::arbiter::TenantId;
 
 impl Ground<'_> {
     /// Sends a tenant the frames behind extents that it has mapped.
-    pub(super) fn give_frames(&mut self, id: TenantId, extents: Vec<ExtentId>) -> Result<(), String> {
+    pub(super) fn give_frames(&mut self, id: TenantId, extents: Vec<ExtentId>) -> Result<(), MemoryBreach> {
         let frames = self.frames_of(id, &extents)?;
         self.answer_with(id, &Answer::Frames { extents }, &frames);
         Ok(())
@@ -28,12 +29,12 @@ impl Ground<'_> {
     }
 
     /// The frames behind extents that a tenant has.
-    fn frames_of(&self, id: TenantId, extents: &[ExtentId]) -> Result<Vec<FrameId>, String> {
+    fn frames_of(&self, id: TenantId, extents: &[ExtentId]) -> Result<Vec<FrameId>, MemoryBreach> {
         let Some(tenant) = self.tenants.get(id) else { return Ok(Vec::new()) };
         let resident = |extent: &ExtentId| match tenant.extents().get(*extent).map(Extent::state) {
             Some(ExtentState::Resident { frame }) => Ok(frame),
             _ if let Some(frame) = self.frame_of_attachment((id, *extent)) => Ok(frame),
-            _ => Err(baton_messages::asked_for_unmapped_frame(extent.0).into()),
+            _ => Err(MemoryBreach::AskedForUnmappedFrame(*extent)),
         };
         extents.iter().map(resident).collect()
     }

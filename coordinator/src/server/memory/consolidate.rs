@@ -10,6 +10,7 @@ use std::os::fd::OwnedFd;
 
 use baton_contract::messages::{ExtentId, MemoryCommand};
 
+use super::breach::MemoryBreach;
 use super::events::MemoryEvent;
 use super::ground::Ground;
 use crate::device::gpu::Imported;
@@ -27,14 +28,14 @@ impl Ground<'_> {
         at: u64,
         bytes: u64,
         piece: Option<OwnedFd>,
-    ) -> Result<(), String> {
+    ) -> Result<(), MemoryBreach> {
         let Some(tenant) = self.tenants.get(id) else { return Ok(()) };
         let row: Vec<(ExtentId, &Extent)> = tenant.extents().within(at, bytes).collect();
         let whole: u64 = row.iter().map(|(_, extent)| extent.class().bytes()).sum();
         let is_row = row.first().is_some_and(|(_, extent)| extent.at() == at) && whole == bytes;
         let overlaps = |one: &Consolidation| one.at < at + bytes && at < one.at + one.bytes;
         if !is_row || tenant.memory.consolidations.iter().any(overlaps) {
-            return Err(baton_messages::wants_foreign_bytes_in_one_piece(bytes, format_args!("{at:#x}")).into());
+            return Err(MemoryBreach::WantsForeignBytesInOnePiece { at, bytes });
         }
         let is_shared = row.iter().any(|(extent, _)| self.store.sharing.is_shared((id, *extent)));
         let name = &tenant.name;

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use baton_contract::messages::ExtentId;
 
+use super::breach::MemoryBreach;
 use super::ground::Ground;
 use crate::server::tenants::memory::{Batch, Notice};
 use baton_books::extents::ExtentState;
@@ -22,7 +23,7 @@ const AT_ONCE: usize = 16;
 
 impl Ground<'_> {
     /// Notes that the frames for a batch did not reach the tenant.
-    pub(super) fn on_undelivered(&mut self, id: TenantId, batch: u32) -> Result<(), String> {
+    pub(super) fn on_undelivered(&mut self, id: TenantId, batch: u32) -> Result<(), MemoryBreach> {
         let Some(tenant) = self.tenants.get_mut(id) else { return Ok(()) };
         match tenant.memory.take_batch(batch) {
             Some(Batch::Prepare(extents)) => {
@@ -49,7 +50,7 @@ impl Ground<'_> {
                 Ok(())
             }
             Some(Batch::Unmap(_) | Batch::Consolidated(_)) | None => {
-                Err(baton_messages::reported_unknown_command(batch).into())
+                Err(MemoryBreach::ReportedUnknownCommand { batch })
             }
         }
     }

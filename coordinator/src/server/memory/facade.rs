@@ -8,6 +8,7 @@ use baton_contract::memory::GRANULE;
 use baton_contract::messages::{ExtentId, HeldExtent, IPC_HANDLE, ProcessId, Request};
 use baton_messages::Message;
 
+use super::breach::MemoryBreach;
 use super::claims::{Claim, Claims, Progress};
 use super::departed::{Departed, Remains};
 use super::events::MemoryEvent;
@@ -225,7 +226,7 @@ impl Handle<'_> {
     }
 
     /// Handles a tenant's request for `bytes` more at this address. Once accepted, the request only waits for frames.
-    pub(in crate::server) fn allocate(&mut self, id: TenantId, at: u64, bytes: u64) -> Result<(), String> {
+    pub(in crate::server) fn allocate(&mut self, id: TenantId, at: u64, bytes: u64) -> Result<(), MemoryBreach> {
         self.claims.allocate(&mut self.ground, id, at, bytes)
     }
 
@@ -240,7 +241,7 @@ impl Handle<'_> {
     }
 
     /// Takes back `bytes` of a tenant's lease that it no longer needs.
-    pub(in crate::server) fn unlease(&mut self, id: TenantId, bytes: u64) -> Result<(), String> {
+    pub(in crate::server) fn unlease(&mut self, id: TenantId, bytes: u64) -> Result<(), MemoryBreach> {
         self.claims.unlease(&self.ground, id, bytes)
     }
 
@@ -271,7 +272,7 @@ impl Handle<'_> {
     }
 
     /// Sends a tenant the frames behind extents that it has mapped.
-    pub(in crate::server) fn give_frames(&mut self, id: TenantId, extents: Vec<ExtentId>) -> Result<(), String> {
+    pub(in crate::server) fn give_frames(&mut self, id: TenantId, extents: Vec<ExtentId>) -> Result<(), MemoryBreach> {
         self.ground.give_frames(id, extents)
     }
 
@@ -282,7 +283,7 @@ impl Handle<'_> {
         at: u64,
         bytes: u64,
         piece: Option<OwnedFd>,
-    ) -> Result<(), String> {
+    ) -> Result<(), MemoryBreach> {
         self.ground.consolidate(id, at, bytes, piece)
     }
 
@@ -292,7 +293,7 @@ impl Handle<'_> {
     }
 
     /// Notes that the frames for a batch did not reach the tenant.
-    pub(in crate::server) fn on_undelivered(&mut self, id: TenantId, batch: u32) -> Result<(), String> {
+    pub(in crate::server) fn on_undelivered(&mut self, id: TenantId, batch: u32) -> Result<(), MemoryBreach> {
         self.ground.on_undelivered(id, batch)
     }
 
@@ -307,17 +308,17 @@ impl Handle<'_> {
     }
 
     /// Notes that the tenant has freed parts of extents that it goes on using.
-    pub(in crate::server) fn spare(&mut self, id: TenantId, ranges: &[(u64, u64)]) -> Result<(), String> {
+    pub(in crate::server) fn spare(&mut self, id: TenantId, ranges: &[(u64, u64)]) -> Result<(), MemoryBreach> {
         self.ground.spare(id, ranges)
     }
 
     /// Notes that the tenant uses a spare range again.
-    pub(in crate::server) fn reuse(&mut self, id: TenantId, at: u64, bytes: u64) -> Result<(), String> {
+    pub(in crate::server) fn reuse(&mut self, id: TenantId, at: u64, bytes: u64) -> Result<(), MemoryBreach> {
         self.ground.reuse(id, at, bytes)
     }
 
     /// Frees extents that the tenant has unmapped and released.
-    pub(in crate::server) fn free(&mut self, id: TenantId, extents: &[ExtentId]) -> Result<(), String> {
+    pub(in crate::server) fn free(&mut self, id: TenantId, extents: &[ExtentId]) -> Result<(), MemoryBreach> {
         self.residency.free(&mut self.ground, id, extents)
     }
 
@@ -349,12 +350,17 @@ impl Handle<'_> {
     }
 
     /// Handles a tenant's report that it has carried out a batch of commands.
-    pub(in crate::server) fn batch_done(&mut self, id: TenantId, batch: u32, took: Duration) -> Result<(), String> {
+    pub(in crate::server) fn batch_done(
+        &mut self,
+        id: TenantId,
+        batch: u32,
+        took: Duration,
+    ) -> Result<(), MemoryBreach> {
         self.residency.batch_done(&mut self.ground, id, batch, took)
     }
 
     /// Handles a tenant's report that it could not.
-    pub(in crate::server) fn batch_failed(&mut self, id: TenantId, batch: u32, code: u32) -> Result<(), String> {
+    pub(in crate::server) fn batch_failed(&mut self, id: TenantId, batch: u32, code: u32) -> Result<(), MemoryBreach> {
         self.ground.batch_failed(id, batch, code)
     }
 
@@ -413,7 +419,7 @@ impl Handle<'_> {
         exporter: TenantId,
         key: &Key,
         at: u64,
-    ) -> Result<Attaching, String> {
+    ) -> Result<Attaching, MemoryBreach> {
         self.ground.attach(id, exporter, key, at)
     }
 

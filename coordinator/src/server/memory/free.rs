@@ -2,6 +2,7 @@
 
 use baton_contract::messages::ExtentId;
 
+use super::breach::MemoryBreach;
 use super::departed::Remains;
 use super::ground::Ground;
 use super::residency::Residency;
@@ -11,7 +12,7 @@ use baton_policy::arbiter::TenantId;
 
 impl Ground<'_> {
     /// Notes that the tenant has freed parts of extents that it goes on using.
-    pub(super) fn spare(&mut self, id: TenantId, ranges: &[(u64, u64)]) -> Result<(), String> {
+    pub(super) fn spare(&mut self, id: TenantId, ranges: &[(u64, u64)]) -> Result<(), MemoryBreach> {
         if let Some(tenant) = self.tenants.unindexed(id) {
             tenant.memory.may_compact_again();
         }
@@ -19,7 +20,7 @@ impl Ground<'_> {
         let refused = ranges.iter().find(|(at, bytes)| !own.set_spare(*at, *bytes, true));
         drop(own);
         match refused.filter(|_| !self.came_back(id)) {
-            Some((at, bytes)) => Err(baton_messages::freed_unmapped_bytes(bytes, format_args!("{at:#x}")).into()),
+            Some(&(at, bytes)) => Err(MemoryBreach::FreedUnmappedBytes { at, bytes }),
             None => Ok(()),
         }
     }
@@ -30,21 +31,17 @@ impl Ground<'_> {
     }
 
     /// Notes that the tenant uses a spare range again.
-    pub(super) fn reuse(&mut self, id: TenantId, at: u64, bytes: u64) -> Result<(), String> {
+    pub(super) fn reuse(&mut self, id: TenantId, at: u64, bytes: u64) -> Result<(), MemoryBreach> {
         let Some(mut own) = self.tenants.extents(id) else { return Ok(()) };
         let was_spare = own.set_spare(at, bytes, false);
         drop(own);
-        if was_spare || self.came_back(id) {
-            Ok(())
-        } else {
-            Err(baton_messages::used_what_was_not_spare(bytes, format_args!("{at:#x}")).into())
-        }
+        if was_spare || self.came_back(id) { Ok(()) } else { Err(MemoryBreach::UsedWhatWasNotSpare { at, bytes }) }
     }
 }
 
 impl Residency {
     /// Frees extents that the tenant has unmapped and released.
-    pub(super) fn free(&self, ground: &mut Ground<'_>, id: TenantId, extents: &[ExtentId]) -> Result<(), String> {
+    pub(super) fn free(&self, ground: &mut Ground<'_>, id: TenantId, extents: &[ExtentId]) -> Result<(), MemoryBreach> {
         if let Some(tenant) = ground.tenants.unindexed(id) {
             tenant.memory.may_compact_again();
         }
@@ -59,7 +56,7 @@ impl Residency {
                 continue;
             }
             let (Some(freed), Some(tenant)) = (freed, ground.tenants.get_mut(id)) else {
-                return Err(baton_messages::freed_unmapped_extent(extent.0).into());
+                return Err(MemoryBreach::FreedUnmappedExtent(*extent));
             };
             tenant.memory.history.forget(*extent);
             if let Some(frame) = freed.left_behind() {

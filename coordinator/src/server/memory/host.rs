@@ -37,7 +37,15 @@ impl Host {
     ) -> std::io::Result<Self> {
         let (reports, prepared) = channel();
         let slabs = Slabs::prepare(gpu, bytes, bar, left, (reports, waker))?;
-        Ok(Self { pool: Pool::new(bytes, slabs.slab), slabs, keeper, taken: HashMap::new(), lost: HashSet::new(), prepared, given_up: 0 })
+        Ok(Self {
+            pool: Pool::new(bytes, slabs.slab),
+            slabs,
+            keeper,
+            taken: HashMap::new(),
+            lost: HashSet::new(),
+            prepared,
+            given_up: 0,
+        })
     }
 
     /// Notes that these pages, by their offsets, are in use, before any slab is there.

@@ -36,6 +36,7 @@
 mod ahead;
 mod allocate;
 mod arrive;
+mod breach;
 mod claims;
 mod commands;
 mod compact;
@@ -71,6 +72,7 @@ mod swap_in;
 mod take;
 mod transfer;
 
+pub(super) use self::breach::MemoryBreach;
 pub(super) use self::departed::Remains;
 pub(super) use self::events::MemoryEvent;
 pub(super) use self::evict::Evicted;

@@ -4,6 +4,7 @@
 use baton_contract::messages::{Answer, Request};
 use baton_report::quota::Quota;
 
+use super::breach::MemoryBreach;
 use super::claims::{Claim, Claims, Need, Progress};
 use super::ground::{Ground, Store};
 use super::leases::{reserve, usual_context};
@@ -181,10 +182,10 @@ impl Claims {
     }
 
     /// Takes back `bytes` of a tenant's lease that it no longer needs.
-    pub(super) fn unlease(&mut self, ground: &Ground<'_>, id: TenantId, bytes: u64) -> Result<(), String> {
+    pub(super) fn unlease(&mut self, ground: &Ground<'_>, id: TenantId, bytes: u64) -> Result<(), MemoryBreach> {
         self.hear_of_unmanaged(ground, id);
         if !self.leases.ledger.unlease(id, bytes) {
-            return Err(baton_messages::gave_back_too_much(bytes).into());
+            return Err(MemoryBreach::GaveBackTooMuch { bytes });
         }
         self.show_offer(ground, id);
         Ok(())

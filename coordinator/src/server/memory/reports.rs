@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
+use super::breach::MemoryBreach;
 use super::events::MemoryEvent;
 use super::ground::Ground;
 use super::residency::Residency;
@@ -30,17 +31,17 @@ impl Ground<'_> {
         }
     }
 
-    pub(super) fn batch_failed(&mut self, id: TenantId, batch: u32, code: u32) -> Result<(), String> {
+    pub(super) fn batch_failed(&mut self, id: TenantId, batch: u32, code: u32) -> Result<(), MemoryBreach> {
         let Some(tenant) = self.tenants.get_mut(id) else { return Ok(()) };
         if !tenant.memory.has_batch(batch) {
-            return Err(baton_messages::reported_unknown_command(batch).into());
+            return Err(MemoryBreach::ReportedUnknownCommand { batch });
         }
         // After an error that breaks a context, as a kernel's wild access does, the driver maps and unmaps nothing
         // any more in that process. Its memory comes back when it ends.
         baton_messages::error!(cannot_map(&tenant.name, code));
         tenant.memory.stay();
         // The tenant's calls fail from here on, and give the reason.
-        Err(baton_messages::cannot_carry_out().into())
+        Err(MemoryBreach::CannotCarryOut)
     }
 }
 
@@ -88,7 +89,7 @@ impl Residency {
         id: TenantId,
         batch: u32,
         took: Duration,
-    ) -> Result<(), String> {
+    ) -> Result<(), MemoryBreach> {
         let Some(tenant) = ground.tenants.get_mut(id) else { return Ok(()) };
         match tenant.memory.take_batch(batch) {
             Some(Batch::Map(extents)) => {
@@ -119,7 +120,7 @@ impl Residency {
                     tenant.memory.consolidations.retain(|one| one.at != at);
                 }
             }
-            None => return Err(baton_messages::reported_unknown_command(batch).into()),
+            None => return Err(MemoryBreach::ReportedUnknownCommand { batch }),
         }
         Ok(())
     }

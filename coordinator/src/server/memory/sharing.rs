@@ -8,6 +8,7 @@ use baton_contract::memory::{GRANULE, SizeClass};
 use baton_contract::messages::{Answer, ExtentId, Full, IPC_HANDLE, MAX_LISTED, MemoryCommand, ProcessId};
 use baton_contract::wire::MAX_DESCRIPTORS;
 
+use super::breach::MemoryBreach;
 use super::ground::Ground;
 use crate::server::tenants::memory::Batch;
 use crate::server::tenants::tenant::Tenant;
@@ -153,7 +154,13 @@ impl Ground<'_> {
     }
 
     /// Attaches a tenant to memory that another one has exported.
-    pub(super) fn attach(&mut self, id: TenantId, exporter: TenantId, key: &Key, at: u64) -> Result<Attaching, String> {
+    pub(super) fn attach(
+        &mut self,
+        id: TenantId,
+        exporter: TenantId,
+        key: &Key,
+        at: u64,
+    ) -> Result<Attaching, MemoryBreach> {
         let exporter_lives = self.tenants.get(exporter).is_some_and(|tenant| tenant.connection.is_open());
         let may = exporter_lives && exporter != id && self.may_attach(id, exporter);
         let export = self.store.sharing.exported(exporter, key).filter(|_| may);
@@ -178,7 +185,7 @@ impl Ground<'_> {
     }
 
     /// Attaches a tenant to memory of another one that it is scheduled with.
-    fn attach_to(&mut self, id: TenantId, exporter: TenantId, export: Export, at: u64) -> Result<(), String> {
+    fn attach_to(&mut self, id: TenantId, exporter: TenantId, export: Export, at: u64) -> Result<(), MemoryBreach> {
         let Some(tenant) = self.tenants.get(exporter) else { return Ok(()) };
         let found = tenant.extents().within(export.at, export.bytes);
         let found: Vec<(ExtentId, u64, SizeClass, Option<FrameId>)> = found
@@ -211,7 +218,7 @@ impl Ground<'_> {
         let start = found[0].1;
         let size: u64 = found.iter().map(|(_, _, class, _)| class.bytes()).sum();
         if !self.is_room_at(id, at, size) {
-            return Err(baton_messages::opened_where_no_room_is(size, format_args!("{at:#x}")).into());
+            return Err(MemoryBreach::OpenedWhereNoRoomIs { at, bytes: size });
         }
         let mut extents = Vec::with_capacity(found.len());
         for (extent, address, class, _) in found {

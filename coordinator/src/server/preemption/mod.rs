@@ -39,6 +39,11 @@ use baton_policy::arbiter::{State, TenantId};
 use self::parts::Next;
 pub(super) use self::parts::{Access, PreemptEvent, Preemptions};
 
+/// The breach of a tenant that offers something other than the driver's control device. The tenant loses its connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", baton_messages::no_control_device())]
+pub(super) struct NoControlDevice;
+
 impl Access<'_> {
     /// Handles a tenant's reports about that.
     pub(super) fn heard(
@@ -46,7 +51,7 @@ impl Access<'_> {
         id: TenantId,
         report: PreemptionReport,
         descriptor: Option<OwnedFd>,
-    ) -> Result<(), String> {
+    ) -> Result<(), NoControlDevice> {
         match report {
             PreemptionReport::Channels { channels, begun } => {
                 if let Some(tenant) = self.tenants.get_mut(id) {
@@ -64,7 +69,12 @@ impl Access<'_> {
     }
 
     /// Handles a tenant's report of the way to pause it. One attempt shows if that works here.
-    fn on_channels(&mut self, id: TenantId, channels: Channels, control: Option<OwnedFd>) -> Result<(), String> {
+    fn on_channels(
+        &mut self,
+        id: TenantId,
+        channels: Channels,
+        control: Option<OwnedFd>,
+    ) -> Result<(), NoControlDevice> {
         let target = match (channels, control) {
             (Channels::None, _) => None,
             (Channels::Simulated { process }, _) => {
@@ -75,7 +85,7 @@ impl Access<'_> {
                 Some(PreemptTarget::ResourceManager(objects, Arc::new(control)))
             }
             (Channels::ResourceManager(_), _) => {
-                return Err(baton_messages::no_control_device().into());
+                return Err(NoControlDevice);
             }
         };
         let Some(tenant) = self.tenants.get_mut(id).filter(|_| self.preemptions.is_allowed) else { return Ok(()) };

@@ -118,13 +118,13 @@ pub(in crate::server) enum What {
         bytes: u64,
         why: Full,
     },
-    /// A request of its has ended: from the first call after rest to the end of the last work, as the tenant says.
-    /// It took longer than the tenant's target, if that is so.
+    /// A request of the tenant's has ended: from the first call after rest to the end of the last work, as the tenant reports it.
+    /// `late`: it took longer than the tenant's target.
     Request {
         time: Range<Instant>,
         late: bool,
     },
-    /// It had the GPU for a part of this time, as the arbiter counts it.
+    /// The tenant had the GPU for `gpu_time` of this time, as the arbiter counts it.
     Worked {
         time: Range<Instant>,
         gpu_time: Duration,

@@ -213,7 +213,7 @@ impl Recorder {
         self.add(Instant::now(), None, what);
     }
 
-    /// A tenant has had the GPU for so long now.
+    /// Records the time for which a tenant has had the GPU by now.
     pub(super) fn add_gpu_time(&mut self, id: TenantId, all: Duration) {
         let now = Instant::now();
         let told = self.known.get_mut(&id).and_then(|known| known.work.see(now, all));

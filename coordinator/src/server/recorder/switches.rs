@@ -191,7 +191,7 @@ impl Switches {
         name: &Arc<str>,
         (demanded, decided, arriving): (Instant, Instant, bool),
     ) -> Option<&Switch> {
-        // A tenant that never reported its arrival.
+        // If the tenant never reported its previous arrival, the record of that switch ends here.
         let last = self.close(id, None);
         let before = self.last_holder.replace((id, Arc::clone(name)));
         // If no other tenant had the GPU in between, it is no switch: memory moved meanwhile was for allocations.

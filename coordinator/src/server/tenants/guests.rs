@@ -6,7 +6,7 @@ use baton_contract::class::Class;
 use baton_contract::scheduling::{Change, Scheduling};
 use baton_report::quota::{Met, Quota};
 
-/// By default, a guest has one tenant in this many.
+/// By default, each guest may have this part of the tenants that may join: one in four.
 const PART: usize = 4;
 
 /// The quotas of each guest. Memory is in bytes.

@@ -159,7 +159,10 @@ impl Tenant {
         Some(since.max(self.scheduling.stuck.mute.looked.unwrap_or(since)) + LOOK)
     }
 
-    /// Checks that it is mute while others wait for it. Returns the time they have waited, if it is.
+    /// Observes a guest that owes an answer while others wait for it. Returns the time since the first such observation once the guest
+    /// is **mute**: its turn has not ended by its deadline, or it has shown no sign of life for [`LONGEST_SILENCE`] (or for the time after
+    /// which it is killed, if that is shorter). Its silence starts again at zero with every sign of life, and when nothing is owed or no
+    /// tenant waits.
     pub(in crate::server) fn mute_for(&mut self, is_waited_for: bool) -> Option<Duration> {
         let (now, mut mute) = (Instant::now(), self.scheduling.stuck.mute);
         let owes = self.owes_since().filter(|_| is_waited_for);

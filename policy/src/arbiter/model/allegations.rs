@@ -54,8 +54,8 @@ impl Liar {
         match self.dice.roll(32) {
             0 => Event::Joined { scheduling },
             1 => Event::Changed { scheduling },
-            2 => Event::Suspended,
-            3 | 4 => Event::Unsuspended,
+            2 => Event::KeepOff(true),
+            3 | 4 => Event::KeepOff(false),
             5 => Event::Left,
             6 => Event::Demand,
             7 => Event::Closed,
@@ -153,7 +153,7 @@ impl Liar {
         let all: Vec<TenantId> = self.known.iter().copied().collect();
         for id in &all {
             self.arbiter.set_cost(*id, 0);
-            self.tell(*id, Event::Unsuspended);
+            self.tell(*id, Event::KeepOff(false));
         }
         self.tick();
         for _ in 0..200 {

@@ -89,7 +89,7 @@ proptest! {
         world.pipelining = pipelining;
         world.set_max_wait(max_wait);
         world.run(3_600 * SECOND);
-        world.unsuspend_all();
+        world.let_all_on();
         world.run(Micros::MAX / 2);
         for (id, worker) in &world.workers {
             assert_eq!((worker.left_to_do, worker.times), (0, 0), "{id:?} was forgotten: {worker:?}");

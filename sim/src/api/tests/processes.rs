@@ -6,10 +6,16 @@ use std::io::{BufRead, BufReader};
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use super::super::context::*;
+use super::super::control::*;
+use super::super::copies::cuMemcpyHtoDAsync_v2;
+use super::super::fills::cuMemsetD8Async;
+use super::super::host_memory::*;
 use super::super::init::*;
 use super::super::memory::*;
+use super::super::streams::*;
 use super::super::vmm::*;
 use super::vmm::{UNIT, allow, create, reserve};
 use super::{Session, alloc, get, put};
@@ -17,6 +23,8 @@ use crate::border::from_tests::{address_mut, ask, given, place};
 
 const ROLE: &str = "SIMCUDA_TEST_ROLE";
 const DESCRIPTOR: &str = "SIMCUDA_TEST_DESCRIPTOR";
+/// The number of a process on the GPU.
+const PROCESS: &str = "SIMCUDA_TEST_PROCESS";
 const MEMORY: usize = 256 << 20;
 
 pub(super) fn role(name: &str, gpu: Option<&Path>) -> Command {
@@ -89,9 +97,13 @@ fn a_role_is_played() {
             let _session = Session::begin();
             alloc(100 << 20);
             tell("ready");
-            std::thread::sleep(std::time::Duration::from_secs(60));
+            std::thread::sleep(Duration::from_secs(60));
         }
         Ok("make") => make(),
+        Ok("paused") => paused(),
+        Ok("pause") => pause(),
+        Ok("pin") => pin(),
+        Ok("copy") => copy(),
         Ok("take") => {
             take();
             // The output of the test harness has no reader any more.
@@ -103,7 +115,7 @@ fn a_role_is_played() {
             let _session = Session::begin();
             let _kept: u64 = given(|out| cuMemImportFromShareableHandle(out, 0, 1));
             tell(std::process::id());
-            std::thread::sleep(std::time::Duration::from_secs(60));
+            std::thread::sleep(Duration::from_secs(60));
         }
         Ok("share") => share(),
         Ok("global-capture") => super::capture::global_capture(),
@@ -148,6 +160,9 @@ fn a_handle_and_its_contents_outlive_the_process_that_made_it() {
     // The taker writes to the maker's output and tells when it is through.
     assert_eq!(answer(&mut maker), "taken");
     maker.wait().unwrap();
+    while free_memory(&gpu.0) != MEMORY {
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 #[test]
@@ -162,7 +177,7 @@ fn memory_that_another_process_imported_stays_used_when_its_maker_is_killed() {
     // SAFETY: the keeper is a process of this test's.
     assert_eq!(unsafe { libc::kill(keeper, libc::SIGKILL) }, 0);
     while free_memory(&gpu.0) != MEMORY {
-        std::thread::sleep(std::time::Duration::from_millis(1));
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 
@@ -203,18 +218,140 @@ fn make() {
 fn take() {
     let parent = std::os::unix::process::parent_id();
     while parent != 1 && std::os::unix::process::parent_id() == parent {
-        std::thread::sleep(std::time::Duration::from_millis(1));
+        std::thread::sleep(Duration::from_millis(1));
     }
     let _session = Session::begin();
+    let mut total = 0usize;
+    assert_eq!(given(|free| cuMemGetInfo_v2(free, place(&mut total))), MEMORY - UNIT, "its descriptor is here");
     let descriptor: usize = std::env::var(DESCRIPTOR).unwrap().parse().unwrap();
     let handle: u64 = given(|out| cuMemImportFromShareableHandle(out, descriptor, 1));
     let at = reserve(1);
     assert_eq!(cuMemMap(at, UNIT, 0, handle, 0), 0);
     allow(at, 1);
     assert_eq!(get(at, 3), [1, 2, 3]);
-    let mut total = 0usize;
     assert_eq!(given(|free| cuMemGetInfo_v2(free, place(&mut total))), MEMORY - UNIT);
     tell("taken");
+}
+
+#[test]
+fn a_pause_outlives_the_process_that_made_it() {
+    in_a_process_of_a_shared_gpu("paused");
+}
+
+/// Is paused three times by a process that is killed then.
+fn paused() {
+    let _session = Session::begin();
+    let (at, process) = (alloc(4096), given(|out| simcudaGetProcess(out)));
+    let gpu = std::env::var_os("SIMCUDA_GPU_FILE").unwrap();
+    let mut pauser = role("pause", Some(Path::new(&gpu))).env(PROCESS, process.to_string()).spawn().unwrap();
+    assert_eq!(answer(&mut pauser), "paused");
+    pauser.kill().unwrap();
+    pauser.wait().unwrap();
+    let stream = given(|out| cuStreamCreate(out, 1));
+    assert_eq!(cuMemsetD8Async(at, 7, 4, stream), 0);
+    for _ in 0..3 {
+        std::thread::sleep(Duration::from_millis(20));
+        assert_eq!(cuStreamQuery(stream), 600);
+        assert_eq!(simcudaResumeProcess(process), 0);
+    }
+    assert_eq!(cuStreamSynchronize(stream), 0);
+    assert_eq!(get(at, 1), [0x0707_0707]);
+}
+
+fn pause() {
+    let _session = Session::begin();
+    let process = std::env::var(PROCESS).unwrap().parse().unwrap();
+    for _ in 0..3 {
+        assert_eq!(simcudaPauseProcess(process), 0);
+    }
+    tell("paused");
+    std::thread::sleep(Duration::from_secs(60));
+}
+
+#[test]
+fn pinning_takes_as_long_as_it_is_said_to() {
+    assert!(role("pin", None).env("SIMCUDA_PIN_MS_PER_GIB", "12800").output().unwrap().status.success());
+}
+
+fn pin() {
+    let _session = Session::begin();
+    let memory = vec![0u8; 16 << 20];
+    let start = Instant::now();
+    assert_eq!(cuMemHostRegister(memory.as_ptr().addr(), memory.len(), 0), 0);
+    assert!(start.elapsed() >= Duration::from_millis(200), "{:?}", start.elapsed());
+    assert_eq!(cuMemHostUnregister(memory.as_ptr().addr()), 0);
+}
+
+/// Bytes that a process copies which is killed meanwhile.
+const COPIED: usize = 8 << 20;
+
+#[test]
+fn copies_outlive_a_killed_process_for_as_long_as_it_is_not_known_to_have_ended() {
+    let gpu = GpuFile::new("outlive");
+    // That it is seen in the middle is likely, but no more.
+    assert!((0..30).any(|_| is_seen_in_the_middle(&gpu.0)));
+}
+
+/// Kills a process that copies; true if after that something was there of the copy, and not all, before the process had ended.
+fn is_seen_in_the_middle(gpu: &Path) -> bool {
+    let mut command = role("copy", Some(gpu));
+    command.env("SIMCUDA_COPIES_OUTLIVE_MS", "1000").env("SIMCUDA_H2D_GBPS", "0.00001");
+    let mut process = command.spawn().unwrap();
+    let path = format!("/proc/{}/fd/{}", process.id(), answer(&mut process));
+    let memory = std::fs::File::open(path).unwrap();
+    let word = |at: usize| {
+        let mut word = [0; 4];
+        std::os::unix::fs::FileExt::read_exact_at(&memory, &mut word, at as u64).unwrap();
+        u32::from_ne_bytes(word)
+    };
+    assert_eq!(word(0), 0, "its time has not come");
+    let pid = rustix::process::Pid::from_child(&process);
+    let pidfd = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).unwrap();
+    let mut middle = false;
+    process.kill().unwrap();
+    loop {
+        let seen = [word(0), word(COPIED - 4)];
+        let mut ended = [rustix::event::PollFd::new(&pidfd, rustix::event::PollFlags::IN)];
+        let now = rustix::time::Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
+        if rustix::event::poll(&mut ended, Some(&now)).unwrap() > 0 {
+            break;
+        }
+        middle |= seen == [7, 0];
+    }
+    process.wait().unwrap();
+    let all = || (0..COPIED).step_by(4096).map(word).collect::<Vec<_>>();
+    let end = all();
+    std::thread::sleep(Duration::from_millis(50));
+    assert!(all() == end, "nothing is written when it has ended");
+    assert_eq!(free_memory(gpu), MEMORY);
+    middle
+}
+
+fn copy() {
+    let _session = Session::begin();
+    let units = COPIED.div_ceil(UNIT);
+    let at = reserve(units);
+    let handle = create(units);
+    let mut descriptor = -1i32;
+    assert_eq!(cuMemExportToShareableHandle(address_mut(&mut descriptor), handle, 1, 0), 0);
+    assert_eq!(cuMemMap(at, units * UNIT, 0, handle, 0), 0);
+    allow(at, units);
+    let from = vec![7u32; COPIED / 4];
+    assert_eq!(cuMemHostRegister(from.as_ptr().addr(), COPIED, 0), 0);
+    let stream = given(|out| cuStreamCreate(out, 1));
+    assert_eq!(cuMemcpyHtoDAsync_v2(at, from.as_ptr().addr(), COPIED, stream), 0);
+    // Its thread may have to begin first. If that takes longer, the test tries again.
+    std::thread::sleep(Duration::from_millis(50));
+    tell(descriptor);
+    std::thread::sleep(Duration::from_secs(60));
+}
+
+#[test]
+fn who_ends_by_itself_is_not_kept_for_its_copies() {
+    let gpu = GpuFile::new("ends");
+    let mut command = role("ask", Some(&gpu.0));
+    // Longer than any test is waited for.
+    assert!(command.env("SIMCUDA_COPIES_OUTLIVE_MS", "1000000").output().unwrap().status.success());
 }
 
 #[test]

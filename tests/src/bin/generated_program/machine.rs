@@ -1,5 +1,6 @@
 //! Executes steps.
 
+use std::ffi::CStr;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::Write as _;
@@ -10,12 +11,16 @@ use std::time::Duration;
 
 use baton_tests::generated::Script;
 use baton_tests::generated::script::{
-    Call, Flag, HostKind, Id, On, PoolFigure, PoolSetting, Question, Remap, Step, Stream, WaitBy, is_exportable,
+    Call, Flag, HostKind, Id, On, PoolFigure, PoolSetting, Question, ROW_BYTES, Remap, Step, Stream, WaitBy,
+    is_exportable, is_of_library, row_offset,
 };
 
 use crate::churn::Churns;
+use crate::launches;
 use crate::objects::{All, Host, Mem, digest, fill};
-use baton_tests::driver::{Access, Driver, Handle, KERNELS, PoolProperties, Properties, UpdateTold, WordOp};
+use baton_tests::driver::{
+    Access, Driver, Handle, Instantiation, KERNELS, PoolProperties, Properties, UpdateTold, WordOp,
+};
 
 /// A call that failed.
 #[derive(Debug)]
@@ -46,6 +51,8 @@ pub(crate) struct Machine {
     pub(crate) driver: Driver,
     pub(crate) device: i32,
     pub(crate) library: Handle,
+    /// The kernels once more for each thread, if threads launch functions of their own.
+    pub(crate) own: Vec<Handle>,
     pub(crate) all: All,
     /// Flags in pinned host memory, as the host and as the device see them; and those in device memory.
     host_flags: usize,
@@ -73,6 +80,17 @@ const NO_TIMING: u32 = 2;
 /// For all contexts, and reached by the device.
 const PORTABLE_AND_MAPPED: u32 = 3;
 
+/// `CU_MEM_ATTACH_GLOBAL`
+const FOR_ALL_STREAMS: u32 = 1;
+
+/// Code with nothing but a variable.
+const VARIABLE: &CStr = c"
+.version 7.0
+.target sm_75
+.address_size 64
+.visible .global .align 8 .b8 variable[4096];
+";
+
 /// `CUmemPool_attribute`
 const THRESHOLD: u32 = 4;
 const RESERVED: u32 = 5;
@@ -92,6 +110,12 @@ impl Machine {
         call!(driver, cuDevicePrimaryCtxRetain(&mut context, device))?;
         call!(driver, cuCtxSetCurrent(context))?;
         call!(driver, cuLibraryLoadData(&mut library, KERNELS.as_ptr(), 0, 0, 0, 0, 0, 0))?;
+        let mut own = Vec::new();
+        if script.threads.iter().flatten().any(|step| matches!(step.call, Call::LaunchBy { .. })) {
+            for _ in &script.threads {
+                own.push(made(|out| call!(driver, cuLibraryLoadData(out, KERNELS.as_ptr(), 0, 0, 0, 0, 0, 0)))?);
+            }
+        }
         call!(driver, cuMemHostAlloc(&mut host_flags, PAGE, PORTABLE_AND_MAPPED))?;
         call!(driver, cuMemHostGetDevicePointer_v2(&mut seen_flags, host_flags, 0))?;
         // SAFETY: pinned memory of this size, which no other code knows yet.
@@ -109,6 +133,7 @@ impl Machine {
             driver,
             device,
             library,
+            own,
             all,
             host_flags,
             seen_flags,
@@ -145,6 +170,7 @@ impl Machine {
 
     /// Does all that a thread does; the step that failed.
     pub(crate) fn run(&'static self, thread: usize) -> Result<(), (usize, Trouble)> {
+        launches::begin(self.own.get(thread).copied());
         for (number, step) in self.script.threads[thread].iter().enumerate() {
             let mut pause = Duration::from_micros(20);
             while self.is_waiting(step) {
@@ -233,10 +259,18 @@ impl Machine {
             Call::MemAlloc { mem, bytes } => {
                 let mut at = 0;
                 call!(driver, cuMemAlloc_v2(&mut at, *bytes as usize))?;
-                all.mems.put(*mem, Mem { at, mapped: 0, unit: 0 });
+                all.mems.put(*mem, Mem::of(*mem, at, *bytes));
                 Ok(())
             }
-            Call::MemMap { mem, bytes, parts } => self.map(*mem, *bytes as usize, *parts as usize),
+            Call::MemMap { mem, bytes, parts } => self.map(*mem, *bytes, *parts as usize),
+            Call::VariableLoad { mem, bytes } => self.load_variable(*mem, *bytes),
+            Call::VariableUnload { mem } => {
+                let code = all.variables.get(*mem);
+                match is_of_library(*mem) {
+                    true => call!(driver, cuLibraryUnload(code)),
+                    false => call!(driver, cuModuleUnload(code)),
+                }
+            }
             Call::MemRemap { mem, how } => self.remap(all.mems.get(*mem), *how),
             Call::MemUnmap { mem } => {
                 let Mem { at, mapped, .. } = all.mems.get(*mem);
@@ -268,7 +302,7 @@ impl Machine {
                     Some(pool) => call!(driver, cuMemAllocFromPoolAsync(on.twin, &mut at, bytes, pool, stream))?,
                     None => call!(driver, cuMemAllocAsync(on.twin, &mut at, bytes, stream))?,
                 }
-                all.mems.put(*mem, Mem { at, mapped: 0, unit: 0 });
+                all.mems.put(*mem, Mem::of(*mem, at, bytes as u32));
                 Ok(())
             }
             Call::PoolFree { mem } => call!(driver, cuMemFree_v2(all.mems.get(*mem).at)),
@@ -291,12 +325,16 @@ impl Machine {
                 let Host { at, bytes } = all.hosts.get(*host);
                 for (number, row) in rows.iter().enumerate().take(bytes / 8) {
                     // SAFETY: host memory of the script's, which no other call uses now; a page is aligned for this.
-                    unsafe { (at as *mut u64).add(number).write(all.address(*row)) };
+                    unsafe { (at as *mut u64).add(number).write(all.row(*row)) };
                 }
                 Ok(())
             }
             Call::HostRead { host, .. } => {
                 let _ = write!(said, "host {host} {:016x}", digest(words(all.hosts.get(*host))));
+                Ok(())
+            }
+            Call::LaunchBy { by } => {
+                launches::set(*by);
                 Ok(())
             }
             Call::Submit { on, work, times } => (0..*times).try_for_each(|_| self.submit(*on, work)),
@@ -332,10 +370,22 @@ impl Machine {
                     .put(*node, made(|out| call!(driver, cuGraphAddChildGraphNode(out, graph, list, count, child)))?);
                 Ok(())
             }
+            Call::GraphClone { graph, from } => {
+                let from = all.graphs.get(*from);
+                all.graphs.put(*graph, made(|out| call!(driver, cuGraphClone(out, from)))?);
+                Ok(())
+            }
             Call::GraphDestroy { graph } => call!(driver, cuGraphDestroy(all.graphs.get(*graph))),
             Call::Instantiate { exec, graph } => {
                 let graph = all.graphs.get(*graph);
-                all.execs.put(*exec, made(|out| call!(driver, cuGraphInstantiateWithFlags(out, graph, 0)))?);
+                let instance = made(|out| match exec % 2 {
+                    0 => call!(driver, cuGraphInstantiateWithFlags(out, graph, 0)),
+                    _ => {
+                        let mut plain = Instantiation { flags: 0, upload_stream: 0, error_node: 0, result: 0 };
+                        call!(driver, cuGraphInstantiateWithParams(out, graph, &mut plain))
+                    }
+                })?;
+                all.execs.put(*exec, instance);
                 Ok(())
             }
             Call::ExecDestroy { exec } => call!(driver, cuGraphExecDestroy(all.execs.get(*exec))),
@@ -351,6 +401,10 @@ impl Machine {
             Call::ExecEnable { exec, node, enabled } => {
                 let (exec, node) = (all.execs.get(*exec), all.nodes.get(*node));
                 call!(driver, cuGraphNodeSetEnabled(exec, node, (*enabled).into()))
+            }
+            Call::Upload { exec, on } => {
+                let on = On { twin: false, ..*on };
+                call!(driver, cuGraphUpload(all.execs.get(*exec), self.stream(on)))
             }
             Call::Launch { exec, on } => {
                 call!(driver, cuGraphLaunch(on.twin, all.execs.get(*exec), self.stream(*on)))
@@ -398,7 +452,9 @@ impl Machine {
     }
 
     /// Maps handles side by side, and all of them once more behind that.
-    fn map(&self, mem: Id, bytes: usize, parts: usize) -> Done {
+    fn map(&self, mem: Id, bytes: u32, parts: usize) -> Done {
+        let row = row_offset(mem, bytes.max(ROW_BYTES)).into();
+        let bytes = bytes as usize;
         let unit = bytes.div_ceil(parts).next_multiple_of(UNIT);
         let (mapped, mut at) = (bytes.next_multiple_of(unit), 0);
         call!(self.driver, cuMemAddressReserve(&mut at, 2 * mapped, 0, 0, 0))?;
@@ -410,12 +466,29 @@ impl Machine {
             }
             call!(self.driver, cuMemRelease(handle))?;
         }
-        self.all.mems.put(mem, Mem { at, mapped, unit });
+        self.all.mems.put(mem, Mem { at, row, mapped, unit });
         call!(self.driver, cuMemSetAccess(at, 2 * mapped, &Access::FULL, 1))
     }
 
+    /// Code with a variable.
+    fn load_variable(&self, mem: Id, bytes: u32) -> Done {
+        let (driver, name, mut at, mut size) = (&self.driver, c"variable", 0, 0);
+        let code = made(|out| match is_of_library(mem) {
+            true => call!(driver, cuLibraryLoadData(out, VARIABLE.as_ptr().cast(), 0, 0, 0, 0, 0, 0)),
+            false => call!(driver, cuModuleLoadData(out, VARIABLE.as_ptr().cast())),
+        })?;
+        match is_of_library(mem) {
+            true => call!(driver, cuLibraryGetGlobal(&mut at, &mut size, code, name.as_ptr()))?,
+            false => call!(driver, cuModuleGetGlobal_v2(&mut at, &mut size, code, name.as_ptr()))?,
+        }
+        assert_eq!(size, bytes as usize, "the variable's size");
+        self.all.variables.put(mem, code);
+        self.all.mems.put(mem, Mem::of(mem, at, bytes));
+        Ok(())
+    }
+
     fn remap(&self, mem: Mem, how: Remap) -> Done {
-        let Mem { at, mapped, unit } = mem;
+        let Mem { at, mapped, unit, .. } = mem;
         let places = match how {
             Remap::First => vec![(at, mapped)],
             Remap::Both => vec![(at, mapped), (at + mapped as u64, mapped)],
@@ -475,6 +548,10 @@ impl Machine {
         let mut at = 0;
         if kind == HostKind::Pinned {
             call!(self.driver, cuMemHostAlloc(&mut at, bytes, 0))?;
+        } else if kind == HostKind::Managed {
+            let mut managed = 0;
+            call!(self.driver, cuMemAllocManaged(&mut managed, bytes, FOR_ALL_STREAMS))?;
+            at = managed as usize;
         } else {
             let (prot, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
             // SAFETY: new pages, wherever there is room.
@@ -493,6 +570,7 @@ impl Machine {
         let Host { at, bytes } = self.all.hosts.get(host);
         match kind {
             HostKind::Pinned => return call!(self.driver, cuMemFreeHost(at)),
+            HostKind::Managed => return call!(self.driver, cuMemFree_v2(at as u64)),
             HostKind::Registered => call!(self.driver, cuMemHostUnregister(at))?,
             HostKind::Pageable => {}
         }
@@ -519,7 +597,7 @@ impl Machine {
                 let data = std::ptr::from_mut(wait).expose_provenance();
                 call!(self.driver, cuLaunchHostFunc(on.twin, stream, wait_for_word, data))
             }
-            (WaitBy::Kernel, _) => self.launch(on, c"spin_on_flag", &[self.seen, at, value.into()]),
+            (WaitBy::Kernel, _) => self.launch(on, c"spin_on_flag", &[self.seen, at], &[value]),
             (WaitBy::Wide, _) => call!(self.driver, cuStreamWaitValue64_v2(on.twin, stream, at, value.into(), 0)),
             (WaitBy::Batch, _) => {
                 let words = [

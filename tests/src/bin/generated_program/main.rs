@@ -13,6 +13,7 @@
 
 mod children;
 mod churn;
+mod launches;
 mod machine;
 mod objects;
 mod words;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use baton_tests::generated::script::Id;
+use baton_tests::generated::script::{Id, ROW_BYTES, row_offset};
 
 use baton_tests::driver::Handle;
 
@@ -40,10 +40,19 @@ pub(crate) struct Host {
 #[derive(Clone, Copy)]
 pub(crate) struct Mem {
     pub(crate) at: u64,
+    /// How far behind that the row begins by which tables name it.
+    pub(crate) row: u64,
     /// How many bytes are mapped there, and once more behind that, if the script has mapped it.
     pub(crate) mapped: usize,
     /// The sizes of its handles.
     pub(crate) unit: usize,
+}
+
+impl Mem {
+    /// One that was allocated.
+    pub(crate) fn of(mem: Id, at: u64, bytes: u32) -> Self {
+        Self { at, row: row_offset(mem, bytes.max(ROW_BYTES)).into(), mapped: 0, unit: 0 }
+    }
 }
 
 /// All objects of a script.
@@ -56,12 +65,19 @@ pub(crate) struct All {
     pub(crate) nodes: Objects<Handle>,
     pub(crate) execs: Objects<Handle>,
     pub(crate) modules: Objects<Handle>,
+    /// Modules and libraries, by the memory that is a variable of theirs.
+    pub(crate) variables: Objects<Handle>,
     pub(crate) mems: Objects<Mem>,
     pub(crate) hosts: Objects<Host>,
     pub(crate) pools: Objects<Handle>,
 }
 
 impl All {
+    /// The address by which tables name memory.
+    pub(crate) fn row(&self, mem: Id) -> u64 {
+        self.address(mem) + self.mems.get(mem).row
+    }
+
     /// An address of memory. That of mapped memory is now the one, now the other.
     pub(crate) fn address(&self, mem: Id) -> u64 {
         static TURN: AtomicU64 = AtomicU64::new(0);

@@ -99,7 +99,11 @@ fn halves(at: u64, words: &[u64]) -> Vec<WordOp> {
 impl Machine {
     fn wide(&self, words: &Wide) -> Vec<u64> {
         match words {
-            Wide::Addresses(mems) => mems.iter().map(|mem| self.all.address(*mem)).collect(),
+            Wide::Addresses(mems) => mems.iter().map(|mem| self.all.row(*mem)).collect(),
+            Wide::Node(next, value) => {
+                let value = u64::from(*value).wrapping_mul(0xE703_7ED1_A0B4_28DB);
+                vec![next.map_or(0, |next| self.all.address(next)), value]
+            }
             Wide::Data(seed, count) => {
                 (1..=u64::from(*count)).map(|at| at.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ u64::from(*seed)).collect()
             }

@@ -1,28 +1,20 @@
 //! Work: as calls, and as nodes of graphs.
 
-use std::ffi::CStr;
-
 use baton_tests::generated::script::{Buf, CopyBy, On, Work};
 
-use crate::machine::{Done, Machine, Trouble, call, made};
+use crate::launches::Kernel;
+use crate::machine::{Done, Machine, Trouble, call, check, made};
 use crate::objects::{Host, fill};
 use baton_tests::driver::{
-    AllocNode, Copy3D, FillNode, Handle, HostNode, KernelNode, PoolProperties, WordOp, WordsNode,
+    AllocNode, Copy3D, CopyAttributes, FillNode, Handle, HostNode, PoolProperties, WordOp, WordsNode,
 };
 
 /// `CUmemorytype`
 pub(crate) const HOST: u32 = 1;
 pub(crate) const DEVICE: u32 = 2;
 
-const BLOCKS: u32 = 4;
-const THREADS: u32 = 256;
-
-/// A kernel's name, and its parameters as words, or all of them as one structure.
-struct Kernel {
-    name: &'static CStr,
-    words: Vec<u64>,
-    is_structure: bool,
-}
+/// The driver has no such function.
+const NOT_FOUND: u32 = 500;
 
 /// A host function's data.
 struct Fill {
@@ -50,38 +42,21 @@ impl Machine {
     /// The kernel that work is, if it is one.
     fn kernel(&self, work: &Work) -> Option<Kernel> {
         let at = |buf: Buf| self.at(buf);
-        let kernel = |name, words| Some(Kernel { name, words, is_structure: false });
+        let kernel = |name, pointers: &[u64], numbers: &[u32]| Some(Kernel::new(name, pointers, numbers));
         match *work {
-            Work::Hash { out, seed, words } => kernel(c"fill_hash", vec![at(out), seed.into(), words.into()]),
-            Work::Sum { out, from, words } => kernel(c"sum_u32", vec![at(out), at(from), words.into()]),
-            Work::Axpy { y, x, words } => kernel(c"axpy", vec![at(y), at(x), 0.5_f32.to_bits().into(), words.into()]),
+            Work::Hash { out, seed, words } => kernel(c"fill_hash", &[at(out)], &[seed, words]),
+            Work::Sum { out, from, words } => kernel(c"sum_u32", &[at(out), at(from)], &[words]),
+            Work::Axpy { y, x, words } => kernel(c"axpy", &[at(y), at(x)], &[0.5_f32.to_bits(), words]),
             Work::Add { out, a, b, words } => {
-                let words = vec![at(out), at(a), at(b), words.into()];
-                Some(Kernel { name: c"add_struct", words, is_structure: true })
+                Some(Kernel::of_structure(c"add_struct", &[at(out), at(a), at(b)], words))
             }
-            Work::Gather { out, table, rows, words } => {
-                kernel(c"gather", vec![at(out), at(table), rows.into(), words.into()])
-            }
+            Work::Gather { out, table, rows, words } => kernel(c"gather", &[at(out), at(table)], &[rows, words]),
             Work::Scatter { table, from, rows, words } => {
-                kernel(c"scatter_table", vec![at(table), at(from), rows.into(), words.into()])
+                kernel(c"scatter_table", &[at(table), at(from)], &[rows, words])
             }
+            Work::Chase { out, from, hops } => kernel(c"chase", &[at(out), at(from)], &[hops]),
             _ => None,
         }
-    }
-
-    fn function(&self, name: &CStr) -> Done<Handle> {
-        made(|out| call!(self.driver, cuLibraryGetKernel(out, self.library, name.as_ptr())))
-    }
-
-    pub(crate) fn launch(&self, on: On, name: &'static CStr, words: &[u64]) -> Done {
-        self.launch_kernel(on, &Kernel { name, words: words.to_vec(), is_structure: false })
-    }
-
-    fn launch_kernel(&self, on: On, kernel: &Kernel) -> Done {
-        let (function, parameters) = (self.function(kernel.name)?, kernel.parameters());
-        let (stream, list) = (self.stream(on), parameters.as_ptr());
-        let (grid, block) = (BLOCKS, THREADS);
-        call!(self.driver, cuLaunchKernel(on.twin, function, grid, 1, 1, block, 1, 1, 0, stream, list, 0))
     }
 
     fn host_data(&self, out: Buf, words: u32, seed: u32) -> usize {
@@ -97,7 +72,16 @@ impl Machine {
         }
         let (driver, stream, twin) = (&self.driver, self.stream(on), on.twin);
         match *work {
-            Work::Fill { out, value, element, count } => {
+            Work::Fill { out, value, element, count, in_rows: true } => {
+                let (at, (pitch, width)) = (self.at(out), rows_of(element, count));
+                let stream = self.stream(On { twin: false, ..on });
+                match element {
+                    1 => call!(driver, cuMemsetD2D8Async(at, pitch, value as u8, width, ROWS, stream)),
+                    2 => call!(driver, cuMemsetD2D16Async(at, pitch, value as u16, width, ROWS, stream)),
+                    _ => call!(driver, cuMemsetD2D32Async(at, pitch, value, width, ROWS, stream)),
+                }
+            }
+            Work::Fill { out, value, element, count, .. } => {
                 let (at, count) = (self.at(out), count as usize);
                 match element {
                     1 => call!(driver, cuMemsetD8Async(twin, at, value as u8, count, stream)),
@@ -109,6 +93,11 @@ impl Machine {
             Work::Copy { to, from, bytes, by } => {
                 let (to_at, from_at, bytes) = (self.at(to), self.at(from), bytes as usize);
                 match (to, from) {
+                    _ if by == CopyBy::Batch => self.copy_halves(on, to_at, from_at, bytes),
+                    _ if by == CopyBy::Peer => {
+                        let (context, stream) = (self.current()?, self.stream(On { twin: false, ..on }));
+                        call!(driver, cuMemcpyPeerAsync(to_at, context, from_at, context, bytes, stream))
+                    }
                     _ if by == CopyBy::Plain => call!(driver, cuMemcpyAsync(twin, to_at, from_at, bytes, stream)),
                     _ if by == CopyBy::FromHost || (is_mem(to) && !is_mem(from)) => {
                         call!(driver, cuMemcpyHtoDAsync_v2(twin, to_at, from_at as usize, bytes, stream))
@@ -135,7 +124,15 @@ impl Machine {
     pub(crate) fn submit_and_wait(&self, work: &Work, twin: bool) -> Done {
         let driver = &self.driver;
         match *work {
-            Work::Fill { out, value, element, count } => {
+            Work::Fill { out, value, element, count, in_rows: true } if !twin => {
+                let (at, (pitch, width)) = (self.at(out), rows_of(element, count));
+                match element {
+                    1 => call!(driver, cuMemsetD2D8_v2(at, pitch, value as u8, width, ROWS)),
+                    2 => call!(driver, cuMemsetD2D16_v2(at, pitch, value as u16, width, ROWS)),
+                    _ => call!(driver, cuMemsetD2D32_v2(at, pitch, value, width, ROWS)),
+                }
+            }
+            Work::Fill { out, value, element, count, .. } => {
                 let (at, count) = (self.at(out), count as usize);
                 match element {
                     1 => call!(driver, cuMemsetD8_v2(twin, at, value as u8, count)),
@@ -158,11 +155,23 @@ impl Machine {
         }
     }
 
+    /// Copies the second half and the first, by one call where the driver has it.
+    fn copy_halves(&self, on: On, to: u64, from: u64, bytes: usize) -> Done {
+        let (driver, stream, cut) = (&self.driver, self.stream(on), bytes / 2);
+        let (tos, froms, sizes) = ([to + cut as u64, to], [from + cut as u64, from], [bytes - cut, cut]);
+        let in_stream_order = CopyAttributes { order: 1, hints: [0; 4], flags: 0 };
+        let (to_list, from_list, size_list) = (tos.as_ptr(), froms.as_ptr(), sizes.as_ptr());
+        match driver.cuMemcpyBatchAsync_v2(to_list, from_list, size_list, 2, &in_stream_order, &0, 1, stream) {
+            NOT_FOUND => call!(driver, cuMemcpyAsync(on.twin, to, from, bytes, stream)),
+            answer => check("cuMemcpyBatchAsync", answer),
+        }
+    }
+
     /// Allocates memory in a stream's order, writes it, copies it and frees it.
     fn scratch(&self, on: On, out: u64, seed: u32, words: u32) -> Done {
         let (driver, stream, bytes, mut at) = (&self.driver, self.stream(on), 4 * words as usize, 0);
         call!(driver, cuMemAllocAsync(on.twin, &mut at, bytes, stream))?;
-        self.launch(on, c"fill_hash", &[at, seed.into(), words.into()])?;
+        self.launch(on, c"fill_hash", &[at], &[seed, words])?;
         call!(driver, cuMemcpyDtoDAsync_v2(on.twin, out, at, bytes, stream))?;
         call!(driver, cuMemFreeAsync(on.twin, at, stream))
     }
@@ -173,8 +182,7 @@ impl Machine {
         let mut alloc = AllocNode { pool: PoolProperties::exportable(false), access: 0, access_count: 0, bytes, at: 0 };
         let (list, count) = (after.as_ptr(), after.len());
         let made_here = made(|out| call!(driver, cuGraphAddMemAllocNode(out, graph, list, count, &mut alloc)))?;
-        let kernel =
-            Kernel { name: c"fill_hash", words: vec![alloc.at, seed.into(), words.into()], is_structure: false };
+        let kernel = Kernel::new(c"fill_hash", &[alloc.at], &[seed, words]);
         let filled = made(|out| {
             self.with_kernel_node(&kernel, |node| {
                 call!(driver, cuGraphAddKernelNode_v2(out, graph, &made_here, 1, node))
@@ -201,29 +209,13 @@ impl Machine {
         copy
     }
 
-    fn fill_node(&self, out: Buf, value: u32, element: u32, count: u32) -> FillNode {
-        FillNode {
-            at: self.at(out),
-            pitch: 0,
-            value: masked(value, element),
-            element,
-            width: count as usize,
-            height: 1,
-        }
-    }
-
-    fn with_kernel_node(&self, kernel: &Kernel, what: impl FnOnce(&KernelNode) -> Done) -> Done {
-        let parameters = kernel.parameters();
-        what(&KernelNode {
-            function: 0,
-            grid: [BLOCKS, 1, 1],
-            block: [THREADS, 1, 1],
-            shared: 0,
-            parameters: parameters.as_ptr(),
-            extra: 0,
-            kernel: self.function(kernel.name)?,
-            context: 0,
-        })
+    fn fill_node(&self, out: Buf, value: u32, element: u32, count: u32, in_rows: bool) -> FillNode {
+        let (at, value) = (self.at(out), masked(value, element));
+        let ((pitch, width), height) = match in_rows {
+            true => (rows_of(element, count), ROWS),
+            false => ((0, count as usize), 1),
+        };
+        FillNode { at, pitch, value, element, width, height }
     }
 
     pub(crate) fn current(&self) -> Done<Handle> {
@@ -242,8 +234,8 @@ impl Machine {
         }
         let context = self.current()?;
         match *work {
-            Work::Fill { out, value, element, count: width } => {
-                let node = self.fill_node(out, value, element, width);
+            Work::Fill { out, value, element, count: width, in_rows } => {
+                let node = self.fill_node(out, value, element, width, in_rows);
                 made(|out| call!(driver, cuGraphAddMemsetNode(out, graph, list, count, &node, context)))
             }
             Work::Copy { to, from, bytes, by } if !by.is_one() => self.add_copy_cut(graph, after, to, from, bytes, by),
@@ -276,8 +268,8 @@ impl Machine {
         }
         let context = self.current()?;
         match *work {
-            Work::Fill { out, value, element, count } => {
-                let parameters = self.fill_node(out, value, element, count);
+            Work::Fill { out, value, element, count, in_rows } => {
+                let parameters = self.fill_node(out, value, element, count, in_rows);
                 call!(driver, cuGraphExecMemsetNodeSetParams(exec, node, &parameters, context))
             }
             Work::Copy { to, from, bytes, .. } => {
@@ -287,6 +279,15 @@ impl Machine {
             _ => Err(Trouble { what: format!("{work:?} of a node"), answer: 0 }),
         }
     }
+}
+
+/// Rows of a fill.
+const ROWS: usize = 4;
+
+/// The distance between rows in bytes, and the width of each in elements, of a fill of so many elements.
+fn rows_of(element: u32, count: u32) -> (usize, usize) {
+    let width = count as usize / ROWS;
+    (width * element as usize, width)
 }
 
 fn is_mem(buf: Buf) -> bool {
@@ -299,13 +300,5 @@ fn masked(value: u32, element: u32) -> u32 {
         1 => value & 0xFF,
         2 => value & 0xFFFF,
         _ => value,
-    }
-}
-
-impl Kernel {
-    /// Where each parameter is.
-    fn parameters(&self) -> Vec<usize> {
-        let count = if self.is_structure { 1 } else { self.words.len() };
-        self.words[..count].iter().map(|word| std::ptr::from_ref(word).expose_provenance()).collect()
     }
 }

@@ -1,9 +1,9 @@
 //! Sequences of operations that would hardly ever come by chance: addresses that reach the device while memory is on its
 //! way, and memory that is freed beside contexts that come and go.
 //!
-//! Still to come, with kernels of the simulated driver's that can do it: variables of modules that kernels read, parameters packed
-//! so that addresses lie at odd offsets, and parameters that point before their allocation. Each is a [`Kind`] more, whose memory
-//! is [made ready](Drawer::have_rows) as it is for tables.
+//! Still to come: kernels that find variables of their own module, parameters packed so that addresses lie at odd offsets, and
+//! parameters that point before their allocation. `same_as_bare/legal.rs` has a program of each. Each is a [`Kind`] more, whose
+//! memory is [made ready](Drawer::have_rows) as it is for tables.
 
 use super::{Aspect, Drawer};
 use crate::generated::program::*;
@@ -12,7 +12,7 @@ use crate::generated::script::{CopyBy, HostKind, WaitBy, WordsBy};
 impl Drawer {
     pub(super) fn copy_by(&mut self) -> CopyBy {
         if self.has(Aspect::Words) && self.dice.percent(40) {
-            return self.dice.of(&[CopyBy::Odd, CopyBy::Flat, CopyBy::Solid]);
+            return self.dice.of(&[CopyBy::Odd, CopyBy::Flat, CopyBy::Solid, CopyBy::Batch, CopyBy::Peer]);
         }
         self.dice.of(&[CopyBy::Kind, CopyBy::Kind, CopyBy::Plain])
     }
@@ -68,7 +68,10 @@ impl Drawer {
         let kinds: Vec<Kind> = if carries { vec![carry, read] } else { vec![read] };
         self.have_rows(on, rows, [first, out]);
         if late || self.dice.percent(50) {
-            let kind = self.dice.of(&[HostKind::Pinned, HostKind::Pinned, HostKind::Registered]);
+            let mut kind = self.dice.of(&[HostKind::Pinned, HostKind::Pinned, HostKind::Registered]);
+            if self.has(Aspect::Managed) && self.dice.percent(40) {
+                kind = HostKind::Managed;
+            }
             let size = if self.dice.percent(10) { HOST_SIZES.len() as u8 - 1 } else { self.dice.slot(3) };
             let context = match on.stream {
                 Where::Made(_) => 0,
@@ -85,6 +88,68 @@ impl Drawer {
         self.next.extend(release.clone());
         if self.dice.percent(40) {
             self.as_a_graph(on, &make, &kinds, &release);
+        }
+    }
+
+    pub(super) fn link(&mut self) -> Kind {
+        let next = if self.dice.percent(75) { Some(self.dice.slot(MEMS)) } else { None };
+        Kind::Link { out: self.spot(), next, seed: self.byte(), by: self.words_by() }
+    }
+
+    /// A way to write words into device memory. Pools' memory takes only one.
+    fn words_by_device(&mut self) -> WordsBy {
+        use WordsBy::{Batch, Fill, Halves, Wide};
+        self.dice.of(&[Wide, Halves, Batch, Fill(4), Fill(2), Fill(1)])
+    }
+
+    /// A chain through memory that is moved one by one, followed while that is on its way.
+    pub(super) fn chain(&mut self) {
+        let (first, on) = (self.dice.slot(MEMS), self.stream());
+        let out = (first + 1) % MEMS;
+        let nodes: Vec<u8> = (2..3 + self.dice.slot(3)).map(|step| (first + step) % MEMS).collect();
+        let rows = nodes.iter().fold(0, |rows, node| rows | 1 << node);
+        self.have_rows(on, rows, [first, out]);
+        let mut next = None;
+        for mem in nodes.into_iter().chain([first]) {
+            let kind = Kind::Link { out: Spot::Mem(mem), next, seed: self.byte(), by: self.words_by_device() };
+            self.next.push_back(What::Work { on, kind, times: 1 });
+            next = Some(mem);
+        }
+        let chase = Kind::Chase { out: Spot::Mem(out), from: Spot::Mem(first) };
+        self.next.extend([What::Rest { idle: true }, What::Work { on, kind: chase, times: 1 }]);
+        if self.dice.percent(40) {
+            self.as_a_graph(on, &[], &[chase], &[]);
+        }
+    }
+
+    /// A kernel puts a table together from another one, which it finds by a table; and another kernel follows it.
+    pub(super) fn table_of_tables(&mut self) {
+        let (first, on) = (self.dice.slot(MEMS), self.stream());
+        let [table, tables, made, out, one, other] = [0, 1, 2, 3, 4, 5].map(|step| (first + step) % MEMS);
+        let rows = 1 << one | if self.dice.percent(50) { 1 << other } else { 0 };
+        self.have_rows(on, rows, [table, out]);
+        self.have_rows(on, 0, [tables, made]);
+        // One of them has its row at its end, where no table is.
+        for mem in [tables, made] {
+            self.next.push_back(What::Work { on, kind: Kind::Hash { out: Spot::Mem(mem), seed: mem }, times: 1 });
+        }
+        let by = [self.words_by_device(), self.words_by_device()];
+        let (seed, spot) = (self.byte(), Spot::Mem);
+        let kinds = [
+            Kind::Words { out: spot(table), rows, seed, by: by[0] },
+            Kind::Words { out: spot(tables), rows: 1 << table, seed, by: by[1] },
+            Kind::Gather { out: spot(made), table: spot(tables) },
+            Kind::Gather { out: spot(out), table: spot(made) },
+        ];
+        let at = self.dice.below(kinds.len());
+        for (number, kind) in kinds.into_iter().enumerate() {
+            if number == at || self.dice.percent(25) {
+                self.next.push_back(What::Rest { idle: true });
+            }
+            self.next.push_back(What::Work { on, kind, times: 1 });
+        }
+        if self.dice.percent(40) {
+            self.as_a_graph(on, &[], &kinds[2..], &[]);
         }
     }
 

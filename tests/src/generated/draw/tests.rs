@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::*;
-use crate::generated::script::{Buf, Call, Script, Step, TOUCHES, Wide, Work};
+use crate::generated::script::{Buf, Call, CopyBy, LAUNCHES, Script, Step, TOUCHES, Wide, Work};
 
 fn scripts() -> impl Iterator<Item = Script> {
     (0..300).map(|seed| program(seed, &[Aspect::Pools], &[]).script("").0)
@@ -78,6 +78,68 @@ fn programs_of_words_write_and_cut_them_in_all_ways() {
         Aspect::Words,
         &[&by[..], &["{\"Fill\":1}", "{\"Fill\":2}", "{\"Fill\":4}", "{\"Addresses\":", "{\"Data\":"]].concat(),
     );
+}
+
+/// How many scripts' steps are such, of programs with an aspect.
+fn steps_of(aspect: Aspect, is_such: impl Fn(&Call) -> bool) -> usize {
+    let scripts = (0..MANY).map(|seed| program(seed, &[aspect], &[]).script("").0);
+    scripts.map(|script| script.threads.iter().flatten().filter(|step| is_such(&step.call)).count()).sum()
+}
+
+#[test]
+fn programs_of_words_copy_by_calls_that_do_it_otherwise() {
+    for wanted in [CopyBy::Batch, CopyBy::Peer] {
+        let is_such = |call: &Call| matches!(call, Call::Submit { work: Work::Copy { by, .. }, .. } if *by == wanted);
+        let copies = steps_of(Aspect::Words, is_such);
+        assert!(copies > 5, "{wanted:?}: {copies}");
+    }
+}
+
+#[test]
+fn programs_launch_kernels_and_graphs_in_all_ways() {
+    let launches = LAUNCHES.map(|by| format!("{{\"LaunchBy\":{{\"by\":\"{by:?}\"}}}}"));
+    contains(Aspect::Launches, &launches.each_ref().map(String::as_str));
+    contains(Aspect::Graphs, &["{\"GraphClone\":", "{\"Upload\":", "\"in_rows\":true"]);
+}
+
+#[test]
+fn memory_is_also_variables_of_code_and_managed() {
+    contains(Aspect::Variables, &["{\"VariableLoad\":", "{\"VariableUnload\":"]);
+    let is_managed = |call: &Call| matches!(call, Call::HostAlloc { kind: HostKind::Managed, .. });
+    let managed = steps_of(Aspect::Managed, is_managed);
+    assert!(managed > 15, "{managed}");
+}
+
+/// Kernels of programs follow chains of several nodes, tables that kernels have made, and tables in memory of all kinds.
+#[test]
+fn kernels_follow_chains_and_tables_wherever_they_are() {
+    let (mut chases, mut deep, mut in_variables, mut in_managed) = (0, 0, 0, 0);
+    for seed in 0..MANY {
+        let with = [Aspect::Chains, Aspect::Variables, Aspect::Managed, Aspect::Tables];
+        let (script, _) = program(seed, &with, &[]).script("");
+        let (mut leads, mut made, mut variables, mut managed) = Default::default();
+        let [leads, made, variables, managed]: [&mut BTreeSet<Buf>; 4] =
+            [&mut leads, &mut made, &mut variables, &mut managed];
+        for step in script.threads.iter().flatten() {
+            match &step.call {
+                Call::VariableLoad { mem, .. } => drop(variables.insert(Buf::Mem(*mem))),
+                Call::HostAlloc { host, kind: HostKind::Managed, .. } => drop(managed.insert(Buf::Host(*host))),
+                Call::Submit { work: Work::Words { out, words: Wide::Node(Some(_), _), .. }, .. } => {
+                    leads.insert(*out);
+                }
+                Call::Submit { work: Work::Chase { from, .. }, .. } => chases += u32::from(leads.contains(from)),
+                Call::Submit { work: Work::Gather { out, table, .. }, .. } => {
+                    deep += u32::from(made.contains(table));
+                    in_variables += u32::from(variables.contains(table));
+                    in_managed += u32::from(managed.contains(table));
+                    made.insert(*out);
+                }
+                _ => {}
+            }
+        }
+    }
+    let counts = [chases, deep, in_variables, in_managed];
+    assert!(counts.iter().all(|count| *count > 5), "{counts:?}");
 }
 
 #[test]

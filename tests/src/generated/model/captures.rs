@@ -70,7 +70,7 @@ impl Model {
             let conflicts = touches.writes.iter().any(|name| others.all().any(|other| other == name))
                 || others.writes.iter().any(|name| touches.reads.contains(name));
             // Rows that a table names are not known before the launch.
-            let reaches = |work: &Work| matches!(work, Work::Gather { .. } | Work::Scatter { .. });
+            let reaches = |work: &Work| matches!(work, Work::Gather { .. } | Work::Scatter { .. } | Work::Chase { .. });
             only_if(!conflicts && !reaches(&work) && !reaches(&capture.nodes[node].work))?;
         }
         let mut accesses = self.stream_accesses(named.key);

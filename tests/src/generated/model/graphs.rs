@@ -79,7 +79,12 @@ impl NodeWork {
                 Self::Work(Work::Copy { to, from, by, .. }),
                 Self::Work(Work::Copy { to: to2, from: from2, by: by2, .. }),
             ) => is_host(to) == is_host(to2) && is_host(from) == is_host(from2) && by.is_one() && by2.is_one(),
-            (Self::Work(Work::Fill { element, .. }), Self::Work(Work::Fill { element: other, .. })) => element == other,
+            // One of rows keeps its shape.
+            (
+                Self::Work(Work::Fill { element, in_rows: false, .. }),
+                Self::Work(Work::Fill { element: other, in_rows: false, .. }),
+            ) => element == other,
+            (Self::Work(Work::Fill { .. }), Self::Work(Work::Fill { .. })) => false,
             (Self::Work(work), Self::Work(other)) => std::mem::discriminant(work) == std::mem::discriminant(other),
             (Self::Child(nodes), Self::Child(others)) => {
                 nodes.len() == others.len() && nodes.iter().zip(others).all(|(node, other)| node.can_become(other))
@@ -148,6 +153,7 @@ impl Model {
             Kind::Hash { out, .. } | Kind::Sum { out, .. } | Kind::Add { out, .. } | Kind::Gather { out, .. } => out,
             Kind::Fill { out, .. } | Kind::HostFunction { out, .. } | Kind::WriteWord { out, .. } => out,
             Kind::Scratch { out, .. } | Kind::Words { out, .. } | Kind::Scatter { from: out, .. } => out,
+            Kind::Link { out, .. } | Kind::Chase { out, .. } => out,
             Kind::Axpy { y, .. } => y,
             Kind::Copy { to, .. } => to,
         };
@@ -156,6 +162,21 @@ impl Model {
             Spot::Host(slot) => Buf::Host(*held(&self.hosts, slot)?),
         };
         Ok(self.memory(name)?.context)
+    }
+
+    pub(super) fn graph_clone(&mut self, slot: u8, from: u8) -> Done {
+        vacant(&self.graphs, slot)?;
+        let graph = held(&self.graphs, from)?.clone();
+        only_if(!graph.allocates())?;
+        let Graph { id: from, context, is_chain, mut nodes } = graph;
+        let mut accesses = self.all_there(nodes.iter().map(|node| &node.work))?;
+        let id = self.new_id();
+        accesses.extend([(Resource::Graph(from), Looks), (Resource::Graph(id), Changes)]);
+        self.call(context, Call::GraphClone { graph: id, from }, &accesses)?;
+        // Its nodes are others.
+        nodes.iter_mut().for_each(|node| node.name = None);
+        self.graphs[slot as usize] = Some(Graph { id, context, is_chain, nodes });
+        Ok(())
     }
 
     pub(super) fn graph_destroy(&mut self, slot: u8) -> Done {
@@ -291,6 +312,20 @@ impl Model {
                 Ok(all)
             }
         }
+    }
+
+    pub(super) fn upload(&mut self, slot: u8, to: To) -> Done {
+        let named = self.named(to)?;
+        let mut exec = held(&self.execs, slot)?.clone();
+        only_if(self.stream(named.key).context == exec.context && self.captures.is_empty())?;
+        let is_its = |graph: &&Graph| graph.id == exec.graph;
+        only_if(!self.graphs.iter().flatten().find(is_its).is_none_or(Graph::allocates))?;
+        let accesses = self.all_there(exec.nodes.iter().map(|node| &node.work))?;
+        let accesses = [&accesses[..], &self.unsafe_call()?, &[(Resource::Exec(exec.id), Changes)]].concat();
+        let call = Call::Upload { exec: exec.id, on: named.on };
+        self.submit(named, call, &[], &[], Some(&mut exec.launches), &accesses)?;
+        self.execs[slot as usize] = Some(exec);
+        Ok(())
     }
 
     pub(super) fn launch(&mut self, slot: u8, to: To) -> Done {

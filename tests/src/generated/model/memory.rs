@@ -4,10 +4,9 @@ use std::collections::BTreeSet;
 
 use super::clock::{Clock, Point};
 use super::threads::{Access, Changes, Looks, Resource, Waits};
-use super::work::ROW_WORDS;
 use super::{Done, Model, Skip, held, only_if, vacant};
-use crate::generated::program::{HOST_SIZES, SIZES, Spot, To, Where};
-use crate::generated::script::{Buf, Call, Flag, HostKind, Id, Remap, Work, is_exportable};
+use crate::generated::program::{HOST_SIZES, SIZES, Spot, To, VARIABLE_BYTES, Where};
+use crate::generated::script::{Buf, Call, Flag, HostKind, Id, ROW_BYTES, Remap, Work, is_exportable};
 
 /// Device or host memory.
 pub(super) type Name = Buf;
@@ -19,7 +18,23 @@ pub(super) enum Content {
     Data,
     /// Addresses of these allocations, which differ from run to run.
     Table(Vec<Id>),
+    /// A chain's node, with the address of the memory of the next one.
+    Node(Option<Id>),
 }
+
+/// How device memory was made.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Origin {
+    /// By an allocation, also of a pool; and host memory.
+    Allocated,
+    /// The program has mapped it itself.
+    Mapped,
+    /// It is a variable of code.
+    Variable,
+}
+
+/// Bytes of managed memory, at most.
+const MOST_MANAGED: u32 = 16 << 10;
 
 /// The last accesses of the device's to something.
 #[derive(Clone, Debug, Default)]
@@ -36,8 +51,7 @@ pub(super) struct Memory {
     pub(super) content: Content,
     /// How host memory was made.
     pub(super) kind: Option<HostKind>,
-    /// True if the program has mapped it itself.
-    pub(super) mapped: bool,
+    pub(super) origin: Origin,
     /// The pool that it is from.
     pub(super) pool: Option<Id>,
     pub(super) accesses: Accesses,
@@ -85,7 +99,11 @@ impl Model {
 
     pub(super) fn alloc(&mut self, slot: u8, context: u8, size: u8, to: To) -> Done {
         let accesses = self.unsafe_call()?;
-        self.make(slot, context, size, to, false, &accesses, |mem, bytes| Call::MemAlloc { mem, bytes })
+        let bytes = *SIZES.get(size as usize).ok_or(Skip)?;
+        self.make(slot, context, bytes, to, Origin::Allocated, |model, context, mem| {
+            let accesses = [&accesses[..], &[(Resource::Mem(mem), Changes)]].concat();
+            model.call(context, Call::MemAlloc { mem, bytes }, &accesses)
+        })
     }
 
     pub(super) fn map(&mut self, slot: u8, context: u8, size: u8, parts: u8, to: To) -> Done {
@@ -94,33 +112,42 @@ impl Model {
         let is_exportable = is_exportable(self.next_id);
         only_if(!is_exportable || self.descriptors.is_none())?;
         let accesses: &[_] = if is_exportable { &[(Resource::Process, Looks)] } else { &[] };
-        self.make(slot, context, size, to, true, accesses, |mem, bytes| Call::MemMap { mem, bytes, parts })
+        let bytes = *SIZES.get(size as usize).ok_or(Skip)?;
+        self.make(slot, context, bytes, to, Origin::Mapped, |model, context, mem| {
+            let accesses = [accesses, &[(Resource::Mem(mem), Changes)]].concat();
+            model.call(context, Call::MemMap { mem, bytes, parts }, &accesses)
+        })
     }
 
-    #[expect(clippy::too_many_arguments, reason = "what the two above have in common")]
+    pub(super) fn variable(&mut self, slot: u8, context: u8, to: To) -> Done {
+        let (accesses, bytes) = (self.unsafe_call()?, VARIABLE_BYTES);
+        self.make(slot, context, bytes, to, Origin::Variable, |model, context, mem| {
+            let accesses = [&accesses[..], &[(Resource::Mem(mem), Changes)]].concat();
+            model.call_alone(context, Call::VariableLoad { mem, bytes }, &accesses)?;
+            only_if(model.threads[model.me].blocked.is_none())
+        })
+    }
+
     fn make(
         &mut self,
         slot: u8,
         context: u8,
-        size: u8,
+        bytes: u32,
         to: To,
-        mapped: bool,
-        accesses: &[(Resource, Access)],
-        call: impl FnOnce(Id, u32) -> Call,
+        origin: Origin,
+        call: impl FnOnce(&mut Self, Id, Id) -> Done,
     ) -> Done {
         vacant(&self.mems, slot)?;
         let context = *held(&self.contexts, context)?;
-        let bytes = *SIZES.get(size as usize).ok_or(Skip)?;
         let named = self.named(to)?;
         only_if(self.stream(named.key).context == context)?;
-        only_if(!mapped || self.is_of_first_gpu(context))?;
+        only_if(origin == Origin::Allocated || self.is_of_first_gpu(context))?;
         let mem = self.new_id();
-        let accesses = [accesses, &[(Resource::Mem(mem), Changes)]].concat();
-        self.call(context, call(mem, bytes), &accesses)?;
+        call(self, context, mem)?;
         let (content, accesses) = (Content::Data, Accesses::default());
-        self.memory.insert(Buf::Mem(mem), Memory { context, bytes, content, kind: None, mapped, pool: None, accesses });
+        self.memory.insert(Buf::Mem(mem), Memory { context, bytes, content, kind: None, origin, pool: None, accesses });
         self.mems[slot as usize] = Some(mem);
-        let fill = Work::Fill { out: Buf::Mem(mem), value: mem, element: 4, count: bytes / 4 };
+        let fill = Work::Fill { out: Buf::Mem(mem), value: mem, element: 4, count: bytes / 4, in_rows: false };
         let call = Call::Submit { on: named.on, work: fill, times: 1 };
         self.submit(named, call, &[], &[Buf::Mem(mem)], None, &[]).map(drop)
     }
@@ -128,8 +155,8 @@ impl Model {
     /// Mappings of a program's own are changed when it knows that nothing uses them: such calls wait for nothing.
     fn change_mappings(&mut self, slot: u8, call: impl FnOnce(Id) -> Call) -> Done<Id> {
         let mem = *held(&self.mems, slot)?;
-        let Memory { context, mapped, .. } = *self.memory(Buf::Mem(mem))?;
-        only_if(mapped)?;
+        let Memory { context, origin, .. } = *self.memory(Buf::Mem(mem))?;
+        only_if(origin == Origin::Mapped)?;
         self.comes_after(Buf::Mem(mem), true)?;
         self.call(context, call(mem), &[(Resource::Mem(mem), Changes)])?;
         Ok(mem)
@@ -142,19 +169,26 @@ impl Model {
 
     pub(super) fn free(&mut self, slot: u8) -> Done {
         let mem = *held(&self.mems, slot)?;
-        let Memory { context, mapped, pool, .. } = *self.memory(Buf::Mem(mem))?;
+        let Memory { context, origin, pool, .. } = *self.memory(Buf::Mem(mem))?;
         if let Some(pool) = pool {
             self.pool_free(mem, pool)?;
             self.forget(slot, mem);
             return Ok(());
         }
-        if mapped {
+        if origin == Origin::Mapped {
             let mem = self.change_mappings(slot, |mem| Call::MemUnmap { mem })?;
             self.forget(slot, mem);
             return Ok(());
         }
+        let call = if origin == Origin::Variable {
+            // Nothing uses it any more.
+            self.comes_after(Buf::Mem(mem), true)?;
+            Call::VariableUnload { mem }
+        } else {
+            Call::MemFree { mem }
+        };
         let accesses = [&self.unsafe_call()?[..], &[(Resource::Mem(mem), Changes)]].concat();
-        self.call_alone(context, Call::MemFree { mem }, &accesses)?;
+        self.call_alone(context, call, &accesses)?;
         self.forget(slot, mem);
         Ok(())
     }
@@ -167,7 +201,7 @@ impl Model {
     pub(super) fn free_async(&mut self, slot: u8, to: To) -> Done {
         let named = self.named(to)?;
         let mem = *held(&self.mems, slot)?;
-        only_if(!self.memory(Buf::Mem(mem))?.mapped)?;
+        only_if(self.memory(Buf::Mem(mem))?.origin == Origin::Allocated)?;
         only_if(self.stream(named.key).context == self.memory(Buf::Mem(mem))?.context)?;
         if let Some(pool) = self.memory(Buf::Mem(mem))?.pool {
             self.pool_free_async(mem, pool, named)?;
@@ -209,6 +243,8 @@ impl Model {
         vacant(&self.hosts, slot)?;
         let context = *held(&self.contexts, context)?;
         let bytes = *HOST_SIZES.get(size as usize).ok_or(Skip)?;
+        // It never leaves the GPU, and has to fit there beside everything.
+        only_if(kind != HostKind::Managed || bytes <= MOST_MANAGED && self.is_of_first_gpu(context))?;
         let host = self.new_id();
         let mut accesses = vec![(Resource::Host(host), Changes)];
         if kind != HostKind::Pageable {
@@ -216,8 +252,10 @@ impl Model {
         }
         self.call(context, Call::HostAlloc { host, bytes, kind }, &accesses)?;
         let (content, accesses, kind) = (Content::Data, Accesses::default(), Some(kind));
-        self.memory
-            .insert(Buf::Host(host), Memory { context, bytes, content, kind, mapped: false, pool: None, accesses });
+        self.memory.insert(
+            Buf::Host(host),
+            Memory { context, bytes, content, kind, origin: Origin::Allocated, pool: None, accesses },
+        );
         self.hosts[slot as usize] = Some(host);
         self.host_fill(slot, slot)
     }
@@ -253,7 +291,9 @@ impl Model {
         let call = Call::HostFree { host, kind };
         match kind {
             HostKind::Pageable => self.call(memory.context, call, &accesses),
-            HostKind::Pinned | HostKind::Registered => self.call_alone(memory.context, call, &accesses),
+            HostKind::Pinned | HostKind::Registered | HostKind::Managed => {
+                self.call_alone(memory.context, call, &accesses)
+            }
         }
     }
 
@@ -297,7 +337,7 @@ impl Model {
     pub(super) fn rows(&self, rows: u8, context: Id, without: Option<Name>) -> Vec<Id> {
         let chosen = self.mems.iter().enumerate().filter(|(slot, _)| rows & (1 << slot) != 0);
         let fits = |mem: &Id| {
-            let is_row = |memory: &Memory| memory.context == context && memory.bytes >= 4 * ROW_WORDS;
+            let is_row = |memory: &Memory| memory.context == context && memory.bytes >= ROW_BYTES;
             Some(Buf::Mem(*mem)) != without && self.memory(Buf::Mem(*mem)).is_ok_and(is_row)
         };
         chosen.filter_map(|(_, mem)| *mem).filter(fits).collect()

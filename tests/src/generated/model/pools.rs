@@ -5,7 +5,7 @@
 //! is *reserved* follows from them only where nothing is used any more, and the program has waited for that.
 
 use super::clock::Point;
-use super::memory::{Accesses, Content, Memory};
+use super::memory::{Accesses, Content, Memory, Origin};
 use super::streams::Named;
 use super::threads::{Access, Changes, Looks, Resource};
 use super::{Done, Model, Skip, held, only_if, vacant};
@@ -123,7 +123,8 @@ impl Model {
         let mut accesses = Accesses::default();
         accesses.add(self.enqueue(named.key, call, &more, None)?, true);
         let content = Content::Data;
-        let memory = Memory { context, bytes, content, kind: None, mapped: false, pool: Some(from), accesses };
+        let memory =
+            Memory { context, bytes, content, kind: None, origin: Origin::Allocated, pool: Some(from), accesses };
         self.memory.insert(Buf::Mem(mem), memory);
         self.mems[slot as usize] = Some(mem);
         let me = self.me;
@@ -131,7 +132,7 @@ impl Model {
             pool.live += 1;
             pool.users.add(me);
         }
-        let fill = Work::Fill { out: Buf::Mem(mem), value: mem, element: 1, count: bytes };
+        let fill = Work::Fill { out: Buf::Mem(mem), value: mem, element: 1, count: bytes, in_rows: false };
         let call = Call::Submit { on: named.on, work: fill, times: 1 };
         self.submit(named, call, &[], &[Buf::Mem(mem)], None, &[]).map(drop)
     }

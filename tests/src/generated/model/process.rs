@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::clock::Clock;
+use super::memory::{Memory, Origin};
 use super::threads::{Access, Changes, Looks, Resource, Waits};
 use super::{Done, Model, held, only_if, vacant};
 use crate::generated::script::{Buf, Call, Question};
@@ -89,7 +90,8 @@ impl Model {
 
     pub(super) fn ask(&mut self, slot: u8, question: Question) -> Done {
         let mem = *held(&self.mems, slot)?;
-        let context = self.memory(Buf::Mem(mem))?.context;
+        let Memory { context, origin, .. } = *self.memory(Buf::Mem(mem))?;
+        only_if(origin != Origin::Variable)?;
         self.call(context, Call::Ask { mem, question }, &[(Resource::Mem(mem), Looks)])
     }
 

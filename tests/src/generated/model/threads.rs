@@ -282,6 +282,8 @@ fn is_of_one_context(call: &Call) -> bool {
             | WaitFlag { .. }
             | ModuleLoad { .. }
             | ModuleUnload { .. }
+            | VariableLoad { .. }
+            | VariableUnload { .. }
             | Launch { .. }
             | BeginCapture { .. }
             | EndCapture { .. }
@@ -296,7 +298,7 @@ fn returns_beside_others(call: &Call) -> bool {
         Call::StreamQuery { .. } | Call::EventQuery { .. } | Call::EventSynchronize { .. } => true,
         Call::StreamSynchronize { on } | Call::MemFreeAsync { on, .. } => on.stream != Stream::Legacy,
         Call::EventWait { on, .. } => on.stream != Stream::Legacy,
-        Call::ThreadMode { .. } => true,
+        Call::ThreadMode { .. } | Call::LaunchBy { .. } => true,
         Call::MemFree { .. } | Call::HostFree { .. } => true,
         Call::HostAlloc { kind, .. } => *kind == HostKind::Pageable,
         Call::HostFill { .. } | Call::HostTable { .. } | Call::HostRead { .. } => true,

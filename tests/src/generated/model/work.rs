@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::clock::Point;
 use super::memory::{Accesses, Content, Name, access};
-use super::streams::Named;
+use super::streams::{Key, Named};
 use super::threads::{Access, Looks, Resource};
 use super::{Done, Model, Skip, only_if};
 use crate::generated::program::{Kind, Spot, To};
-use crate::generated::script::{Buf, Call, CopyBy, HostKind, Id, Wide, WordsBy, Work};
+use crate::generated::script::{Buf, Call, CopyBy, HostKind, Id, ROW_BYTES, Wide, WordsBy, Work, row_offset};
 
 /// Bytes up to which work is done many times.
 const SMALL: u32 = 256 << 10;
@@ -17,7 +17,9 @@ const MOST_LAUNCHES: u32 = 700;
 /// Words that are allocated for some work alone, at most.
 const MOST_SCRATCH_WORDS: u32 = 300_000;
 /// Words of a row that a table names.
-pub(super) const ROW_WORDS: u32 = 64;
+const ROW_WORDS: u32 = ROW_BYTES / 4;
+/// Nodes of a chain that are followed.
+const HOPS: u32 = 8;
 
 /// Bytes of a copy that is cut in odd places, at least.
 const LEAST_CUT: u32 = 256;
@@ -50,7 +52,7 @@ pub(super) fn named_by(work: &Work) -> Touches {
         Work::Hash { out, .. } | Work::Fill { out, .. } | Work::HostFunction { out, .. } => touches(&[], &[*out]),
         Work::WriteWord { out, .. } | Work::Scratch { out, .. } | Work::Words { out, .. } => touches(&[], &[*out]),
         Work::Scatter { table, from, .. } => touches(&[*table, *from], &[]),
-        Work::Sum { out, from, .. } => touches(&[*from], &[*out]),
+        Work::Sum { out, from, .. } | Work::Chase { out, from, .. } => touches(&[*from], &[*out]),
         Work::Axpy { y, x, .. } => touches(&[*x], &[*y]),
         Work::Add { out, a, b, .. } => touches(&[*a, *b], &[*out]),
         Work::Gather { out, table, .. } => touches(&[*table], &[*out]),
@@ -62,6 +64,7 @@ pub(super) fn named_by(work: &Work) -> Touches {
 pub(super) fn addresses_in(work: &Work) -> impl Iterator<Item = (Resource, Access)> {
     let mems: &[Id] = match work {
         Work::Words { words: Wide::Addresses(mems), .. } => mems,
+        Work::Words { words: Wide::Node(Some(next), _), .. } => std::slice::from_ref(next),
         _ => &[],
     };
     mems.iter().map(|mem| (Resource::Mem(*mem), Looks))
@@ -111,13 +114,16 @@ impl Model {
                 Work::Gather { out, table, rows, words: ROW_WORDS }
             }
             Kind::Fill { out, value, element } => {
-                let (out, element) = (reached(out)?, 1 << (element % 3));
+                let (out, in_rows, element) = (reached(out)?, element / 3 % 2 == 1, 1 << (element % 3));
                 only_if(matches!(out, Buf::Mem(_)) && self.memory(out)?.bytes >= element)?;
-                Work::Fill { out, value: value.into(), element, count: self.memory(out)?.bytes / element }
+                let count = self.memory(out)?.bytes / element;
+                Work::Fill { out, value: value.into(), element, count, in_rows: in_rows && count.is_multiple_of(4) }
             }
             Kind::Copy { to: target, from: source, by } => {
                 let (to, from) = (at(target)?, at(source)?);
                 only_if(by != CopyBy::FromHost || matches!(to, Buf::Mem(_)))?;
+                only_if(by != CopyBy::Peer || matches!((to, from), (Buf::Mem(_), Buf::Mem(_))))?;
+                only_if(!self.is_managed(to) && !self.is_managed(from))?;
                 only_if(to != from && (matches!(to, Buf::Mem(_)) || matches!(from, Buf::Mem(_))))?;
                 let bytes = words(&[to, from])? * 4;
                 if !by.is_one() {
@@ -143,7 +149,7 @@ impl Model {
                 let out = reached(out)?;
                 words(&[out])?;
                 // The driver takes no word of a pool's memory.
-                only_if(self.memory(out)?.pool.is_none())?;
+                only_if(self.memory(out)?.pool.is_none() && !self.is_managed(out))?;
                 Work::WriteWord { out, value: value.into() }
             }
             Kind::Scatter { table, from } => {
@@ -155,18 +161,40 @@ impl Model {
             }
             Kind::Words { out, rows, seed, by } => {
                 let out = reached(out)?;
-                let memory = self.memory(out)?;
-                only_if(match by {
-                    WordsBy::HostFunction => matches!(out, Buf::Host(_)),
-                    WordsBy::Fill(unit) => matches!(out, Buf::Mem(_)) && [1, 2, 4].contains(&unit),
-                    WordsBy::Wide | WordsBy::Halves | WordsBy::Batch => memory.pool.is_none(),
-                })?;
                 let mems = self.rows(rows, context, Some(out));
                 let words = if mems.is_empty() { Wide::Data(seed.into(), 3) } else { Wide::Addresses(mems) };
-                only_if(words.count() * 8 <= memory.bytes)?;
-                Work::Words { out, words, by }
+                self.words(out, words, by)?
+            }
+            Kind::Link { out, next, seed, by } => {
+                let (out, next) = (reached(out)?, next.map(|next| at(Spot::Mem(next))).transpose()?);
+                let next = match next {
+                    Some(Buf::Mem(next)) => Some(next),
+                    _ => None,
+                };
+                self.words(out, Wide::Node(next, seed.into()), by)?
+            }
+            Kind::Chase { out, from } => {
+                let (out, from) = (reached(out)?, reached(from)?);
+                only_if(out != from && self.memory(out)?.bytes >= 8)?;
+                Work::Chase { out, from, hops: HOPS }
             }
         })
+    }
+
+    /// The work that writes words of 64 bits in a way, if it can.
+    fn words(&self, out: Name, words: Wide, by: WordsBy) -> Done<Work> {
+        let memory = self.memory(out)?;
+        only_if(match by {
+            WordsBy::HostFunction => matches!(out, Buf::Host(_)),
+            WordsBy::Fill(unit) => matches!(out, Buf::Mem(_)) && [1, 2, 4].contains(&unit),
+            WordsBy::Wide | WordsBy::Halves | WordsBy::Batch => memory.pool.is_none() && !self.is_managed(out),
+        })?;
+        only_if(words.count() * 8 <= memory.bytes)?;
+        Ok(Work::Words { out, words, by })
+    }
+
+    fn is_managed(&self, name: Name) -> bool {
+        self.memory(name).is_ok_and(|memory| memory.kind == Some(HostKind::Managed))
     }
 
     /// The memory that some work touches, given its contents by then; leaves the contents after it.
@@ -188,11 +216,27 @@ impl Model {
                 is_data(out, contents)?;
                 let Content::Table(named) = content(table, contents)? else { return Err(Skip) };
                 only_if(*rows > 0 && *rows as usize <= named.len())?;
+                // Addresses at the beginning of the first row are then at the beginning of `out`.
+                let first = Buf::Mem(named[0]);
+                let held = content(&first, contents)?;
+                only_if(held == Content::Data || row_offset(named[0], self.memory(first)?.bytes) == 0)?;
                 for row in &named[..*rows as usize] {
                     let row = Buf::Mem(*row);
                     only_if(row != *out && self.memory(row)?.context == self.memory(*out)?.context)?;
-                    is_data(&row, contents)?;
+                    only_if(held != Content::Data || content(&row, contents)? == Content::Data)?;
                     touches.reads.push(row);
+                }
+                contents.insert(*out, held);
+            }
+            Work::Chase { out, from, hops } => {
+                is_data(out, contents)?;
+                let mut at = Some(*from);
+                for _ in 0..*hops {
+                    let Some(node) = at else { break };
+                    let Content::Node(next) = content(&node, contents)? else { return Err(Skip) };
+                    only_if(node != *out && self.memory(node)?.context == self.memory(*out)?.context)?;
+                    touches.reads.push(node);
+                    at = next.map(Buf::Mem);
                 }
             }
             Work::Scatter { table, from, rows, .. } => {
@@ -210,11 +254,15 @@ impl Model {
             Work::Words { out, words: Wide::Addresses(mems), .. } => {
                 contents.insert(*out, Content::Table(mems.clone()));
             }
+            Work::Words { out, words: Wide::Node(next, _), .. } => {
+                contents.insert(*out, Content::Node(*next));
+            }
             Work::Copy { to, from, bytes, .. } => match content(from, contents)? {
                 Content::Data => is_data(to, contents)?,
-                Content::Table(rows) => {
-                    only_if(*bytes as usize >= rows.len() * 8)?;
-                    contents.insert(*to, Content::Table(rows));
+                held => {
+                    let words = if let Content::Table(rows) = &held { rows.len() } else { 2 };
+                    only_if(*bytes as usize >= words * 8)?;
+                    contents.insert(*to, held);
                 }
             },
             _ => {
@@ -286,6 +334,10 @@ impl Model {
     pub(super) fn work(&mut self, to: To, kind: Kind, times: u8) -> Done {
         let named = self.named(to)?;
         let work = self.resolve(kind, self.stream(named.key).context)?;
+        if let Work::Copy { by: CopyBy::Batch | CopyBy::Peer, .. } = work {
+            // The driver takes those in no capture, and several copies at once in no default stream.
+            only_if(matches!(named.key, Key::Made(_)) && self.stream(named.key).capture.is_none())?;
+        }
         if let Some(capture) = self.stream(named.key).capture {
             return self.capture_work(named, work, capture);
         }
@@ -351,6 +403,7 @@ impl Model {
         let work = self.resolve(kind, context)?;
         only_if(!matches!(work, Work::Copy { by: CopyBy::FromHost, from: Buf::Mem(_), .. }))?;
         only_if(!matches!(work, Work::Copy { by, .. } if !by.is_one()))?;
+        only_if(!matches!(work, Work::Copy { by: CopyBy::Batch | CopyBy::Peer, .. }))?;
         self.submit_work(named, Call::SubmitAndWait { work: work.clone(), twin }, &work)?;
         let to_host = matches!(work, Work::Copy { to: Buf::Host(_), .. });
         self.wait_for_last(named, to_host)
