@@ -43,15 +43,15 @@ pub struct Serve {
     /// For tests: fill freed and evicted memory with a pattern instead of zeros.
     #[arg(long, hide = true)]
     poison: bool,
-    /// Serve without a keeper: when the coordinator dies, programs with memory on the host cannot go on.
-    #[arg(long)]
-    no_keeper: bool,
+    /// Have a process beside the coordinator that starts it again when it dies, so that programs go on.
+    #[arg(long, conflicts_with = "until_idle")]
+    keeper: bool,
     /// For tests: how often in a minute a coordinator that has died is started again.
     #[arg(long, hide = true, value_name = "COUNT", default_value_t = 3)]
     restarts: usize,
     /// The descriptor that leads to the keeper which has started this coordinator.
     #[arg(long, hide = true, value_name = "NUMBER")]
-    keeper: Option<i32>,
+    kept_by: Option<i32>,
 }
 
 /// Runs a coordinator until it is stopped.
@@ -60,7 +60,7 @@ pub struct Serve {
 ///
 /// When it cannot be started with these settings: the message says what to change.
 pub fn run(serve: Serve) -> Result<u8, CliError> {
-    let Serve { settings, config, print_config, until_idle, poison, no_keeper, restarts, keeper } = serve;
+    let Serve { settings, config, print_config, until_idle, poison, keeper, restarts, kept_by } = serve;
     settings.check()?;
     let mut sources = Sources::new(settings, config);
     let mut all = sources.read()?;
@@ -68,8 +68,7 @@ pub fn run(serve: Serve) -> Result<u8, CliError> {
     if print_config {
         return Ok(print(&all.text()).map(|()| 0)?);
     }
-    // A coordinator of `baton run` and one that a service manager starts at a connection have none yet.
-    if keeper.is_none() && !no_keeper && !until_idle && std::env::var_os("LISTEN_FDS").is_none() {
+    if keeper && kept_by.is_none() {
         journal::start()?;
         log::set_max_level(all.log_level());
         raise_descriptor_limit();
@@ -98,7 +97,7 @@ pub fn run(serve: Serve) -> Result<u8, CliError> {
     if !guests.is_empty() {
         keep_to_itself()?;
     }
-    let (keeper, mut inherited) = match keeper {
+    let (keeper, mut inherited) = match kept_by {
         // SAFETY: the keeper has made it for this process, in which no other code uses it.
         Some(number) => Keeper::at(unsafe { OwnedFd::from_raw_fd(number) })?,
         None => (Keeper::default(), Inherited::default()),
@@ -173,7 +172,7 @@ fn keep(restarts: usize) -> Result<u8, CliError> {
     let start = |socket: &OwnedFd| {
         let number = socket.as_raw_fd();
         let mut command = Command::new(std::env::current_exe()?);
-        command.args(std::env::args_os().skip(1)).arg(format!("--keeper={number}"));
+        command.args(std::env::args_os().skip(1)).arg(format!("--kept-by={number}"));
         // SAFETY: between fork and exec: two system calls, with plain integers.
         unsafe {
             command.pre_exec(move || {

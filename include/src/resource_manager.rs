@@ -198,10 +198,6 @@ impl core::fmt::Display for Error {
 
 impl core::error::Error for Error {}
 
-/// How often coordinators may have paused a program's objects that have died since, and one pause more. More resumes than pauses do nothing
-/// (measured).
-pub const MOST_PAUSES: u32 = 4;
-
 impl Objects {
     /// Takes all channels off the GPU, in the middle of their work. When it returns, none of them runs (measured: 0.5 to 1.5 ms). The
     /// driver counts: a process that is paused twice has to be resumed twice (measured).
@@ -248,11 +244,11 @@ impl Objects {
     /// # Errors
     ///
     /// As [`Objects::resume`].
-    pub fn restore(&self, control: BorrowedFd<'_>) -> Result<(), Error> {
+    pub fn restore(&self, control: BorrowedFd<'_>, coordinators: u32) -> Result<(), Error> {
         // Paused work goes on by itself when it is resumed; descheduled work does not. If the pause is refused, there is all the more
         // reason to resume.
         let _ = self.pause(control);
-        (0..=MOST_PAUSES).try_for_each(|_| self.resume(control))
+        (0..=coordinators).try_for_each(|_| self.resume(control))
     }
 
     fn disable_all(&self, control: BorrowedFd<'_>, channels: &[u32], how: Disable) -> Result<(), Error> {

@@ -76,7 +76,7 @@ impl Serving {
     /// With a keeper, which starts the next coordinator however often one dies.
     #[must_use]
     pub fn keeper(mut self) -> Self {
-        self.options.retain(|option| option != "--no-keeper");
+        self = self.flag("--keeper");
         self.option("--restarts", "1000")
     }
 

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use baton_contract::cuda::CUdeviceptr;
-use baton_contract::resource_manager::{self, MOST_PAUSES, Objects};
+use baton_contract::resource_manager::{self, Objects};
 
 use crate::device::gpu::{Gpu, GpuError, Stream, check};
 use crate::device::pauser::Pauser;
@@ -52,8 +52,8 @@ pub enum PreemptCommand {
     Preempt,
     /// Puts them on the GPU again, with no trace of the pause.
     Resume,
-    /// As [`PreemptCommand::Resume`], for parts that another coordinator may have paused too.
-    ResumeOfAll,
+    /// As [`PreemptCommand::Resume`], for parts that so many coordinators before may have paused too. More resumes than pauses do nothing.
+    ResumeOfAll(u32),
     /// Gives the compute work no more time. Less certain than [`PreemptCommand::Preempt`], and easier on others.
     Deschedule,
     /// Ends a descheduling.
@@ -105,8 +105,9 @@ impl Pauser {
                         PreemptCommand::Try | PreemptCommand::Resume | PreemptCommand::Reschedule => {
                             check("simcudaResumeProcess", (simulated.resume)(*process))
                         }
-                        PreemptCommand::ResumeOfAll => (0..=MOST_PAUSES)
-                            .try_for_each(|_| check("simcudaResumeProcess", (simulated.resume)(*process))),
+                        PreemptCommand::ResumeOfAll(before) => {
+                            (0..=before).try_for_each(|_| check("simcudaResumeProcess", (simulated.resume)(*process)))
+                        }
                         PreemptCommand::Slice(micros) => {
                             check("simcudaSetTimeSlice", (simulated.set_slice)(*process, micros))
                         }
@@ -121,7 +122,9 @@ impl Pauser {
                 Ok(match command {
                     PreemptCommand::Preempt | PreemptCommand::End => objects.pause(control.as_fd()),
                     PreemptCommand::Try | PreemptCommand::Resume => objects.resume(control.as_fd()),
-                    PreemptCommand::ResumeOfAll => (0..=MOST_PAUSES).try_for_each(|_| objects.resume(control.as_fd())),
+                    PreemptCommand::ResumeOfAll(before) => {
+                        (0..=before).try_for_each(|_| objects.resume(control.as_fd()))
+                    }
                     PreemptCommand::Deschedule => objects.deschedule(control.as_fd()),
                     PreemptCommand::Reschedule => objects.reschedule(control.as_fd()),
                     PreemptCommand::Slice(micros) => objects.set_timeslice(control.as_fd(), micros),

@@ -204,6 +204,7 @@ impl Server {
             ..Stuck::default()
         };
         tenant.came_back = true;
+        tenant.preemption.coordinators_before = facts.coordinators_before + 1;
         tenant.turn.go_on_from(stands.grant);
         if stands.asks {
             // A request that nobody has read, and whose answer is not waited for.
@@ -232,7 +233,10 @@ impl Server {
             self.card.tenants.answer(id, &Answer::Again, &[]);
         }
         match stands.gate {
-            GateState::Closed => self.enter(id, stands.demands),
+            GateState::Closed => {
+                self.preemptions().put_back(id);
+                self.enter(id, stands.demands);
+            }
             GateState::Held => {
                 self.preemptions().take_over(id);
                 self.enter(id, true);

@@ -16,7 +16,7 @@ use std::os::fd::BorrowedFd;
 
 use baton_contract::cuda::{CUDA_SUCCESS, CUresult};
 use baton_contract::messages::{Channels, MAX_CHANNELS};
-use baton_contract::resource_manager::{MOST_PAUSES, USUAL_TIMESLICE};
+use baton_contract::resource_manager::USUAL_TIMESLICE;
 
 use crate::driver::find;
 
@@ -38,6 +38,15 @@ pub(crate) struct Simulated {
     process: c_uint,
     resume: unsafe extern "C" fn(c_uint) -> CUresult,
     set_slice: unsafe extern "C" fn(c_uint, u64) -> CUresult,
+}
+
+/// The number of coordinators that this process has had: each may have paused it once, and ended before it resumed it. More resumes than
+/// pauses do nothing.
+static COORDINATORS: AtomicU32 = AtomicU32::new(1);
+
+/// Notes that another coordinator has taken over.
+pub(crate) fn another_coordinator() {
+    COORDINATORS.fetch_add(1, Ordering::Relaxed);
 }
 
 /// The count of changes of these objects when the coordinator was last told.
@@ -89,11 +98,12 @@ impl Own {
 
     /// Resumes our work, even if another process paused it, with the usual time slice.
     pub(crate) fn resume(self) {
+        let coordinators = COORDINATORS.load(Ordering::Relaxed);
         match self {
             // SAFETY: our own number.
             Self::Simulated(own) => unsafe {
                 // Several coordinators may have paused it, one after the other.
-                for _ in 0..=MOST_PAUSES {
+                for _ in 0..coordinators {
                     (own.resume)(own.process);
                 }
                 (own.set_slice)(own.process, USUAL_TIMESLICE);
@@ -101,7 +111,7 @@ impl Own {
             Self::ResourceManager(gpu) => {
                 if let Some((objects, control)) = objects::of_gpu(gpu) {
                     // If this is refused, calls wait for ever, as they do when a GPU is lost.
-                    let _ = objects.restore(control);
+                    let _ = objects.restore(control, coordinators);
                     let _ = objects.set_timeslice(control, USUAL_TIMESLICE);
                 }
             }

@@ -169,14 +169,13 @@ impl Access<'_> {
         let can_be = |tenant: &&mut Tenant| tenant.extents().counts().left_behind == 0;
         let Some(tenant) = self.tenants.get_mut(id).filter(can_be) else { return };
         let Some(target) = tenant.preemption.resume() else { return };
-        let of_all = tenant.preemption.take_paused_twice();
+        let command = resume_of(tenant);
         let _ = tenant.connection.page.taken.compare_exchange(PAUSED, 0, SeqCst, SeqCst);
         // From here on it may write, and the findings of a scan under way no longer hold.
         tenant.memory.scan = None;
         if let Some(mut extents) = self.tenants.extents(id) {
             extents.may_change();
         }
-        let command = if of_all { PreemptCommand::ResumeOfAll } else { PreemptCommand::Resume };
         self.preemptions.preemptor.submit(id, command, target);
     }
 
@@ -187,8 +186,9 @@ impl Access<'_> {
 
     /// Puts a tenant back on the GPU that another coordinator may have descheduled, or paused with its gate open.
     pub(super) fn put_back(&mut self, id: TenantId) {
-        if let Some(target) = self.tenants.get(id).and_then(|tenant| tenant.preemption.target().cloned()) {
-            self.preemptions.preemptor.submit(id, PreemptCommand::ResumeOfAll, target.clone());
+        let Some(tenant) = self.tenants.get(id) else { return };
+        if let Some(target) = tenant.preemption.target().cloned() {
+            self.preemptions.preemptor.submit(id, resume_of(tenant), target.clone());
             self.preemptions.preemptor.submit(id, PreemptCommand::Reschedule, target);
         }
     }
@@ -217,7 +217,7 @@ impl Access<'_> {
         match command {
             PreemptCommand::Try => self.on_tried(id, result),
             PreemptCommand::Preempt => self.on_paused(id, time, result),
-            PreemptCommand::Resume | PreemptCommand::ResumeOfAll => self.on_resumed(id, result),
+            PreemptCommand::Resume | PreemptCommand::ResumeOfAll(_) => self.on_resumed(id, result),
             PreemptCommand::Deschedule | PreemptCommand::Reschedule => {
                 let next = self.on_moved(id, command == PreemptCommand::Deschedule, result);
                 self.go_on(id, next);
@@ -333,6 +333,14 @@ impl Access<'_> {
                 self.raise(PreemptEvent::Lost { tenant: id, why: baton_messages::NOT_PUT_BACK });
             }
         }
+    }
+}
+
+/// The command that resumes a tenant.
+fn resume_of(tenant: &Tenant) -> PreemptCommand {
+    match tenant.preemption.coordinators_before {
+        0 => PreemptCommand::Resume,
+        before => PreemptCommand::ResumeOfAll(before),
     }
 }
 

@@ -20,6 +20,8 @@ pub(in crate::server) struct Facts {
     pub(in crate::server) gpu: u32,
     /// The number of its run, and the bytes that this needs.
     need: Option<(u64, u64)>,
+    /// The number of coordinators that it had before.
+    pub(in crate::server) coordinators_before: u32,
     /// True if it shares memory or events with others, or lets others reach them.
     pub(in crate::server) shares: bool,
 }
@@ -35,6 +37,7 @@ impl Facts {
             guest: tenant.connection.control.guest(),
             gpu: tenant.connection.control.gpu().0,
             need: tenant.need.map(|need| (need.run.number, need.bytes)),
+            coordinators_before: tenant.preemption.coordinators_before,
             shares: tenant.shares,
         }
     }

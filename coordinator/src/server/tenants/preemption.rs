@@ -125,8 +125,8 @@ pub(in crate::server) struct Preemption {
     was_stuck: bool,
     /// The target that is descheduled for an urgent tenant's burst, and its stage.
     descheduling: Option<(Descheduling, PreemptTarget)>,
-    /// True if another coordinator may have paused it, so that resuming it once may not be enough.
-    may_be_paused_twice: bool,
+    /// The number of coordinators before that may have paused it, each once: resuming it once may not be enough.
+    pub(in crate::server) coordinators_before: u32,
     /// The number of failures since it was last rescheduled, and the earliest time of the next attempt.
     failures: u32,
     not_before: Option<Instant>,
@@ -306,12 +306,7 @@ impl Preemption {
     pub(in crate::server) fn take_over(&mut self) {
         self.ask();
         self.gate_closed();
-        (self.ability, self.may_be_paused_twice) = (Ability::Works, true);
-    }
-
-    /// True if resuming it once may not be enough; told once.
-    pub(in crate::server) fn take_paused_twice(&mut self) -> bool {
-        std::mem::take(&mut self.may_be_paused_twice)
+        self.ability = Ability::Works;
     }
 
     /// Handles the result of the attempt to pause it.

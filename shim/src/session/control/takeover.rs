@@ -12,6 +12,7 @@ use baton_contract::page::TAKEN;
 use super::super::connect::take_page;
 use super::super::{consolidation, tenant};
 use super::state::{Control, End, Turn};
+use crate::channels;
 use crate::gate::activity;
 use crate::memory::space::GivenUp;
 use crate::work::limit;
@@ -25,6 +26,7 @@ impl Control {
             // Others have memory that is still mapped here, and this coordinator does not know which.
             return Err(End::CoordinatorGone);
         }
+        channels::another_coordinator();
         self.corun.set(false, self.turn.grant().is_some());
         activity::end();
         let remapped = self.session.link.replace_page(&coordinators) && activity::replace_elsewhere(&elsewhere);
