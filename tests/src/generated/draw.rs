@@ -112,7 +112,7 @@ pub const ASPECTS: [(Aspect, usize); 30] = [
 ];
 
 /// Operations of a program, at most and at least.
-const LENGTH: std::ops::Range<usize> = 16..72;
+const LENGTH: std::ops::Range<usize> = 20..88;
 
 /// How often an operation is drawn with other objects if it was not legal.
 const TRIES: usize = 12;
@@ -237,6 +237,14 @@ impl Drawer {
         if matches!(what, What::ChurnBegin { .. }) && self.dice.percent(70) {
             self.frees_beside_churn();
         }
+        if let What::HostAlloc { host, kind: HostKind::Managed, .. } = *what {
+            // Kernels find addresses there that no call brings.
+            let (on, out) = (self.stream(), self.dice.slot(MEMS));
+            let rows = self.byte() & !(1 << out);
+            let read = Kind::Gather { out: Spot::Mem(out), table: Spot::Host(host) };
+            self.next.extend([What::HostTable { host, rows }, What::Rest { idle: true }]);
+            self.next.push_back(What::Work { on, kind: read, times: 1 });
+        }
         if self.dice.percent(60) {
             return;
         }
@@ -254,6 +262,7 @@ impl Drawer {
                 let times = self.times();
                 self.next.extend([What::Work { on, kind, times }, What::StreamSynchronize { on }]);
             }
+            What::Instantiate { exec, .. } => self.next.extend([What::Upload { exec, on }, What::Launch { exec, on }]),
             What::BeginCapture { on: captured, .. } => {
                 let (graph, exec) = (self.dice.slot(GRAPHS), self.dice.slot(EXECS));
                 self.next.push_back(What::Work { on: captured, kind, times: 1 });
@@ -269,9 +278,10 @@ impl Drawer {
                 self.next.push_back(What::Work { on, kind: Kind::Gather { out, table }, times: 1 });
             }
             What::Variable { mem, .. } => {
-                let rows = self.byte() & !(1 << mem);
-                let (table, by) = (Spot::Mem(mem), self.words_by());
-                let kinds = [Kind::Words { out: table, rows, seed: 1, by }, Kind::Gather { out: self.mem(), table }];
+                let (table, out, by) = (Spot::Mem(mem), self.dice.slot(MEMS), self.words_by_device());
+                let rows = self.byte() & !(1 << mem | 1 << out);
+                let read = Kind::Gather { out: Spot::Mem(out), table };
+                let kinds = [Kind::Words { out: table, rows, seed: 1, by }, read];
                 let [write, read] = kinds.map(|kind| What::Work { on, kind, times: 1 });
                 self.next.extend([write, What::Rest { idle: true }, read]);
             }
@@ -405,8 +415,8 @@ impl Drawer {
             (Some(Aspect::Touches), 5),
             (Some(Aspect::Modules), 6),
             (Some(Aspect::Gpus), 4),
-            (Some(Aspect::Chains), 10),
-            (Some(Aspect::Launches), 6),
+            (Some(Aspect::Chains), 8),
+            (Some(Aspect::Launches), 5),
             (Some(Aspect::Variables), 6),
         ];
         let there = aspects.into_iter().filter(|(aspect, _)| aspect.is_none_or(|aspect| self.has(aspect)));
@@ -488,7 +498,11 @@ impl Drawer {
                 self.addresses(false);
                 self.next.pop_front().expect("something was planned")
             }
-            Aspect::Words => What::Work { on: self.stream(), kind: self.words(), times: 1 },
+            Aspect::Words => {
+                let copy = Kind::Copy { to: self.mem(), from: self.mem(), by: self.copy_by() };
+                let kind = if branch < 80 { self.words() } else { copy };
+                What::Work { on: self.stream(), kind, times: 1 }
+            }
             Aspect::Churn => {
                 let churn =
                     self.dice.of(&[Churn::Primary, Churn::Primary, Churn::Contexts, Churn::Modules, Churn::Frees]);
@@ -603,7 +617,7 @@ impl Drawer {
         match branch {
             0..40 => {
                 let mut kind = self.dice.of(&[HostKind::Pinned, HostKind::Registered, HostKind::Pageable]);
-                if self.has(Aspect::Managed) && self.dice.percent(40) {
+                if self.has(Aspect::Managed) && self.dice.percent(50) {
                     kind = HostKind::Managed;
                 }
                 let (host, size, context) = (self.dice.slot(HOSTS), self.dice.slot(4), self.context());

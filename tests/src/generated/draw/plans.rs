@@ -11,8 +11,9 @@ use crate::generated::script::{CopyBy, HostKind, WaitBy, WordsBy};
 
 impl Drawer {
     pub(super) fn copy_by(&mut self) -> CopyBy {
-        if self.has(Aspect::Words) && self.dice.percent(40) {
-            return self.dice.of(&[CopyBy::Odd, CopyBy::Flat, CopyBy::Solid, CopyBy::Batch, CopyBy::Peer]);
+        if self.has(Aspect::Words) && self.dice.percent(70) {
+            use CopyBy::{Batch, Flat, Odd, Peer, Solid};
+            return self.dice.of(&[Odd, Flat, Solid, Odd, Flat, Solid, Batch, Batch, Peer, Peer]);
         }
         self.dice.of(&[CopyBy::Kind, CopyBy::Kind, CopyBy::Plain])
     }
@@ -96,8 +97,8 @@ impl Drawer {
         Kind::Link { out: self.spot(), next, seed: self.byte(), by: self.words_by() }
     }
 
-    /// A way to write words into device memory. Pools' memory takes only one.
-    fn words_by_device(&mut self) -> WordsBy {
+    /// A way to write words into device memory.
+    pub(super) fn words_by_device(&mut self) -> WordsBy {
         use WordsBy::{Batch, Fill, Halves, Wide};
         self.dice.of(&[Wide, Halves, Batch, Fill(4), Fill(2), Fill(1)])
     }
