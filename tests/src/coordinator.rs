@@ -36,7 +36,6 @@ impl Serving {
             .option("--host-pool", "192MiB")
             .option("--quantum", "5ms")
             .flag("--poison")
-            .flag("--no-keeper")
     }
 
     /// The same for programs that take little memory, with a smaller pool.
