@@ -31,11 +31,7 @@ impl Serving {
     /// Each coordinator clears its pool's pages, and the tests start hundreds: those that need more ask for it.
     pub fn arena(arena: &str) -> Self {
         let serving = Self { memory: "512MiB".to_owned(), options: Vec::new(), environment: Vec::new() };
-        serving
-            .option("--arena", arena)
-            .option("--host-pool", "192MiB")
-            .option("--quantum", "5ms")
-            .flag("--poison")
+        serving.option("--arena", arena).option("--host-pool", "192MiB").option("--quantum", "5ms").flag("--poison")
     }
 
     /// The same for programs that take little memory, with a smaller pool.

@@ -40,6 +40,8 @@ pub(super) struct Returning {
     pub(super) pages: Pages,
     /// Its answer has begun: what came before was meant for the coordinator before.
     pub(super) answers: bool,
+    /// A call has waited at its closed gate since then.
+    pub(super) demanded: bool,
     pub(super) extents: Vec<HeldExtent>,
     pub(super) spare: Vec<(u64, u64)>,
     pub(super) channels: Option<(Channels, u32, Option<OwnedFd>)>,
@@ -81,6 +83,8 @@ impl Returning {
                 self.extents.extend(extents);
             }
             FromTenant::Takeover(TakeoverReport::Stands { gate, grant, demands, asks }) => {
+                // A thread may have demanded after that was looked at, and before it was told.
+                let demands = demands || self.demanded;
                 self.stands = Some(Stands { gate, grant, demands, asks });
             }
             // All else that is of use was told again.
@@ -90,6 +94,7 @@ impl Returning {
                 self.channels = Some((channels, begun, descriptor));
             }
             FromTenant::Turn(TurnReport::Demand) => {
+                self.demanded = true;
                 if let Some(stands) = &mut self.stands {
                     stands.demands = true;
                 }

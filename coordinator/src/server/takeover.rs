@@ -128,6 +128,7 @@ impl Server {
             requests,
             pages: Pages { coordinators: page_of_us, tenants: theirs },
             answers: false,
+            demanded: false,
             extents: Vec::new(),
             spare: Vec::new(),
             channels: None,

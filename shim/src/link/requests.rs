@@ -29,10 +29,12 @@ pub(crate) struct Requests {
 
 /// No request is under way.
 const IDLE: u32 = 0;
-/// A thread waits for its answer.
-const WAITING: u32 = 1;
+/// A thread is about to send a request.
+const SENDING: u32 = 1;
+/// It waits for its answer.
+const WAITING: u32 = 2;
 /// A coordinator has taken over since the request was sent: only [`Answer::Again`] counts.
-const SUPERSEDED: u32 = 2;
+const SUPERSEDED: u32 = 3;
 
 /// The reason why a request was not served.
 #[derive(Debug)]
@@ -78,6 +80,10 @@ impl Requests {
     /// Has the request that is under way, if there is one, count for nothing: its thread asks again. True if there is one. From then on
     /// the books of this process show the effects of all answers.
     pub(crate) fn supersede(&self) -> bool {
+        // The coordinator that takes over has to find a request that was not read, or none.
+        while self.phase.load(Ordering::Acquire) == SENDING {
+            std::thread::yield_now();
+        }
         let asks = self.phase.compare_exchange(WAITING, SUPERSEDED, Ordering::AcqRel, Ordering::Acquire).is_ok();
         // These threads only enter what they have received: they wait for nothing.
         while self.applying.load(Ordering::Acquire) != 0 {
@@ -105,7 +111,7 @@ impl Requests {
         // Otherwise the next request would get this one's answer.
         let _uncancelled = cancel::Off::begin();
         let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
-        self.phase.store(WAITING, Ordering::Release);
+        self.phase.store(SENDING, Ordering::Release);
         let answer = self.exchange(&socket, request);
         self.applying.fetch_add(1, Ordering::AcqRel);
         let counts = self.phase.compare_exchange(WAITING, IDLE, Ordering::AcqRel, Ordering::Acquire).is_ok();
@@ -130,7 +136,9 @@ impl Requests {
     }
 
     fn exchange(&self, socket: &OwnedFd, request: &Request) -> Result<(Answer, Vec<OwnedFd>), Unserved> {
-        link::send(socket.as_fd(), &request.encode(self.gpu), &[], false).map_err(|_| Unserved::Gone)?;
+        let sent = link::send(socket.as_fd(), &request.encode(self.gpu), &[], false);
+        self.phase.store(WAITING, Ordering::Release);
+        sent.map_err(|_| Unserved::Gone)?;
         link::stay_awake(socket.as_fd(), SOON);
         self.receive(socket)
     }
