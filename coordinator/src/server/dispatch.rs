@@ -385,6 +385,25 @@ impl Server {
         self.turns().limit_holders(now);
     }
 
+    /// Has the arbiter know a tenant that has the baton, with its gate open. False if it is not to have it.
+    pub(super) fn goes_on_holding(&mut self, id: TenantId) -> bool {
+        let Some(tenant) = self.card.tenants.get(id) else { return false };
+        let (scheduling, missing) = (tenant.scheduling.wanted, tenant.extents().counts().missing > 0);
+        let now = self.now();
+        for event in [Event::Joined { scheduling }, Event::Demand, Event::Resident] {
+            let decided = self.card.arbiter.handle(now, id, event);
+            // They are about this tenant alone, and are carried out already.
+            debug_assert!(decided.iter().all(|one| one.tenant() == id), "{decided:?}");
+            if decided.contains(&Decision::Grant(id)) {
+                if missing {
+                    self.card.memory.swap_in(id);
+                }
+                return true;
+            }
+        }
+        false
+    }
+
     pub(super) fn tell_arbiter(&mut self, tenant: TenantId, event: Event) {
         let is_work = matches!(event, Event::Demand | Event::Closed | Event::Preempted);
         if let Some(one) = self.card.tenants.get(tenant).filter(|_| is_work) {

@@ -26,8 +26,6 @@ pub(super) struct Takeover {
     /// The time at which those that have answered go on without the others.
     pub(super) until: Instant,
     pub(super) returning: BTreeMap<TenantId, Returning>,
-    /// True once some tenant has the baton.
-    pub(super) has_holder: bool,
 }
 
 /// A tenant that has yet to come back.

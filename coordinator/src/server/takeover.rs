@@ -32,7 +32,7 @@ use super::tenants::tenant::{Stuck, Tenant};
 use crate::device::words::Words;
 use crate::keeper::{Inherited, KeptTenant, Key};
 use baton_books::table::{Found, Scribe, Table};
-use baton_policy::arbiter::{Decision, Event, TenantId};
+use baton_policy::arbiter::{Event, TenantId};
 
 /// The time that tenants have to answer before those that have go on without the others.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -78,7 +78,7 @@ impl Server {
         let known: BTreeMap<u32, Facts> = inherited.tenants.iter().filter_map(facts).collect();
         self.memory().inherit(inherited.frames, &found, |id| known.get(&id).map(|facts| facts.guest));
         let until = Instant::now() + PATIENCE;
-        self.card.takeover = Some(Takeover { found, until, returning: BTreeMap::new(), has_holder: false });
+        self.card.takeover = Some(Takeover { found, until, returning: BTreeMap::new() });
         let last = inherited.tenants.iter().map(|kept| kept.number).max().unwrap_or(0);
         self.card.tenants.go_on_after(TenantId(last));
         for kept in inherited.tenants {
@@ -164,32 +164,30 @@ impl Server {
         }
     }
 
-    /// Makes tenants again of those that have answered, if it is time.
-    pub(super) fn welcome_returning(&mut self) {
-        let Some(takeover) = &self.card.takeover else { return };
+    /// Those that have answered and become tenants again now: one with an open gate first, because it has the baton.
+    pub(super) fn ready_to_return(&self) -> Vec<TenantId> {
+        let Some(takeover) = &self.card.takeover else { return Vec::new() };
         let all = takeover.returning.values().all(|one| one.stands.is_some());
         if !all && Instant::now() < takeover.until || self.card.memory.awaits_pages() {
-            return;
+            return Vec::new();
         }
         let gate = |one: &Returning| one.stands.map(|stands| stands.gate);
         let mut ready: Vec<(bool, TenantId)> =
             takeover.returning.iter().filter_map(|(id, one)| Some((gate(one)? != GateState::Open, *id))).collect();
-        // One with an open gate first: it has the baton.
         ready.sort_unstable();
-        for (_, id) in ready {
-            self.come_back(id);
-        }
-        if self.card.takeover.as_ref().is_some_and(|takeover| takeover.returning.is_empty()) {
-            self.card.takeover = None;
-        }
+        ready.into_iter().map(|(_, id)| id).collect()
     }
 
-    fn come_back(&mut self, id: TenantId) {
-        let Some(takeover) = &mut self.card.takeover else { return };
-        let Some(returning) = takeover.returning.remove(&id) else { return };
-        let (found, is_first) = (takeover.found.clone(), !takeover.has_holder);
+    /// Makes a tenant again of one that has answered. True if its gate is open: the arbiter does not know it yet.
+    pub(super) fn come_back(&mut self, id: TenantId) -> bool {
+        let Some(takeover) = &mut self.card.takeover else { return false };
+        let Some(returning) = takeover.returning.remove(&id) else { return false };
+        let found = takeover.found.clone();
+        if takeover.returning.is_empty() {
+            self.card.takeover = None;
+        }
         let Returning { facts, process, control, requests, pages, extents, spare, channels, stands, .. } = returning;
-        let Some(stands) = stands else { return };
+        let Some(stands) = stands else { return false };
         self.front.events.remove(&control);
         self.front.events.remove(&process);
         let scheduling = facts.scheduling();
@@ -219,7 +217,7 @@ impl Server {
         baton_messages::info!(came_back(&facts.name));
         if let Err(error) = self.card.tenants.add_as(id, tenant) {
             baton_messages::error!(cannot_watch(error));
-            return;
+            return false;
         }
         self.card.recorder.record(id, joined);
         self.keep_tenant(id);
@@ -242,17 +240,9 @@ impl Server {
                 self.preemptions().take_over(id);
                 self.enter(id, true);
             }
-            GateState::Open => {
-                self.preemptions().put_back(id);
-                if is_first && self.goes_on_holding(id) {
-                    if let Some(takeover) = &mut self.card.takeover {
-                        takeover.has_holder = true;
-                    }
-                } else {
-                    self.have_close(id, stands.grant);
-                }
-            }
+            GateState::Open => self.preemptions().put_back(id),
         }
+        stands.gate == GateState::Open
     }
 
     /// Has the arbiter know a tenant whose gate is closed.
@@ -266,28 +256,10 @@ impl Server {
         }
     }
 
-    /// Has the arbiter know a tenant that has the baton, with its gate open. False if it is not to have it.
-    fn goes_on_holding(&mut self, id: TenantId) -> bool {
-        let Some(tenant) = self.card.tenants.get(id) else { return false };
-        let (scheduling, missing) = (tenant.scheduling.wanted, tenant.extents().counts().missing > 0);
-        let now = self.now();
-        for event in [Event::Joined { scheduling }, Event::Demand, Event::Resident] {
-            let decided = self.card.arbiter.handle(now, id, event);
-            // They are about this tenant alone, and are carried out already.
-            debug_assert!(decided.iter().all(|one| one.tenant() == id), "{decided:?}");
-            if decided.contains(&Decision::Grant(id)) {
-                if missing {
-                    self.card.memory.swap_in(id);
-                }
-                return true;
-            }
-        }
-        false
-    }
-
     /// Has a tenant close its gate, before the arbiter hears of it.
-    fn have_close(&mut self, id: TenantId, grant: u64) {
+    pub(super) fn have_close(&mut self, id: TenantId) {
         let Some(tenant) = self.card.tenants.get_mut(id) else { return };
+        let grant = tenant.turn.number();
         tenant.unsettled = true;
         if tenant.preemption.is_impossible() {
             return self.turns().drain(id);

@@ -105,7 +105,7 @@ fn preempted_work_goes_on_where_it_was() {
 
 #[test]
 fn at_any_moment() {
-    const KILLS: u64 = 12;
+    const KILLS: u64 = 8;
     let coordinator = serving().start();
     let names = ["one", "two", "three"];
     let rounds = ["--megabytes", "40", "--rounds", "60"];
