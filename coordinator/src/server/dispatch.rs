@@ -512,6 +512,9 @@ impl Server {
                 }
                 self.serve_deferred(tenant);
             }
+            PreemptEvent::Back(id) if self.card.tenants.get(id).is_some_and(|tenant| tenant.unsettled) => {
+                self.enter(id, false);
+            }
             PreemptEvent::Back(id) => {
                 if self.card.arbiter.state(id) == State::Leaving {
                     // It is to leave before it was let in, and one of its calls waits.

@@ -246,7 +246,7 @@ impl Server {
     }
 
     /// Has the arbiter know a tenant whose gate is closed.
-    fn enter(&mut self, id: TenantId, demands: bool) {
+    pub(super) fn enter(&mut self, id: TenantId, demands: bool) {
         let Some(tenant) = self.card.tenants.get_mut(id) else { return };
         tenant.unsettled = false;
         let scheduling = tenant.scheduling.wanted;
@@ -277,10 +277,11 @@ impl Server {
         match report {
             FromTenant::Turn(TurnReport::Closed { .. }) => {
                 if let Some(tenant) = self.card.tenants.get_mut(id) {
-                    tenant.preemption.end();
                     tenant.turn.expect_no_end();
                 }
-                self.enter(id, false);
+                if self.preemptions().on_unsettled_drained(id) {
+                    self.enter(id, false);
+                }
                 true
             }
             FromTenant::Turn(TurnReport::DrainTimedOut { .. }) => {

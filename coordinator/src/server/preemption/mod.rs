@@ -130,6 +130,17 @@ impl Access<'_> {
         ends
     }
 
+    /// As [`Access::on_drained`], of a tenant that the arbiter does not know yet: it is resumed at once if it was paused meanwhile, and that is
+    /// over with [`PreemptEvent::Back`].
+    pub(super) fn on_unsettled_drained(&mut self, id: TenantId) -> bool {
+        let Some(tenant) = self.tenants.get_mut(id) else { return false };
+        let ends = tenant.preemption.on_drained();
+        if tenant.preemption.is_paused() {
+            self.start_resuming(id);
+        }
+        ends
+    }
+
     /// Handles a tenant whose time has come: a tenant that does not close its gate is paused all the same, and a tenant that does
     /// not answer its probe is let go on.
     pub(super) fn check(&mut self, id: TenantId) {
@@ -248,7 +259,7 @@ impl Access<'_> {
             let paused = tenant.preemption.take_paused().filter(|_| all_here);
             return self.resume_rest(id, paused);
         }
-        let drained = progress.is_drained();
+        let (drained, unsettled) = (progress.is_drained(), tenant.unsettled);
         match result {
             Ok(()) if progress.stage() == (Stage::Pausing { again: true }) => self.start_pausing(id),
             Ok(()) => {
@@ -271,6 +282,8 @@ impl Access<'_> {
                     false if self.arbiter.is_let_in_at_any_time(id) => self.start_resuming(id),
                     // It went on for its probe alone, and in vain.
                     false if progress.is_late() => self.raise(PreemptEvent::Late(id)),
+                    // The arbiter is to know it as one that is idle.
+                    false if unsettled && drained => self.start_resuming(id),
                     false => self.probe(id),
                 }
             }
