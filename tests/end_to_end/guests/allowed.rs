@@ -150,7 +150,7 @@ fn with_strict_isolation_no_program_sees_anything_of_another_in_frames_that_it_h
 /// The numbers that the processes of a simulated GPU have there: the first word of each of its places that is taken (`sim/src/gpu_file`).
 fn numbers(coordinator: &Coordinator) -> Vec<u32> {
     const FIRST: usize = 16;
-    const WORDS: usize = 8;
+    const WORDS: usize = 9;
     let table = std::fs::read(coordinator.place.folder().join("gpu")).expect("the GPU's file");
     let word = |at: usize| u64::from_ne_bytes(table[8 * at..8 * at + 8].try_into().expect("8 bytes"));
     (0..64).map(|slot| word(FIRST + slot * WORDS) as u32).filter(|number| *number != 0).collect()
