@@ -131,22 +131,7 @@ impl Extents {
 
     /// Adds a new extent in this frame, which the tenant is about to map at this address. Nothing else lies there.
     pub fn add(&mut self, at: u64, class: SizeClass, frame: FrameId) -> ExtentId {
-        let state = ExtentState::Resident { frame };
-        let (backing, contents, spare, kept) = (None, None, Vec::new(), None);
-        self.enter(Extent {
-            at,
-            class,
-            state,
-            backing,
-            contents,
-            dirty: 0,
-            immovable: false,
-            shared: false,
-            spare,
-            left_behind: None,
-            zero: false,
-            kept,
-        })
+        self.enter(Extent::new(at, class, ExtentState::Resident { frame }, None))
     }
 
     fn enter(&mut self, extent: Extent) -> ExtentId {

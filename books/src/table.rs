@@ -1,4 +1,4 @@
-//! The table: what a coordinator that takes over has to know of memory, in flat records that outlive the one before.
+//! The table: all that a coordinator which takes over has to know of memory, in flat records that outlive the one before.
 //!
 //! There is a record for each frame and for each 2 MiB of the host pool. A record names its tenant and the address there, not an extent:
 //! memory can be cut into other extents without a change here. Every extent's contents are in one place that the records name at every
@@ -164,7 +164,7 @@ impl<W: AsRef<[AtomicU64]>> Table<W> {
     }
 }
 
-/// What a table says: all by tenant and address.
+/// The contents of a table, by tenant and address.
 #[derive(Clone, Debug, Default)]
 pub struct Found {
     slab: u64,
@@ -228,7 +228,7 @@ impl Found {
     }
 }
 
-/// What the table says about an extent.
+/// The record of an extent, as it was last written.
 #[derive(Debug, Default)]
 struct Noted {
     frame: Option<FrameId>,
@@ -394,7 +394,7 @@ mod tests {
             result
         }
 
-        /// What a coordinator finds that takes over now.
+        /// The place that a coordinator finds which takes over now.
         fn found(&self, id: ExtentId, mapping: Mapping) -> Where {
             let extent = self.extents.get(id).expect("it is there");
             let held = HeldExtent { id, at: extent.at(), class: extent.class(), mapping };

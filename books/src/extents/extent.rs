@@ -209,6 +209,25 @@ pub fn not_zero(pages: &[Page]) -> Vec<Range<u64>> {
 }
 
 impl Extent {
+    /// An extent of which nothing else is known. One whose backing has no room holds nothing but zeros.
+    pub(super) fn new(at: u64, class: SizeClass, state: ExtentState, backing: Option<Backing>) -> Self {
+        let zero = backing.as_ref().is_some_and(|backing| backing.runs.is_empty());
+        Self {
+            at,
+            class,
+            state,
+            backing,
+            contents: None,
+            zero,
+            dirty: 0,
+            immovable: false,
+            shared: false,
+            spare: Vec::new(),
+            left_behind: None,
+            kept: None,
+        }
+    }
+
     /// Its address in its tenant's process.
     pub fn at(&self) -> u64 {
         self.at

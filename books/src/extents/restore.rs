@@ -64,26 +64,8 @@ impl Extents {
             let pages = zeros.into_iter().map(|zero| Page { digest: if zero { [0, 0] } else { [!0, !0] }, zero });
             Backing { runs, pages: pages.collect(), before: Vec::new(), current: true }
         });
-        let zero = backing.as_ref().is_some_and(|backing| backing.runs.is_empty());
-        let (contents, spare, kept) = (None, Vec::new(), None);
         self.last = self.last.max(id.0);
-        self.put(
-            id,
-            Extent {
-                at,
-                class,
-                state,
-                backing,
-                contents,
-                dirty: 0,
-                immovable: false,
-                shared: false,
-                spare,
-                left_behind: None,
-                zero,
-                kept,
-            },
-        );
+        self.put(id, Extent::new(at, class, state, backing));
         true
     }
 

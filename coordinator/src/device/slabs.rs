@@ -203,7 +203,7 @@ impl Preparer {
                     // A kernel before 5.14: write to each page.
                     for page in (at..at + bytes).step_by(4096) {
                         let byte = std::ptr::with_exposed_provenance_mut::<u8>(address + page);
-                        // What is there stays: another coordinator may have left it.
+                        // The contents stay: another coordinator may have left it.
                         // SAFETY: as above.
                         unsafe { byte.write_volatile(byte.read_volatile()) };
                     }

@@ -37,7 +37,7 @@ pub struct KeptFrame {
 pub struct KeptTenant {
     /// Its number.
     pub number: u32,
-    /// What that coordinator knew of it.
+    /// The facts that this coordinator knew of it.
     pub facts: Vec<u8>,
     /// The socket for commands and reports.
     pub control: OwnedFd,

@@ -1,4 +1,4 @@
-//! What the keeper holds, and the messages between it and the coordinator.
+//! The items that the keeper holds, and the messages between it and the coordinator.
 //!
 //! A message is 16 bytes and what belongs to the item: the operation and the item's kind (`u32` each), and its number (`u64`), in
 //! little-endian bytes; descriptors come beside. Both ends are of one user, and started from one another, but not always of one version:

@@ -65,7 +65,6 @@ impl Server {
         self.on_connection_ended(id);
         let Some((tenant, extents)) = self.card.tenants.remove(id) else { return };
         self.card.corun.leave(id);
-        self.front.keeper.let_go(Key::Tenant(id.0));
         self.card.outsiders.on_left(tenant.connection.process.pid());
         let (switches, gpu_micros) = tenant.scheduling.counted;
         let gpu_time = Duration::from_micros(gpu_micros);

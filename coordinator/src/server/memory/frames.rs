@@ -97,14 +97,11 @@ impl Frames {
     pub(super) fn adopt(&mut self, frames: Vec<(KeptFrame, Owner)>) -> Vec<FrameId> {
         let (mut adopted, mut lost) = (Vec::new(), Vec::new());
         for (KeptFrame { number, bytes, descriptor }, owner) in frames {
-            let (frame, at) = (FrameId(number), number as usize);
+            let frame = FrameId(number);
             let class = SizeClass::ALL.into_iter().find(|class| class.bytes() == bytes);
             match (class, self.gpu.adopt(descriptor, bytes)) {
                 (Some(class), Ok(memory)) => {
-                    if self.made.len() <= at {
-                        self.made.resize_with(at + 1, || None);
-                    }
-                    self.made[at] = Some(memory);
+                    self.put(frame, memory);
                     adopted.push((frame, class, owner));
                 }
                 (_, result) => {
@@ -291,14 +288,19 @@ impl Frames {
 
     fn enter(&mut self, class: SizeClass, memory: gpu::Memory) -> FrameId {
         let frame = self.arena.add_lent(class);
+        // Before any tenant gets it.
+        self.keeper.hold(Key::Frame(frame.0), &memory.bytes.to_le_bytes(), &[memory.descriptor.as_fd()]);
+        self.put(frame, memory);
+        frame
+    }
+
+    /// Remembers the memory behind a frame.
+    fn put(&mut self, frame: FrameId, memory: gpu::Memory) {
         let at = frame.0 as usize;
         if self.made.len() <= at {
             self.made.resize_with(at + 1, || None);
         }
-        // Before any tenant gets it.
-        self.keeper.hold(Key::Frame(frame.0), &memory.bytes.to_le_bytes(), &[memory.descriptor.as_fd()]);
         self.made[at] = Some(memory);
-        frame
     }
 
     /// Gives the memory of a free frame back to the driver, if there is one.

@@ -1,4 +1,4 @@
-//! What a coordinator that takes over has to know of a tenant, and the tenant does not tell it.
+//! The facts about a tenant that a coordinator which takes over needs, and that the tenant does not tell it.
 
 use baton_contract::class::Class;
 use baton_contract::scheduling::Scheduling;
