@@ -73,6 +73,9 @@ impl Server {
                 self.leave_out(id);
             }
         } else if tenant.memory.is_taken() && !tenant.memory.returns_in_place() {
+            if let Some(tenant) = self.card.tenants.get_mut(id) {
+                tenant.memory.look_for_life();
+            }
             self.returns_in_place(id);
         }
     }

@@ -7,7 +7,7 @@ use baton_tests::LIMIT;
 use baton_tests::coordinator::{Serving, SetAtEnd, alone, program, tenant};
 use baton_tests::held::{self, Held};
 use baton_tests::hold::{self, Busy};
-use baton_tests::running::signal;
+use baton_tests::running::{signal, threads};
 
 const CLASSES: [&str; 3] = ["latency", "normal", "batch"];
 
@@ -150,6 +150,34 @@ fn one_that_waits_in_the_driver_has_its_turns_also_if_it_was_given_up_before() {
     }
     assert_eq!(slow.ask("touch", LIMIT), want[1]);
     assert_eq!(slow.ask("quit", LIMIT), want[2]);
+    assert_eq!(quick.ask("quit", LIMIT), want[2]);
+    coordinator.until_empty();
+}
+
+/// Each request to evict it looks at it, which must not put off the look that would find it alive.
+#[test]
+fn one_that_asked_while_it_was_silent_goes_on_also_if_it_is_to_be_evicted_all_the_time() {
+    let want = hold::alone("40", &["touch", "touch"]);
+    let coordinator = Serving::arena("64MiB").start();
+    let mut silent = hold::joined(&coordinator, "silent", "normal", "40", None);
+    let mut quick = hold::joined(&coordinator, "quick", "normal", "40", None);
+    assert_eq!(silent.ask("touch", LIMIT), want[0]);
+    assert_eq!(silent.ask("linger", LIMIT), "lingers");
+    let control = Held::at_once(silent.pid(), held::CONTROL).expect("it lives");
+    assert_eq!(quick.ask("touch", LIMIT), want[0]);
+    assert_ne!(tenant(&coordinator.status(), "silent")["evicted_bytes"], 0, "its memory was not taken");
+    // Its gate is open, so the call is inside, and keeps the gate from closing until it has its answer.
+    silent.say("alloc 4");
+    coordinator.until("it asks", |_| threads(silent.pid()).contains(&format!("at {} ", libc::SYS_recvmsg)));
+    coordinator.evicting(&["silent".to_owned()], Duration::from_millis(3), || {
+        drop(control);
+        assert_eq!(silent.line(LIMIT), "allocated");
+        assert_eq!(silent.ask("go", LIMIT), "gone");
+    });
+    for (line, answer) in [("free", "freed"), ("touch", &want[1]), ("quit", &want[2])] {
+        assert_eq!(silent.ask(line, LIMIT), answer);
+    }
+    assert_eq!(quick.ask("touch", LIMIT), want[1]);
     assert_eq!(quick.ask("quit", LIMIT), want[2]);
     coordinator.until_empty();
 }

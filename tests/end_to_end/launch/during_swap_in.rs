@@ -142,7 +142,7 @@ fn allocations_come_and_go_while_memory_comes_in_for_many_rounds() {
 /// Streams, captures and hidden pointers again, with kernels that are launched ahead.
 #[test]
 fn kernels_go_ahead_in_programs_that_can_be_preempted() {
-    let serving = || serving().option("--mode", "exclusive");
+    let serving = || serving().option("--arena", "40MiB").option("--mode", "exclusive");
     let usual = ["--megabytes", "24", "--rounds", "4"];
     for (name, rest) in [("hidden", "--gap-ms"), ("capture", "--rest-ms")] {
         evicted_all_the_time_by(serving(), name, &[&usual[..], &[rest, "50"]].concat(), 17);

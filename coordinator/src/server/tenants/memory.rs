@@ -53,6 +53,8 @@ enum Mappings {
         since: Instant,
         /// The signs of life that the tenant had given by then.
         signs: [u32; 2],
+        /// The time of the last check for later ones.
+        looked: Instant,
         /// True if the memory comes back to the frames that the tenant still has mapped, because the tenant cannot change mappings
         /// before its work goes on.
         in_place: bool,
@@ -159,12 +161,28 @@ impl Holdings {
 
     /// Takes the memory: from now on it leaves without being unmapped in the tenant.
     pub(in crate::server) fn take(&mut self, signs: [u32; 2]) {
-        self.mappings = Mappings::Taken { since: Instant::now(), signs, in_place: false };
+        let now = Instant::now();
+        self.mappings = Mappings::Taken { since: now, signs, looked: now, in_place: false };
     }
 
     /// True if the signs of life have changed since the memory was taken.
     pub(in crate::server) fn has_shown_life(&self, now: [u32; 2]) -> bool {
         matches!(self.mappings, Mappings::Taken { signs, .. } if signs != now)
+    }
+
+    /// Notes that the tenant is checked for signs of life now.
+    pub(in crate::server) fn look_for_life(&mut self) {
+        if let Mappings::Taken { looked, .. } = &mut self.mappings {
+            *looked = Instant::now();
+        }
+    }
+
+    /// The time of the last check for signs of life, if further ones are due.
+    pub(super) fn looked_for_life(&self) -> Option<Instant> {
+        match self.mappings {
+            Mappings::Taken { looked, in_place: false, .. } => Some(looked),
+            Mappings::Taken { .. } | Mappings::Change | Mappings::Stay => None,
+        }
     }
 
     /// The time since when the memory has been taken.

@@ -94,9 +94,8 @@ impl Tenant {
     pub(in crate::server) fn next_look(&self, now: Instant) -> Option<Instant> {
         let given_up = self.preemption.progress().and_then(Progress::waits_until).filter(|at| *at > now);
         let taken = self.is_taken_at().into_iter().flatten().find(|at| *at > now);
-        // A tenant that lives and cannot answer is let go on in place.
-        let lives = (self.memory.is_taken() && !self.memory.returns_in_place()).then(|| now + LOOK);
-        let taken = taken.or(lives);
+        // A tenant that lives and cannot answer is let go on in place. The check comes however often the tenant is touched until then.
+        let taken = taken.or(self.memory.looked_for_life().map(|looked| looked + LOOK));
         [self.is_paused_at(), self.probe_look(), given_up, taken].into_iter().flatten().min()
     }
 
