@@ -68,6 +68,7 @@ pub enum Arrived {
 }
 
 /// A tenant's extents.
+#[cfg_attr(test, derive(Clone))]
 #[derive(Debug, Default)]
 pub struct Extents {
     all: BTreeMap<ExtentId, Extent>,

@@ -12,6 +12,9 @@
 //! Each change is one store of a record's first word. A change of owner clears that word first. A [`Scribe`] writes pages before the
 //! frame that depends on them: a copy's pages are there before the frame is no longer *here*.
 
+#[cfg(test)]
+mod explored;
+
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -79,6 +82,7 @@ pub struct InFrame {
 }
 
 /// The records, in memory that another process can read when this one has ended.
+#[cfg_attr(test, derive(Clone))]
 #[derive(Debug)]
 pub struct Table<W> {
     words: W,
@@ -184,8 +188,9 @@ impl Found {
         self.pages.iter().map(|((tenant, _), (offset, _))| (*tenant, *offset))
     }
 
-    /// Finds a tenant's extent. The tenant is right about its mappings, and the table about copies.
-    pub fn find(&self, tenant: u32, held: &HeldExtent) -> Where {
+    /// Finds a tenant's extent. The tenant is right about its mappings, and the table about copies. `was_taken`: memory was taken from this
+    /// tenant without asking, so that it may still have frames mapped that others got since.
+    pub fn find(&self, tenant: u32, held: &HeldExtent, was_taken: bool) -> Where {
         let frame = self.frames.get(&(tenant, held.at)).filter(|one| one.class == held.class);
         let in_pool = || self.in_pool(tenant, held);
         match (frame, held.mapping) {
@@ -201,6 +206,7 @@ impl Found {
                 in_pool().map_or(Where::Lost, |pool| Where::Reserved(*frame, pool))
             }
             (_, Mapping::Away) => in_pool().map_or(Where::Lost, Where::Host),
+            (None, Mapping::Mapped) if was_taken => in_pool().map_or(Where::Lost, Where::LeftBehind),
             (None, Mapping::Mapped | Mapping::Prepared) => Where::Lost,
         }
     }
@@ -229,6 +235,7 @@ impl Found {
 }
 
 /// The record of an extent, as it was last written.
+#[cfg_attr(test, derive(Clone))]
 #[derive(Debug, Default)]
 struct Noted {
     frame: Option<FrameId>,
@@ -236,6 +243,7 @@ struct Noted {
 }
 
 /// Writes each change of extents to a table.
+#[cfg_attr(test, derive(Clone))]
 #[derive(Debug)]
 pub struct Scribe<W> {
     table: Table<W>,
@@ -332,16 +340,23 @@ fn write((first, tenant): (&AtomicU64, &AtomicU64), owner: u32, value: u64) {
         return;
     }
     if !is_its || (before ^ value) & !(GRANULE - 1) != 0 {
-        first.store(0, Ordering::Release);
-        tenant.store(owner.into(), Ordering::Release);
+        store(first, 0);
+        store(tenant, owner.into());
     }
-    first.store(value, Ordering::Release);
+    store(first, value);
 }
 
 fn clear(record: Option<(&AtomicU64, &AtomicU64)>) {
     if let Some((first, _)) = record {
-        first.store(0, Ordering::Release);
+        store(first, 0);
     }
+}
+
+/// A step at which everything is known, whatever comes next.
+fn store(word: &AtomicU64, value: u64) {
+    word.store(value, Ordering::Release);
+    #[cfg(test)]
+    explored::stored(word, value);
 }
 
 /// The numbers of the pool's pages that runs consist of.
@@ -398,7 +413,7 @@ mod tests {
         fn found(&self, id: ExtentId, mapping: Mapping) -> Where {
             let extent = self.extents.get(id).expect("it is there");
             let held = HeldExtent { id, at: extent.at(), class: extent.class(), mapping };
-            self.scribe.table().read().find(TENANT, &held)
+            self.scribe.table().read().find(TENANT, &held, false)
         }
     }
 
@@ -484,13 +499,13 @@ mod tests {
         let model = Model::new();
         let held = |mapping| HeldExtent { id: ExtentId(1), at: AT, class, mapping };
         let table = model.scribe.table();
-        assert_eq!(table.read().find(TENANT, &held(Mapping::Mapped)), Where::Lost);
+        assert_eq!(table.read().find(TENANT, &held(Mapping::Mapped), false), Where::Lost);
+        let zeros = InPool { runs: Vec::new(), zeros: vec![true; (class.bytes() / GRANULE) as usize] };
+        let behind = Where::LeftBehind(zeros.clone());
+        assert_eq!(table.read().find(TENANT, &held(Mapping::Mapped), true), behind, "another has its frame");
         write(table.page(3).expect("a page"), TENANT, AT | USED);
-        assert_eq!(table.read().find(TENANT, &held(Mapping::Away)), Where::Lost, "one page of several");
-        assert_eq!(
-            table.read().find(TENANT + 1, &held(Mapping::Away)),
-            Where::Host(InPool { runs: Vec::new(), zeros: vec![true; (class.bytes() / GRANULE) as usize] })
-        );
+        assert_eq!(table.read().find(TENANT, &held(Mapping::Away), false), Where::Lost, "one page of several");
+        assert_eq!(table.read().find(TENANT + 1, &held(Mapping::Away), false), Where::Host(zeros));
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! `baton serve`: the coordinator of one GPU, until it is stopped.
 
+use std::ffi::OsString;
 use std::io::IsTerminal as _;
 use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::Command;
@@ -10,7 +12,7 @@ use baton_client::install::Install;
 use baton_contract::memory::size;
 use baton_coordinator::device::gpu::Gpu;
 use baton_coordinator::endpoint::Endpoint;
-use baton_coordinator::keeper::{self, End, Inherited, Keeper, Key};
+use baton_coordinator::keeper::{self, Death, End, Inherited, Keeper, Key, Start};
 use baton_coordinator::records::{self, Book};
 use baton_coordinator::server::{Kept, OnStuck, Options, Server};
 use baton_workbench::output::print;
@@ -52,7 +54,14 @@ pub struct Serve {
     /// The descriptor that leads to the keeper which has started this coordinator.
     #[arg(long, hide = true, value_name = "NUMBER")]
     kept_by: Option<i32>,
+    /// The descriptor that leads to the coordinator which has started this keeper.
+    #[arg(long, hide = true, value_name = "NUMBER")]
+    keeps: Option<i32>,
 }
+
+/// The options for the two roles.
+const KEPT_BY: &str = "--kept-by";
+const KEEPS: &str = "--keeps";
 
 /// Runs a coordinator until it is stopped.
 ///
@@ -60,7 +69,7 @@ pub struct Serve {
 ///
 /// When it cannot be started with these settings: the message says what to change.
 pub fn run(serve: Serve) -> Result<u8, CliError> {
-    let Serve { settings, config, print_config, until_idle, poison, keeper, restarts, kept_by } = serve;
+    let Serve { settings, config, print_config, until_idle, poison, keeper, restarts, kept_by, keeps } = serve;
     settings.check()?;
     let mut sources = Sources::new(settings, config);
     let mut all = sources.read()?;
@@ -72,7 +81,7 @@ pub fn run(serve: Serve) -> Result<u8, CliError> {
         journal::start()?;
         log::set_max_level(all.log_level());
         raise_descriptor_limit();
-        return keep(restarts);
+        return keep(restarts, keeps.map(given).transpose()?);
     }
     let set = "a setting that is usual";
     journal::start()?;
@@ -98,8 +107,7 @@ pub fn run(serve: Serve) -> Result<u8, CliError> {
         keep_to_itself()?;
     }
     let (keeper, mut inherited) = match kept_by {
-        // SAFETY: the keeper has made it for this process, in which no other code uses it.
-        Some(number) => Keeper::at(unsafe { OwnedFd::from_raw_fd(number) })?,
+        Some(number) => Keeper::at(given(number)?, again_as(KEEPS))?,
         None => (Keeper::default(), Inherited::default()),
     };
     let endpoint = match (inherited.place.take(), passed) {
@@ -137,7 +145,7 @@ pub fn run(serve: Serve) -> Result<u8, CliError> {
         on_stuck: OnStuck { what: all.on_stuck.map(|what| what.0), after: all.stuck_after.expect(set).0 },
         until_idle,
     };
-    let mut server = Server::new(gpu, endpoint, options, (keeper, inherited))?;
+    let mut server = Server::new(gpu, endpoint, options, (keeper.clone(), inherited))?;
     let kept = if all.no_record.expect(set) { None } else { record(&mut server) };
     let (stop, tuner) = (server.stop(), server.tuner());
     let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP])?;
@@ -156,6 +164,7 @@ pub fn run(serve: Serve) -> Result<u8, CliError> {
     web.start(socket)?;
     service::ready(&serving.to_string());
     let served = server.serve();
+    keeper.end_with(u8::from(served.is_err()));
     service::stopping();
     server.leave();
     if let Some(left) = server.left_behind() {
@@ -167,28 +176,45 @@ pub fn run(serve: Serve) -> Result<u8, CliError> {
     Ok(served.map(|()| 0)?)
 }
 
-/// Starts coordinators, one after another as they die, and holds what the next one needs.
-fn keep(restarts: usize) -> Result<u8, CliError> {
-    let start = |socket: &OwnedFd| {
+/// Starts coordinators, one after another as they die, and holds what the next one needs. The first one may be `serving` already.
+fn keep(restarts: usize, serving: Option<OwnedFd>) -> Result<u8, CliError> {
+    let how = |death: Death| death.map_or_else(|| baton_messages::UNKNOWN_DEATH.to_owned(), |how| how.to_string());
+    let died = |death| baton_messages::error!(coordinator_died(how(death)));
+    let end = keeper::keep(serving, &again_as(KEPT_BY), restarts, died)?;
+    if let End::TooOften(death) = end {
+        baton_messages::error!(coordinator_dies_too_often(how(death)));
+    }
+    Ok(end.code())
+}
+
+/// Starts this command again in another role: an option says which, and the number of the descriptor that it gets.
+fn again_as(role: &'static str) -> Start {
+    Box::new(move |socket| {
         let number = socket.as_raw_fd();
+        let is_role = |word: &OsString| {
+            let word = word.as_bytes();
+            [KEPT_BY, KEEPS]
+                .iter()
+                .any(|role| word.strip_prefix(role.as_bytes()).is_some_and(|rest| rest.starts_with(b"=")))
+        };
         let mut command = Command::new(std::env::current_exe()?);
-        command.args(std::env::args_os().skip(1)).arg(format!("--kept-by={number}"));
-        // SAFETY: between fork and exec: two system calls, with plain integers.
+        command.args(std::env::args_os().skip(1).filter(|word| !is_role(word))).arg(format!("{role}={number}"));
+        // SAFETY: between fork and exec: one system call, with plain integers.
         unsafe {
             command.pre_exec(move || {
-                rustix::io::fcntl_setfd(BorrowedFd::borrow_raw(number), rustix::io::FdFlags::empty())?;
-                // The next coordinator would find nothing of this one without the keeper.
-                rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
-                Ok(())
+                Ok(rustix::io::fcntl_setfd(BorrowedFd::borrow_raw(number), rustix::io::FdFlags::empty())?)
             });
         }
         command.spawn()
-    };
-    let end = keeper::keep(start, restarts, |status| baton_messages::error!(coordinator_died(status)))?;
-    if let End::TooOften(status) = end {
-        baton_messages::error!(coordinator_dies_too_often(status));
-    }
-    Ok(end.code())
+    })
+}
+
+/// A descriptor that was made for this process, which is not for those that it starts itself.
+fn given(number: i32) -> std::io::Result<OwnedFd> {
+    // SAFETY: no other code of this process uses it.
+    let given = unsafe { OwnedFd::from_raw_fd(number) };
+    rustix::io::fcntl_setfd(&given, rustix::io::FdFlags::CLOEXEC)?;
+    Ok(given)
 }
 
 /// Records events in the user's state folder. A failure to do so stops nothing else.

@@ -425,9 +425,18 @@ group! {
     remedy "Start the program again if its calls fail.";
 
     topic {
-        message B0619 keeper_is_gone(error) = "the keeper is gone ({error}): when this coordinator dies, none will take over";
+        message B0619 keeper_is_gone(why, error) =
+            "the keeper is gone ({why}), and there is no other ({error}): when this coordinator dies, none will take over";
         message B0620 frame_cannot_be_had(error) = "memory of the coordinator before cannot be had: {error}";
     }
-    cause "The process that started this coordinator does not answer, or the driver refuses what it has kept.";
+    cause "The process that would start the next coordinator has died and cannot be started again, or the driver refuses what it has kept.";
     remedy "Start `baton serve` again when no programs are there.";
+
+    topic {
+        message B0621 keeper_is_replaced(why) = "the keeper is gone ({why}); another one holds all that it had";
+        part B0622 STARTED_TOO_OFTEN = "it was started too often";
+        part B0623 UNKNOWN_DEATH = "it is not known how";
+    }
+    cause "The process that would start the next coordinator was killed, or did not answer for a second and was killed for that. The \
+           coordinator has started another one, at most three times a minute. Programs do not notice.";
 }

@@ -123,6 +123,7 @@ impl ExtentState {
 }
 
 /// An extent's place in the pool.
+#[cfg_attr(test, derive(Clone))]
 #[derive(Debug)]
 pub(super) struct Backing {
     /// Its room; none if all of it is zeros.
@@ -136,6 +137,7 @@ pub(super) struct Backing {
 }
 
 /// The GPU's findings about an extent's contents, as long as they hold.
+#[cfg_attr(test, derive(Clone))]
 #[derive(Debug)]
 pub(super) struct Contents {
     pub(super) pages: Vec<Page>,
@@ -164,6 +166,7 @@ pub struct Arrival {
 }
 
 /// A piece of a tenant's memory.
+#[cfg_attr(test, derive(Clone))]
 #[derive(Debug)]
 pub struct Extent {
     /// Its address in the tenant's process.

@@ -29,6 +29,8 @@ pub enum Where {
     ToBeUnmapped(FrameId, InPool),
     /// In the pool; the tenant has this frame for it, whose contents are worthless.
     Reserved(FrameId, InPool),
+    /// In the pool, although the tenant has a frame mapped there: it was taken without asking, and is to be unmapped.
+    LeftBehind(InPool),
     /// In the pool.
     Host(InPool),
     /// Nowhere: the table and the tenant disagree.
@@ -56,7 +58,7 @@ impl Extents {
                 let (holds, delivery) = (Holds::Nothing, Delivery::Sent);
                 (ExtentState::Reserved { frame, holds, delivery }, Some(pool))
             }
-            Where::Host(pool) => (ExtentState::Host, Some(pool)),
+            Where::Host(pool) | Where::LeftBehind(pool) => (ExtentState::Host, Some(pool)),
             Where::Lost => return false,
         };
         let backing = pool.map(|InPool { runs, zeros }| {

@@ -38,8 +38,8 @@ pub struct Slabs {
 /// A report of the preparing threads.
 #[derive(Debug)]
 pub enum Prepared {
-    /// This slab can be used; the descriptor of one that is new.
-    Slab(u64, Option<OwnedFd>),
+    /// This slab can be used. Its file, and true if it is new.
+    Slab(u64, OwnedFd, bool),
     /// There will be no more slabs, for this reason.
     Failed(SlabError),
 }
@@ -106,8 +106,10 @@ impl Slabs {
             let first: Vec<u64> = left.keys().copied().collect();
             let others = (0..count).filter(|number| !first.contains(number));
             for (done, number) in first.iter().copied().chain(others).enumerate() {
-                let prepared = preparer.slab(number, left.remove(&number));
-                let report = prepared.map_or_else(Prepared::Failed, |file| Prepared::Slab(number, file));
+                let left = left.remove(&number);
+                let is_new = left.is_none();
+                let prepared = preparer.slab(number, left);
+                let report = prepared.map_or_else(Prepared::Failed, |file| Prepared::Slab(number, file, is_new));
                 let last = matches!(report, Prepared::Failed(_));
                 let sent = reports.send(report);
                 waker.wake();
@@ -157,8 +159,8 @@ struct Preparer {
 }
 
 impl Preparer {
-    /// Prepares a slab: the one that was left, as it is, or a new one. Returns the descriptor of a new one.
-    fn slab(&self, number: u64, left: Option<OwnedFd>) -> Result<Option<OwnedFd>, SlabError> {
+    /// Prepares a slab: the one that was left, as it is, or a new one. Returns its file.
+    fn slab(&self, number: u64, left: Option<OwnedFd>) -> Result<OwnedFd, SlabError> {
         let is_new = left.is_none();
         let file = match left {
             Some(file) => file,
@@ -185,7 +187,7 @@ impl Preparer {
         self.gpu.enter()?;
         // SAFETY: mapped a few lines above, and never unmapped.
         unsafe { self.gpu.register(address, size) }?;
-        Ok(is_new.then_some(file))
+        Ok(file)
     }
 
     /// Makes the system find memory for the whole range, with several threads: clearing it takes longer than any other step here.

@@ -3,23 +3,51 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::process::Child;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use baton_contract::link;
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::process::{Pid, PidfdFlags, Signal, getpid, getppid, pidfd_open, pidfd_send_signal};
 
-use super::held::{Item, Key, Note, receive, send_drop, send_item};
+use super::held::{Item, Key, Note, receive, send_drop, send_end, send_item};
 
-/// A keeper that does not take or answer anything for so long is done without.
+/// A keeper that does not take or answer anything for so long is replaced.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// In this time a keeper is replaced only so often.
+const WHILE: Duration = Duration::from_secs(60);
+const MOST: usize = 3;
 
 /// The place of a tenant's process among its descriptors: after its two sockets, and before its page.
 pub(super) const PROCESS: usize = 2;
 
+/// Starts a process that is given this end of a socket.
+pub type Start = Box<dyn Fn(&OwnedFd) -> io::Result<Child> + Send + Sync>;
+
 /// The keeper, if there is one.
-#[derive(Clone, Debug, Default)]
-pub struct Keeper(Option<Arc<Mutex<Option<OwnedFd>>>>);
+#[derive(Clone, Default)]
+pub struct Keeper(Option<Arc<Line>>);
+
+struct Line {
+    /// Starts another keeper.
+    start: Start,
+    end: Mutex<LineEnd>,
+}
+
+/// The coordinator's end of the line to its keeper.
+struct LineEnd {
+    /// The socket, or the reason why there is none.
+    socket: Result<OwnedFd, String>,
+    /// The keeper's process; none if it cannot be replaced.
+    process: Option<OwnedFd>,
+    /// The same, if this process has started it.
+    child: Option<Child>,
+    /// The times at which it was replaced.
+    replaced: Vec<Instant>,
+}
 
 /// A frame that the coordinator before has left.
 #[derive(Debug)]
@@ -84,42 +112,83 @@ impl Inherited {
                     self.tenants.push(KeptTenant { number, facts: bytes, control, requests, process, page });
                 }
             }
+            Key::Coordinator => {}
         }
     }
 }
 
 impl Keeper {
-    /// The keeper at this socket, and what it has of the coordinator before.
+    /// The keeper at this socket, which has started this process, and what it has of the coordinator before. `start` starts another one, if
+    /// it is gone.
     ///
     /// # Errors
     ///
     /// When it does not say what it has.
-    pub fn at(socket: OwnedFd) -> io::Result<(Self, Inherited)> {
-        link::set_patience(&socket, Some(PATIENCE))?;
-        set_socket_timeout(&socket, Timeout::Send, Some(PATIENCE))?;
+    pub fn at(socket: OwnedFd, start: Start) -> io::Result<(Self, Inherited)> {
         let mut inherited = Inherited::default();
+        set_limits(&socket)?;
         loop {
             match receive(socket.as_fd())? {
                 Some(Note::Hold(key, item)) => inherited.add(key, item),
                 Some(Note::Done) => break,
-                Some(Note::Drop(_)) | None => return Err(io::ErrorKind::InvalidData.into()),
+                Some(Note::Drop(_) | Note::Ends(_)) | None => return Err(io::ErrorKind::InvalidData.into()),
             }
         }
-        Ok((Self(Some(Arc::new(Mutex::new(Some(socket))))), inherited))
+        let process = parent(&socket);
+        let end = LineEnd { socket: Ok(socket), process, child: None, replaced: Vec::new() };
+        Ok((Self(Some(Arc::new(Line { start, end: Mutex::new(end) }))), inherited))
     }
 
     /// True if there is a keeper, so that another coordinator can take over.
     pub fn is_any(&self) -> bool {
-        self.0.as_ref().is_some_and(|socket| socket.lock().unwrap_or_else(PoisonError::into_inner).is_some())
+        self.end().is_some_and(|end| end.socket.is_ok())
+    }
+
+    /// The reason why there is no keeper any more, if another one can take its place.
+    pub fn lost(&self) -> Option<String> {
+        let end = self.end()?;
+        end.socket.as_ref().err().filter(|_| end.process.is_some()).cloned()
+    }
+
+    fn end(&self) -> Option<MutexGuard<'_, LineEnd>> {
+        self.0.as_ref().map(|line| line.end.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn tell(&self, tell: impl FnOnce(BorrowedFd<'_>) -> io::Result<()>) {
-        let Some(socket) = &self.0 else { return };
-        let mut socket = socket.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(error) = socket.as_ref().and_then(|socket| tell(socket.as_fd()).err()) {
-            baton_messages::error!(keeper_is_gone(error));
-            *socket = None;
+        let Some(mut end) = self.end() else { return };
+        if let Some(error) = end.socket.as_ref().ok().and_then(|socket| tell(socket.as_fd()).err()) {
+            end.socket = Err(error.to_string());
         }
+    }
+
+    /// Has something done with its socket, of which an end is to be noticed.
+    ///
+    /// # Errors
+    ///
+    /// When that fails.
+    pub fn watch(&self, watch: impl FnOnce(BorrowedFd<'_>) -> io::Result<()>) -> io::Result<()> {
+        self.end().and_then(|end| end.socket.as_ref().ok().map(|socket| watch(socket.as_fd()))).unwrap_or(Ok(()))
+    }
+
+    /// Notes that it is gone.
+    pub fn lose(&self) {
+        if let Some(mut end) = self.end() {
+            end.socket = Err(baton_messages::CONNECTION_ENDED.to_owned());
+        }
+    }
+
+    /// Starts another keeper, which holds nothing yet, when the last one is gone for certain: a killed one lets go of what it has.
+    ///
+    /// # Errors
+    ///
+    /// When it cannot be started, or the last one does not end, or died too often. Then there is none from now on.
+    pub fn replace(&self) -> io::Result<()> {
+        let (Some(line), Some(mut end)) = (&self.0, self.end()) else { return Ok(()) };
+        let replaced = end.replace(&line.start);
+        if replaced.is_err() {
+            end.process = None;
+        }
+        replaced
     }
 
     /// Has the keeper hold this, in place of what has this key. Without descriptors, only the bytes change.
@@ -136,5 +205,59 @@ impl Keeper {
                 _ => Err(io::ErrorKind::InvalidData.into()),
             }
         });
+    }
+
+    /// Tells the keeper that this process ends by itself, with this exit code: it starts no other coordinator.
+    pub fn end_with(&self, code: u8) {
+        self.tell(|socket| send_end(socket, code));
+    }
+}
+
+impl LineEnd {
+    fn replace(&mut self, start: &Start) -> io::Result<()> {
+        self.replaced.retain(|at| at.elapsed() < WHILE);
+        if self.replaced.len() >= MOST {
+            return Err(io::Error::other(baton_messages::STARTED_TOO_OFTEN));
+        }
+        self.replaced.push(Instant::now());
+        let Some(process) = &self.process else { return Ok(()) };
+        // This fails without harm if it has ended.
+        let _ = pidfd_send_signal(process, Signal::KILL);
+        let patience = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
+        if poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&patience))? == 0 {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        if let Some(child) = &mut self.child {
+            child.wait()?;
+        }
+        let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        let child = start(&theirs)?;
+        self.process = Some(pidfd_open(Pid::from_child(&child), PidfdFlags::empty())?);
+        self.child = Some(child);
+        set_limits(&ours)?;
+        let this = pidfd_open(getpid(), PidfdFlags::empty())?;
+        send_item(ours.as_fd(), Key::Coordinator, &[], &[this.as_fd()])?;
+        self.socket = Ok(ours);
+        Ok(())
+    }
+}
+
+/// Bounds the time that messages to and from a keeper take.
+fn set_limits(socket: &OwnedFd) -> io::Result<()> {
+    link::set_patience(socket, Some(PATIENCE))?;
+    Ok(set_socket_timeout(socket, Timeout::Send, Some(PATIENCE))?)
+}
+
+/// The process that has made a socket, if it is this one's parent.
+fn parent(socket: &OwnedFd) -> Option<OwnedFd> {
+    let maker = socket_peercred(socket).ok()?.pid;
+    let process = pidfd_open(maker, PidfdFlags::empty()).ok()?;
+    // Another one may have got its number.
+    (getppid() == Some(maker)).then_some(process)
+}
+
+impl std::fmt::Debug for Keeper {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Keeper").field(&self.is_any()).finish()
     }
 }

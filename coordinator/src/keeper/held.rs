@@ -23,6 +23,8 @@ pub enum Key {
     Frame(u32),
     /// A tenant.
     Tenant(u32),
+    /// The coordinator's own process: the first that a coordinator tells a keeper that it has started itself.
+    Coordinator,
 }
 
 impl Key {
@@ -33,6 +35,7 @@ impl Key {
             Self::Slab(number) => (3, number),
             Self::Frame(number) => (4, number.into()),
             Self::Tenant(number) => (5, number.into()),
+            Self::Coordinator => (6, 0),
         }
     }
 
@@ -43,6 +46,7 @@ impl Key {
             3 => Self::Slab(number),
             4 => Self::Frame(number.try_into().ok()?),
             5 => Self::Tenant(number.try_into().ok()?),
+            6 => Self::Coordinator,
             _ => return None,
         })
     }
@@ -57,6 +61,8 @@ pub(super) enum Note {
     Drop(Key),
     /// To the keeper's answer to a drop; to the coordinator also the end of all that is held.
     Done,
+    /// To the keeper: the coordinator ends by itself, with this exit code.
+    Ends(u8),
 }
 
 /// Descriptors, and bytes that belong to them.
@@ -69,22 +75,26 @@ pub(super) struct Item {
 const HOLD: u32 = 1;
 const DROP: u32 = 2;
 const DONE: u32 = 3;
+const ENDS: u32 = 4;
 
-fn header(operation: u32, key: Option<Key>) -> Vec<u8> {
-    let (kind, number) = key.map_or((0, 0), Key::words);
+fn header(operation: u32, (kind, number): (u32, u64)) -> Vec<u8> {
     [operation.to_le_bytes().as_slice(), &kind.to_le_bytes(), &number.to_le_bytes()].concat()
 }
 
 pub(super) fn send_item(socket: BorrowedFd<'_>, key: Key, bytes: &[u8], with: &[BorrowedFd<'_>]) -> io::Result<()> {
-    link::send(socket, &[&header(HOLD, Some(key)), bytes].concat(), with, false)
+    link::send(socket, &[&header(HOLD, key.words()), bytes].concat(), with, false)
 }
 
 pub(super) fn send_drop(socket: BorrowedFd<'_>, key: Key) -> io::Result<()> {
-    link::send(socket, &header(DROP, Some(key)), &[], false)
+    link::send(socket, &header(DROP, key.words()), &[], false)
 }
 
 pub(super) fn send_done(socket: BorrowedFd<'_>) -> io::Result<()> {
-    link::send(socket, &header(DONE, None), &[], false)
+    link::send(socket, &header(DONE, (0, 0)), &[], false)
+}
+
+pub(super) fn send_end(socket: BorrowedFd<'_>, code: u8) -> io::Result<()> {
+    link::send(socket, &header(ENDS, (0, code.into())), &[], false)
 }
 
 /// Receives the next message; none when the other end has gone, or talks nonsense.
@@ -99,6 +109,7 @@ pub(super) fn receive(socket: BorrowedFd<'_>) -> io::Result<Option<Note>> {
         (HOLD, Some(key)) => Some(Note::Hold(key, Item { bytes: bytes.to_vec(), descriptors: received.descriptors })),
         (DROP, Some(key)) => Some(Note::Drop(key)),
         (DONE, _) => Some(Note::Done),
+        (ENDS, _) => u8::try_from(number).ok().map(Note::Ends),
         _ => None,
     })
 }
@@ -165,7 +176,7 @@ mod tests {
         while let Some(note) = receive(theirs.as_fd()).expect("it was sent") {
             came.push(match note {
                 Note::Hold(key, item) => (Some(key), item.bytes, item.descriptors.len()),
-                Note::Drop(_) => unreachable!("nobody asks for that"),
+                Note::Drop(_) | Note::Ends(_) => unreachable!("nobody says that"),
                 Note::Done => (None, Vec::new(), 0),
             });
         }

@@ -13,11 +13,14 @@
 //!
 //! A frame's descriptor is sent before the frame is lent. If the coordinator dies in between, the message is still in the socket, and the
 //! keeper reads it before it starts the next one.
+//!
+//! The coordinator outlives its keeper. It starts another one in place of one that is gone, or that it has killed because it did not
+//! answer, and has it hold everything.
 
 mod client;
 mod held;
 mod process;
 
-pub use client::{Inherited, Keeper, KeptFrame, KeptTenant};
+pub use client::{Inherited, Keeper, KeptFrame, KeptTenant, Start};
 pub use held::Key;
-pub use process::{End, keep};
+pub use process::{Death, End, keep};

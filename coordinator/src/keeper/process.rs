@@ -8,10 +8,14 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-use rustix::process::{DumpableBehavior, Pid, Signal, kill_process, set_dumpable_behavior};
+use rustix::process::{
+    DumpableBehavior, Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal, set_dumpable_behavior,
+};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
+use super::client::Start;
 use super::held::{Held, Item, Key, Note, receive, send_done};
 
 /// The time in which a coordinator is started again only so often: one that dies at once would die for ever.
@@ -19,32 +23,42 @@ const WHILE: Duration = Duration::from_secs(60);
 /// The exit code of a Rust program that has panicked.
 const PANICKED: i32 = 101;
 
+/// The status with which a coordinator has died; none if another process has started it.
+pub type Death = Option<ExitStatus>;
+
 /// The last coordinator's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// It has ended by itself, with this exit code.
-    ByItself(i32),
+    ByItself(u8),
     /// It has died too often, the last time by this status.
-    TooOften(ExitStatus),
+    TooOften(Death),
 }
 
-/// Starts a coordinator, which is given its end of a socket, and another one whenever it dies, at most `restarts` times a minute. Signals for the coordinator that come to this process are passed on.
+/// A coordinator that serves.
+struct Coordinator {
+    /// The keeper's end of the socket.
+    socket: OwnedFd,
+    process: OwnedFd,
+    /// The same, if this keeper has started it.
+    child: Option<Child>,
+}
+
+/// Holds what a coordinator says, and starts another one whenever one dies, at most `restarts` times a minute. The first one is started too, or is
+/// that at the other end of `first`, which has started this keeper. Signals for the coordinator that come to this process are passed on.
 ///
 /// # Errors
 ///
 /// When no coordinator can be started.
-pub fn keep(
-    start: impl Fn(&OwnedFd) -> io::Result<Child>,
-    restarts: usize,
-    on_death: impl Fn(ExitStatus),
-) -> io::Result<End> {
+pub fn keep(first: Option<OwnedFd>, start: &Start, restarts: usize, on_death: impl Fn(Death)) -> io::Result<End> {
     // Its descriptors lead to programs' memory.
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
-    let child = Mutex::new(None);
+    let first = first.map(Coordinator::that_serves).transpose()?;
+    let serving: Mutex<Option<OwnedFd>> = Mutex::new(None);
     std::thread::scope(|scope| {
         let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP])?;
         let handle = signals.handle();
-        let child = &child;
+        let serving = &serving;
         scope.spawn(move || {
             for signal in signals.forever() {
                 let signal = match signal {
@@ -52,38 +66,44 @@ pub fn keep(
                     SIGINT => Signal::INT,
                     _ => Signal::TERM,
                 };
-                if let Some(pid) = *child.lock().unwrap_or_else(PoisonError::into_inner) {
-                    let _ = kill_process(pid, signal);
+                if let Some(process) = &*serving.lock().unwrap_or_else(PoisonError::into_inner) {
+                    let _ = pidfd_send_signal(process, signal);
                 }
             }
         });
-        let end = serve(&start, restarts, &on_death, child);
+        let end = serve(first, start, restarts, &on_death, serving);
         handle.close();
         end
     })
 }
 
 fn serve(
-    start: &impl Fn(&OwnedFd) -> io::Result<Child>,
+    mut first: Option<Coordinator>,
+    start: &Start,
     restarts: usize,
-    on_death: &impl Fn(ExitStatus),
-    pid: &Mutex<Option<Pid>>,
+    on_death: &impl Fn(Death),
+    serving: &Mutex<Option<OwnedFd>>,
 ) -> io::Result<End> {
+    let tell = |process: Option<OwnedFd>| *serving.lock().unwrap_or_else(PoisonError::into_inner) = process;
     let mut held = Held::default();
     let mut deaths: Vec<Instant> = Vec::new();
     loop {
-        let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-        let mut child = start(&theirs)?;
-        drop(theirs);
-        *pid.lock().unwrap_or_else(PoisonError::into_inner) = Some(Pid::from_child(&child));
-        // It may die before it has read all.
-        if held.send_all(ours.as_fd()).is_ok() {
-            hold(&mut held, ours.as_fd());
-        }
-        *pid.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        let coordinator = match first.take() {
+            Some(coordinator) => coordinator,
+            None => {
+                let coordinator = Coordinator::start(start)?;
+                // It may die before it has read all.
+                let _ = held.send_all(coordinator.socket.as_fd());
+                coordinator
+            }
+        };
+        tell(Some(coordinator.process.try_clone()?));
+        let code = hold(&mut held, coordinator.socket.as_fd());
+        tell(None);
         // Nothing that it had the GPU copy is under way when it is gone.
-        let status = child.wait()?;
-        if let Some(code) = status.code().filter(|code| *code != PANICKED) {
+        let status = coordinator.end()?;
+        let exited = status.and_then(|status| status.code()).filter(|code| *code != PANICKED);
+        if let Some(code) = code.or(exited.map(|code| u8::try_from(code).unwrap_or(1))) {
             return Ok(End::ByItself(code));
         }
         deaths.retain(|at| at.elapsed() < WHILE);
@@ -96,8 +116,41 @@ fn serve(
     }
 }
 
-/// Holds what the coordinator says, until it is gone.
-fn hold(held: &mut Held, socket: BorrowedFd<'_>) {
+impl Coordinator {
+    fn start(start: &Start) -> io::Result<Self> {
+        let (socket, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        let child = start(&theirs)?;
+        let process = pidfd_open(Pid::from_child(&child), PidfdFlags::empty())?;
+        Ok(Self { socket, process, child: Some(child) })
+    }
+
+    /// The one that has made this socket: it says first which process it is.
+    fn that_serves(socket: OwnedFd) -> io::Result<Self> {
+        let told = match receive(socket.as_fd())? {
+            Some(Note::Hold(Key::Coordinator, item)) => item.descriptors.into_iter().next(),
+            _ => None,
+        };
+        let process = told.ok_or(io::ErrorKind::InvalidData)?;
+        Ok(Self { socket, process, child: None })
+    }
+
+    /// Waits until its process has ended.
+    fn end(self) -> io::Result<Death> {
+        match self.child {
+            Some(mut child) => child.wait().map(Some),
+            None => loop {
+                match poll(&mut [PollFd::new(&self.process, PollFlags::IN)], None) {
+                    Err(Errno::INTR) => {}
+                    result => return result.map(|_| None).map_err(io::Error::from),
+                }
+            },
+        }
+    }
+}
+
+/// Holds what the coordinator says, until it is gone. Returns the exit code with which it ends by itself, if it has said that it does.
+fn hold(held: &mut Held, socket: BorrowedFd<'_>) -> Option<u8> {
+    let mut ends = None;
     while let Ok(Some(note)) = receive(socket) {
         match note {
             Note::Hold(key, item) => held.hold(key, item),
@@ -106,8 +159,10 @@ fn hold(held: &mut Held, socket: BorrowedFd<'_>) {
                 let _ = send_done(socket);
             }
             Note::Done => {}
+            Note::Ends(code) => ends = Some(code),
         }
     }
+    ends
 }
 
 /// False for a tenant whose process has ended.
@@ -122,8 +177,11 @@ impl End {
     /// The exit code of a keeper whose last coordinator has ended so.
     pub fn code(self) -> u8 {
         match self {
-            Self::ByItself(code) => u8::try_from(code).unwrap_or(1),
-            Self::TooOften(status) => u8::try_from(128 + status.signal().unwrap_or(0)).unwrap_or(1),
+            Self::ByItself(code) => code,
+            Self::TooOften(status) => {
+                let signal = status.and_then(|status| status.signal());
+                signal.and_then(|signal| u8::try_from(128 + signal).ok()).unwrap_or(1)
+            }
         }
     }
 }

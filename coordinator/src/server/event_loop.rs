@@ -31,6 +31,8 @@ pub(super) enum Source {
     Control(TenantId),
     Requests(TenantId),
     Process(TenantId),
+    /// The keeper, at its end.
+    Keeper,
 }
 
 impl Source {
@@ -45,6 +47,7 @@ impl Source {
             Self::Requests(id) => (5, id.0),
             Self::Process(id) => (6, id.0),
             Self::Place => (7, 0),
+            Self::Keeper => (8, 0),
         };
         kind << 32 | u64::from(number)
     }
@@ -60,6 +63,7 @@ impl Source {
             5 => Self::Requests(TenantId(number)),
             6 => Self::Process(TenantId(number)),
             7 => Self::Place,
+            8 => Self::Keeper,
             kind => unreachable!("only our own words are entered, not of kind {kind}"),
         }
     }
@@ -174,6 +178,7 @@ mod tests {
             Source::Waker,
             Source::Listener,
             Source::Place,
+            Source::Keeper,
             Source::Stranger(7),
             Source::Newcomer(u32::MAX),
             Source::Control(tenant),

@@ -5,6 +5,7 @@
 //! | `event_loop` | the events that the server waits for |
 //! | `lobby/` | newcomers and their first messages |
 //! | `join` | turns newcomers into tenants |
+//! | `kept` | what the keeper holds for the next coordinator |
 //! | `takeover`, `returning` | the tenants of a coordinator that has died |
 //! | `tenants/` | a tenant, its process, sockets and shared pages |
 //! | `dispatch` | the paths of messages, decisions and events |
@@ -37,6 +38,7 @@ mod event_loop;
 #[cfg(test)]
 mod floors;
 mod join;
+mod kept;
 mod lobby;
 mod memory;
 mod options;
@@ -165,8 +167,9 @@ impl Server {
         };
         let stop = Stop { flag: Arc::new(AtomicBool::new(false)), waker };
         let steering = Steering { stop, tuner, tunings };
-        let (pending, front) = (Pending::default(), Front { events, lobby, keeper, endpoint });
+        let (pending, front) = (Pending::default(), Front { events, lobby, keeper, table: None, endpoint });
         let mut server = Self { options, clock, steering, pending, card, front };
+        server.watch_keeper().map_err(|error| system("epoll", error))?;
         server.inherit(inherited).map_err(|error| system("the table", error))?;
         Ok(server)
     }
@@ -239,6 +242,7 @@ impl Server {
                 self.look_at_activity();
             }
             self.pump();
+            self.replace_keeper();
         }
         Ok(())
     }
@@ -349,6 +353,7 @@ impl Server {
             Source::Waker => {}
             Source::Listener => self.front.lobby.accept(&self.front.endpoint),
             Source::Place => self.front.endpoint.heed_watch(),
+            Source::Keeper => self.front.keeper.lose(),
             Source::Stranger(at) => self.hear_stranger(at),
             Source::Newcomer(at) => self.front.lobby.hear_newcomer(at),
             Source::Control(id) => self.hear(id, Socket::Control),
@@ -393,7 +398,9 @@ impl Server {
     fn welcome_returning(&mut self) {
         for id in self.ready_to_return() {
             let is_first = self.card.tenants.is_empty();
-            if self.come_back(id) && !(is_first && self.goes_on_holding(id)) {
+            let is_open = self.come_back(id);
+            let is_settled = self.card.tenants.get(id).is_some_and(|tenant| !tenant.unsettled);
+            if is_open && !(is_first && is_settled && self.goes_on_holding(id)) {
                 self.have_close(id);
             }
         }

@@ -1,12 +1,8 @@
 //! The owners of the server's state, each with its needs of the others for its work.
 
-use std::os::fd::AsFd as _;
-
 use super::state::Server;
-use super::tenants::facts::Facts;
 use super::tenants::peer::Peer;
 use super::{memory, preemption, turns};
-use crate::keeper::Key;
 use baton_messages::Message;
 use baton_policy::arbiter::{Event, TenantId};
 
@@ -67,19 +63,6 @@ impl Server {
         } else {
             self.turns().ask_to_leave(id);
         }
-    }
-
-    /// Has the keeper hold what the next coordinator needs of a tenant.
-    pub(super) fn keep_tenant(&self, id: TenantId) {
-        let Some(tenant) = self.card.tenants.get(id).filter(|_| self.front.keeper.is_any()) else { return };
-        let connection = &tenant.connection;
-        let with = [
-            connection.control.as_fd(),
-            connection.requests.as_fd(),
-            connection.process.as_fd(),
-            connection.theirs.file().as_fd(),
-        ];
-        self.front.keeper.hold(Key::Tenant(id.0), &Facts::of(tenant).bytes(), &with);
     }
 
     /// Notes that a tenant shares memory or events with others.

@@ -1,6 +1,7 @@
 //! All that the server's thread owns.
 
 use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
@@ -66,6 +67,8 @@ pub(super) struct Front {
     pub(super) events: Arc<EventLoop>,
     pub(super) lobby: Lobby,
     pub(super) keeper: Keeper,
+    /// The file of the table that the keeper holds.
+    pub(super) table: Option<OwnedFd>,
     /// Given up last: the next coordinator takes the GPU then.
     pub(super) endpoint: Endpoint,
 }

@@ -16,6 +16,7 @@ use baton_contract::link;
 use baton_contract::messages::{
     Answer, FromTenant, GateState, PreemptionCommand, PreemptionReport, TakeoverCommand, TurnReport,
 };
+use baton_contract::page::TAKEN;
 use baton_contract::wire::{GpuNumber, VERSION};
 
 use super::event_loop::{Interest, Source};
@@ -46,7 +47,8 @@ impl Server {
         let left = inherited.table.take().and_then(|file| Some((Words::open(&file).ok()?, file)));
         let table = left.and_then(|(words, file)| Some((Table::open(words).ok()?, file)));
         match table.filter(|(table, _)| table.size() == size) {
-            Some((table, _)) => {
+            Some((table, file)) => {
+                self.front.table = Some(file);
                 let found = table.read();
                 self.card.tenants.write_down(Scribe::new(table));
                 self.take_over(found, inherited);
@@ -58,6 +60,7 @@ impl Server {
                 self.let_go_of(&inherited);
                 let (words, file) = Words::make(size.words())?;
                 self.front.keeper.hold(Key::Table, &[], &[file.as_fd()]);
+                self.front.table = Some(file);
                 let table = Table::make(words, size).map_err(|_| std::io::ErrorKind::InvalidInput)?;
                 self.card.tenants.write_down(Scribe::new(table));
             }
@@ -108,6 +111,10 @@ impl Server {
         let (page_of_us, file) = Shared::<baton_contract::page::CoordinatorPage>::written_by_us()?;
         let theirs = TenantsPage::of(page)?;
         page_of_us.version.store(VERSION, Relaxed);
+        if facts.was_taken {
+            // Until it has unmapped what is no longer its own, it must not go on by itself.
+            page_of_us.taken.store(TAKEN, Relaxed);
+        }
         let (total, could_have) = self.memory().first_offer(facts.guest);
         page_of_us.arena_bytes.store(total, Relaxed);
         page_of_us.could_have_bytes.store(could_have, Relaxed);
@@ -203,6 +210,7 @@ impl Server {
             ..Stuck::default()
         };
         tenant.came_back = true;
+        tenant.was_taken = facts.was_taken;
         tenant.preemption.coordinators_before = facts.coordinators_before + 1;
         tenant.turn.go_on_from(stands.grant);
         if stands.asks {
@@ -221,9 +229,13 @@ impl Server {
         }
         self.card.recorder.record(id, joined);
         self.keep_tenant(id);
-        if self.memory().take_over(id, &extents, &spare, &found).is_err() {
-            self.kill(id, baton_messages::NOT_FOUND_AGAIN);
-        }
+        let is_left_behind = match self.memory().take_over(id, &extents, &spare, &found) {
+            Ok(is_left_behind) => is_left_behind,
+            Err(_) => {
+                self.kill(id, baton_messages::NOT_FOUND_AGAIN);
+                false
+            }
+        };
         if let Some((channels, begun, descriptor)) = channels {
             // A report that makes no sense leaves it as one that cannot be paused.
             let _ = self.preemptions().heard(id, PreemptionReport::Channels { channels, begun }, descriptor);
@@ -239,6 +251,12 @@ impl Server {
             GateState::Held => {
                 self.preemptions().take_over(id);
                 self.enter(id, true);
+            }
+            // Its work is paused, and stays so until its memory is back.
+            GateState::Open if is_left_behind => {
+                if let Some(tenant) = self.card.tenants.get_mut(id) {
+                    tenant.unsettled = true;
+                }
             }
             GateState::Open => self.preemptions().put_back(id),
         }

@@ -68,6 +68,11 @@ impl Server {
             if is_in_driver {
                 baton_messages::warn!(cannot_unmap_yet(&tenant.name));
             }
+            if let Some(tenant) = self.card.tenants.get_mut(id) {
+                tenant.was_taken = true;
+            }
+            // Another coordinator is to know before any of its memory is another's.
+            self.keep_tenant(id);
             self.memory().take(id);
             if !self.returns_in_place(id) {
                 self.leave_out(id);

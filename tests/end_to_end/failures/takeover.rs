@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use baton_tests::LIMIT;
 use baton_tests::coordinator::{Coordinator, Serving, program, tenant};
+use baton_tests::held::{self, Held};
 use baton_tests::hold::{self, Busy};
 use baton_tests::running::{Running, signal};
 
@@ -103,6 +104,70 @@ fn preempted_work_goes_on_where_it_was() {
     coordinator.until_empty();
 }
 
+/// The keeper of the coordinator that serves now, if it was started by that.
+fn keeper_of(pid: i32) -> Option<i32> {
+    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
+    children.split_whitespace().next()?.parse().ok()
+}
+
+/// Ends a coordinator that has outlived the keeper which the test has started, and its keeper with it.
+struct EndsWhatServes<'a>(&'a Coordinator);
+
+impl Drop for EndsWhatServes<'_> {
+    fn drop(&mut self) {
+        if let Some(pid) = self.0.place.try_status().ok().and_then(|status| status["pid"].as_i64()) {
+            signal(pid as i32, libc::SIGTERM);
+        }
+    }
+}
+
+#[test]
+fn a_coordinator_outlives_its_keeper_and_has_another_one() {
+    let want = hold::alone("48", &["touch"; 4]);
+    let coordinator = serving().start();
+    let _end = EndsWhatServes(&coordinator);
+    let mut programs = ["one", "other"].map(|name| hold(&coordinator, name, "normal"));
+    let mut touch =
+        |answer: &str| programs.iter_mut().for_each(|program| assert_eq!(program.ask("touch", LIMIT), answer));
+    touch(&want[0]);
+    let (first, serves_now) = (coordinator.pid(), serves(&coordinator));
+    signal(first, libc::SIGKILL);
+    let second = coordinator.until("another one holds all", |_| log_has(&coordinator, "B0621", 1));
+    assert_eq!(second["pid"], serves_now);
+    touch(&want[1]);
+    // Which the second one knows how to follow.
+    kill(&coordinator);
+    until_back(&coordinator, &["one", "other"]);
+    touch(&want[2]);
+    // The second keeper has started this one, and does not answer now.
+    let parent = |pid: i32| -> i32 {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it lives");
+        let line = status.lines().find_map(|line| line.strip_prefix("PPid:")).expect("each has a parent");
+        line.trim().parse().expect("a number")
+    };
+    let second = parent(serves(&coordinator));
+    signal(second, libc::SIGSTOP);
+    // Its memory is another one's then, which the keeper is to know.
+    let mut third = hold(&coordinator, "third", "normal");
+    assert_eq!(third.ask("touch", LIMIT), want[0]);
+    assert_eq!(third.ask("quit", LIMIT), hold::alone("48", &["touch"])[1]);
+    coordinator.until("the stopped one is replaced", |_| log_has(&coordinator, "B0621", 2));
+    let third = keeper_of(serves(&coordinator));
+    assert!(third.is_some_and(|third| third != second), "{third:?}, {second}");
+    kill(&coordinator);
+    until_back(&coordinator, &["one", "other"]);
+    touch(&want[3]);
+    for mut program in programs {
+        assert_eq!(program.ask("quit", LIMIT), want[4]);
+        assert_eq!(program.said(), "");
+    }
+    coordinator.until_empty();
+}
+
+fn log_has(coordinator: &Coordinator, message: &str, times: usize) -> bool {
+    coordinator.log().matches(message).count() >= times
+}
+
 #[test]
 #[ignore = "long"]
 fn at_any_moment() {
@@ -123,6 +188,39 @@ fn at_any_moment() {
         assert_eq!(outcome.said(), "");
     }
     coordinator.until_empty();
+}
+
+/// Others have some of its frames then, which it still has mapped, and the next coordinator gives it its memory back.
+#[test]
+fn one_whose_memory_was_taken_goes_on() {
+    let want = hold::alone("48", &["touch"; 3]);
+    let coordinator = serving().start();
+    let mut silent = hold(&coordinator, "silent", "normal");
+    let mut quick = hold(&coordinator, "quick", "normal");
+    assert_eq!(silent.ask("touch", LIMIT), want[0]);
+    for answer in &want[..2] {
+        assert_eq!(silent.ask("linger", LIMIT), "lingers");
+        let control = Held::at_once(silent.pid(), held::CONTROL).expect("it lives");
+        assert_eq!(quick.ask("touch", LIMIT), *answer);
+        assert_ne!(tenant(&coordinator.status(), "silent")["evicted_bytes"], 0, "its memory was not taken");
+        kill(&coordinator);
+        until_back(&coordinator, &["quick"]);
+        drop(control);
+        assert_eq!(silent.ask("go", LIMIT), "gone");
+        assert_eq!(silent.ask("spin 1", LIMIT), "spun");
+    }
+    assert_eq!(silent.ask("touch", LIMIT), want[1]);
+    assert_eq!(quick.ask("touch", LIMIT), want[2]);
+    for (program, answer) in [(&mut silent, &want_after(2)), (&mut quick, &want_after(3))] {
+        assert_eq!(program.ask("quit", LIMIT), *answer);
+        assert_eq!(program.said(), "");
+    }
+    coordinator.until_empty();
+}
+
+/// The result after so many touches.
+fn want_after(touches: usize) -> String {
+    hold::alone("48", &vec!["touch"; touches]).pop().expect("the result")
 }
 
 #[test]

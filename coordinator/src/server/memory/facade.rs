@@ -120,6 +120,12 @@ impl Memory {
         self.store.host.given_up()
     }
 
+    /// Has the keeper hold all memory.
+    pub(in crate::server) fn keep_all(&self) {
+        self.store.host.keep_all();
+        self.store.frames.keep_all();
+    }
+
     /// Takes the oldest event that has not been handled yet.
     pub(in crate::server) fn next_event(&mut self) -> Option<MemoryEvent> {
         self.store.events.pop_front()
@@ -209,14 +215,14 @@ impl Handle<'_> {
         self.ground.inherit(frames, found, guest_of);
     }
 
-    /// Enters the memory of another coordinator's tenant where it is found.
+    /// Enters the memory of another coordinator's tenant where it is found. Returns true if the tenant has others' frames mapped.
     pub(in crate::server) fn take_over(
         &mut self,
         id: TenantId,
         extents: &[HeldExtent],
         spare: &[(u64, u64)],
         found: &Found,
-    ) -> Result<(), MemoryLost> {
+    ) -> Result<bool, MemoryLost> {
         self.ground.take_over(id, extents, spare, found)
     }
 

@@ -289,9 +289,22 @@ impl Frames {
     fn enter(&mut self, class: SizeClass, memory: gpu::Memory) -> FrameId {
         let frame = self.arena.add_lent(class);
         // Before any tenant gets it.
-        self.keeper.hold(Key::Frame(frame.0), &memory.bytes.to_le_bytes(), &[memory.descriptor.as_fd()]);
+        self.have_kept(frame, &memory);
         self.put(frame, memory);
         frame
+    }
+
+    fn have_kept(&self, frame: FrameId, memory: &gpu::Memory) {
+        self.keeper.hold(Key::Frame(frame.0), &memory.bytes.to_le_bytes(), &[memory.descriptor.as_fd()]);
+    }
+
+    /// Has the keeper hold all frames.
+    pub(super) fn keep_all(&self) {
+        for (number, memory) in (0..).zip(&self.made) {
+            if let Some(memory) = memory {
+                self.have_kept(FrameId(number), memory);
+            }
+        }
     }
 
     /// Remembers the memory behind a frame.

@@ -128,6 +128,7 @@ impl Ground<'_> {
         if let Some(tenant) = self.tenants.get(id)
             && !tenant.memory.is_taken()
             && tenant.extents().counts().left_behind == 0
+            && tenant.memory.to_be_unmapped().is_empty()
             && tenant.connection.page.taken.swap(0, SeqCst) == TAKEN
         {
             self.raise(MemoryEvent::Whole(id));

@@ -17,6 +17,8 @@ pub(super) struct Host {
     pool: Pool,
     slabs: Slabs,
     keeper: Keeper,
+    /// The files of the slabs that are there.
+    files: BTreeMap<u64, OwnedFd>,
     /// Pages that another coordinator's tenants have left, by the slab that is yet to come.
     taken: HashMap<u64, Vec<u64>>,
     /// The slabs that will not come.
@@ -41,6 +43,7 @@ impl Host {
             pool: Pool::new(bytes, slabs.slab),
             slabs,
             keeper,
+            files: BTreeMap::new(),
             taken: HashMap::new(),
             lost: HashSet::new(),
             prepared,
@@ -102,12 +105,13 @@ impl Host {
     pub(super) fn hear(&mut self) {
         while let Ok(prepared) = self.prepared.try_recv() {
             match prepared {
-                Prepared::Slab(number, file) => {
+                Prepared::Slab(number, file, is_new) => {
                     self.pool.slab_ready(number);
                     self.taken.remove(&number).into_iter().flatten().for_each(|page| self.pool.take_page(page));
-                    if let Some(file) = file {
+                    if is_new {
                         self.keeper.hold(Key::Slab(number), &[], &[file.as_fd()]);
                     }
+                    self.files.insert(number, file);
                 }
                 Prepared::Failed(why) => {
                     baton_messages::warn!(host_pool_ends_at(self.pool.ready() >> 20, why));
@@ -118,6 +122,13 @@ impl Host {
             if !self.is_preparing() {
                 baton_messages::info!(host_pool_is_ready(self.pool.ready() >> 20));
             }
+        }
+    }
+
+    /// Has the keeper hold all slabs.
+    pub(super) fn keep_all(&self) {
+        for (number, file) in &self.files {
+            self.keeper.hold(Key::Slab(*number), &[], &[file.as_fd()]);
         }
     }
 

@@ -21,22 +21,30 @@ use baton_policy::arbiter::TenantId;
 pub(in crate::server) struct MemoryLost;
 
 impl Ground<'_> {
-    /// Enters a tenant's memory where it was found, and starts what the coordinator before has left undone.
+    /// Enters a tenant's memory where it was found, and starts what the coordinator before has left undone. Returns true if the tenant has
+    /// frames mapped that are no longer its own: its work may not go on before it has unmapped them, and has its memory again.
     pub(super) fn take_over(
         &mut self,
         id: TenantId,
         extents: &[HeldExtent],
         spare: &[(u64, u64)],
         found: &Found,
-    ) -> Result<(), MemoryLost> {
+    ) -> Result<bool, MemoryLost> {
+        let was_taken = self.tenants.get(id).is_some_and(|tenant| tenant.was_taken);
+        let mut is_left_behind = false;
         let (mut to_map, mut to_unmap, mut to_copy) = (Vec::new(), Vec::new(), Vec::new());
         let (mut frames, mut pages, mut lost) = (HashSet::new(), HashSet::new(), false);
-        let Some(mut own) = self.tenants.extents(id) else { return Ok(()) };
+        let Some(mut own) = self.tenants.extents(id) else { return Ok(false) };
         for held in extents {
-            let place = found.find(id.0, held);
+            let place = found.find(id.0, held, was_taken);
             match &place {
                 Where::ToBeMapped(_) => to_map.push(held.id),
                 Where::ToBeUnmapped(..) => to_unmap.push(held.id),
+                // Before any other frame is sent for it.
+                Where::LeftBehind(_) => {
+                    is_left_behind = true;
+                    to_unmap.push(held.id);
+                }
                 Where::ToBeCopied(_, runs) => {
                     to_copy.push((held.id, runs.clone()));
                     pages.extend(offsets(runs));
@@ -56,16 +64,19 @@ impl Ground<'_> {
         if lost {
             return Err(MemoryLost);
         }
+        if !is_left_behind {
+            self.is_whole_again(id);
+        }
         self.map(id, to_map);
         for extents in to_unmap.chunks(MAX_LISTED) {
-            let Some(tenant) = self.tenants.get_mut(id) else { return Ok(()) };
+            let Some(tenant) = self.tenants.get_mut(id) else { return Ok(false) };
             let (batch, extents) = (tenant.memory.add_batch(Batch::Unmap(extents.to_vec())), extents.to_vec());
             self.tenants.tell(id, &MemoryCommand::Unmap { batch, extents });
         }
         for (extent, runs) in to_copy {
             self.copy_out_again(id, extent, runs)?;
         }
-        Ok(())
+        Ok(is_left_behind)
     }
 
     /// Frees frames and pages that a tenant had and no extent of it needs.

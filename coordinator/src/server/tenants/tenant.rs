@@ -52,6 +52,8 @@ pub(in crate::server) struct Tenant {
     pub(in crate::server) need: Option<Need>,
     /// True if it shares memory or events with others, or lets others reach them.
     pub(in crate::server) shares: bool,
+    /// True if its memory was taken without asking at some time.
+    pub(in crate::server) was_taken: bool,
     /// True if it was another coordinator's before.
     pub(in crate::server) came_back: bool,
     /// True if it was taken over with its gate open and has yet to close it: the arbiter does not know it.
@@ -112,6 +114,7 @@ impl Tenant {
             turn: Turn::default(),
             need,
             shares: false,
+            was_taken: false,
             came_back: false,
             unsettled: false,
         }

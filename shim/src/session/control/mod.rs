@@ -207,9 +207,7 @@ impl Control {
     fn on_coordinator_gone(mut self) {
         self.corun.on_turn_ends();
         if self.session.link.coordinators().taken.load(Ordering::SeqCst) == TAKEN {
-            user::warn(&baton_messages::memory_was_given_away());
-            // SAFETY: our own process.
-            unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
+            end_without_memory();
         }
         // With the gate open, nothing is away; a thread may just be mapping what it was lent.
         if matches!(self.turn, Turn::Here { arriving: false, .. }) || self.session.space.extents.all_mapped() {
@@ -233,4 +231,11 @@ impl Control {
             arrival::wake();
         }
     }
+}
+
+/// Ends this program: others have memory that is still mapped here.
+fn end_without_memory() {
+    user::warn(&baton_messages::memory_was_given_away());
+    // SAFETY: our own process.
+    unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
 }

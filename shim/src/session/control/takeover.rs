@@ -11,6 +11,7 @@ use baton_contract::page::TAKEN;
 
 use super::super::connect::take_page;
 use super::super::{consolidation, tenant};
+use super::end_without_memory;
 use super::state::{Control, End, Turn};
 use crate::channels;
 use crate::gate::activity;
@@ -22,16 +23,18 @@ impl Control {
     pub(super) fn on_takeover(&mut self, command: TakeoverCommand, pages: Vec<OwnedFd>) -> Result<(), End> {
         let TakeoverCommand::Resync { slot } = command;
         let [coordinators, activity, elsewhere] = <[OwnedFd; 3]>::try_from(pages).map_err(|_| End::CoordinatorGone)?;
-        if self.session.link.coordinators().taken.load(Ordering::SeqCst) == TAKEN {
-            // Others have memory that is still mapped here, and this coordinator does not know which.
-            return Err(End::CoordinatorGone);
-        }
+        let is_taken = || self.session.link.coordinators().taken.load(Ordering::SeqCst) == TAKEN;
+        let was_taken = is_taken();
         channels::another_coordinator();
         self.corun.set(false, self.turn.grant().is_some());
         activity::end();
         let remapped = self.session.link.replace_page(&coordinators) && activity::replace_elsewhere(&elsewhere);
         if !remapped || !take_page(&activity, slot) {
             return Err(End::CoordinatorGone);
+        }
+        if was_taken && !is_taken() {
+            // Others have memory that is still mapped here, and this coordinator does not know of that.
+            end_without_memory();
         }
         if let Turn::Held { grant, is_told: false, arriving } = self.turn {
             // Nothing of it has been taken away: calls are still inside.

@@ -1,0 +1,61 @@
+//! What the keeper holds for the next coordinator; and another keeper, if the last one is gone.
+
+use std::os::fd::{AsFd as _, BorrowedFd};
+
+use super::event_loop::{Interest, Source};
+use super::state::Server;
+use super::tenants::facts::Facts;
+use super::tenants::peer::Peer;
+use super::tenants::process::Process;
+use super::tenants::shared::TenantsPage;
+use crate::keeper::Key;
+use baton_policy::arbiter::TenantId;
+
+impl Server {
+    /// Has the keeper hold what the next coordinator needs of a tenant.
+    pub(super) fn keep_tenant(&self, id: TenantId) {
+        let Some(tenant) = self.card.tenants.get(id).filter(|_| self.front.keeper.is_any()) else { return };
+        let connection = &tenant.connection;
+        let with = descriptors([&connection.control, &connection.requests], &connection.process, &connection.theirs);
+        self.front.keeper.hold(Key::Tenant(id.0), &Facts::of(tenant).bytes(), &with);
+    }
+
+    /// Notices when the keeper is gone, from now on.
+    pub(super) fn watch_keeper(&self) -> std::io::Result<()> {
+        self.front.keeper.watch(|socket| self.front.events.add(socket, Source::Keeper, Interest::None))
+    }
+
+    /// Has another keeper hold everything, if the last one is gone or did not answer.
+    pub(super) fn replace_keeper(&self) {
+        let Some(why) = self.front.keeper.lost() else { return };
+        let keeper = &self.front.keeper;
+        if let Err(error) = keeper.replace().and_then(|()| self.watch_keeper()) {
+            return baton_messages::error!(keeper_is_gone(why, error));
+        }
+        keeper.hold(Key::Place, &[], &self.front.endpoint.parts());
+        self.card.memory.keep_all();
+        for (id, _) in self.card.tenants.iter() {
+            self.keep_tenant(id);
+        }
+        for (id, one) in self.card.takeover.iter().flat_map(|takeover| &takeover.returning) {
+            let with = descriptors([&one.control, &one.requests], &one.process, &one.pages.tenants);
+            keeper.hold(Key::Tenant(id.0), &one.facts.bytes(), &with);
+        }
+        // Last: a coordinator that does not find it begins anew, and cuts off those of whom the keeper may have only a part.
+        if let Some(table) = &self.front.table {
+            keeper.hold(Key::Table, &[], &[table.as_fd()]);
+        }
+        if keeper.is_any() {
+            baton_messages::warn!(keeper_is_replaced(why));
+        }
+    }
+}
+
+/// The descriptors of a tenant, in the order in which the keeper has them.
+fn descriptors<'a>(
+    [control, requests]: [&'a Peer; 2],
+    process: &'a Process,
+    page: &'a TenantsPage,
+) -> [BorrowedFd<'a>; 4] {
+    [control.as_fd(), requests.as_fd(), process.as_fd(), page.file().as_fd()]
+}
