@@ -36,6 +36,8 @@ use baton_contract::messages::ExtentId;
 
 use super::arena::{FrameId, Keepsake};
 use super::pool::Run;
+#[cfg(test)]
+pub(crate) use extent::OFTEN_DIRTY;
 use extent::{Backing, Contents};
 
 pub use counts::Counts;

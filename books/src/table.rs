@@ -22,7 +22,7 @@ use baton_contract::memory::{GRANULE, SizeClass};
 use baton_contract::messages::{ExtentId, HeldExtent, Mapping};
 
 use crate::arena::FrameId;
-use crate::extents::{Extent, ExtentState, InPool, Where};
+use crate::extents::{Extent, ExtentState, Extents, InPool, Where};
 use crate::pool::Run;
 
 /// The first word of every table.
@@ -261,9 +261,16 @@ impl<W: AsRef<[AtomicU64]>> Scribe<W> {
         &self.table
     }
 
+    /// Writes all that has changed of a tenant's extents since the last call.
+    pub fn note_touched(&mut self, tenant: u32, extents: &mut Extents) {
+        let touched = extents.take_touched();
+        let changed: Vec<_> = touched.into_iter().map(|id| (id, extents.get(id))).collect();
+        self.note(tenant, &changed);
+    }
+
     /// Writes all that has changed of a tenant's extents at once; one that is none is gone. What one of them gives to another is never
     /// without a record.
-    pub fn note(&mut self, tenant: u32, changed: &[(ExtentId, Option<&Extent>)]) {
+    fn note(&mut self, tenant: u32, changed: &[(ExtentId, Option<&Extent>)]) {
         let (mut lost_runs, mut lost_frames) = (Vec::new(), Vec::new());
         for (id, extent) in changed {
             let Some(extent) = extent else {
@@ -379,7 +386,7 @@ fn frame_of(extent: &Extent) -> Option<(FrameId, bool)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::extents::{Extents, Half, Holds};
+    use crate::extents::{Half, Holds};
 
     const TENANT: u32 = 7;
     const SIZE: Size = Size { frames: 16, pages: 64, slab: 16 * GRANULE };
@@ -403,9 +410,7 @@ mod tests {
 
         fn change<T>(&mut self, change: impl FnOnce(&mut Extents) -> T) -> T {
             let result = change(&mut self.extents);
-            let touched = self.extents.take_touched();
-            let changed: Vec<_> = touched.into_iter().map(|id| (id, self.extents.get(id))).collect();
-            self.scribe.note(TENANT, &changed);
+            self.scribe.note_touched(TENANT, &mut self.extents);
             result
         }
 

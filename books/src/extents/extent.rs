@@ -11,7 +11,7 @@ use crate::pool::Run;
 pub const PAGE: u64 = GRANULE;
 
 /// After this many changes in a row, the next change is assumed.
-pub(super) const OFTEN_DIRTY: u8 = 3;
+pub(crate) const OFTEN_DIRTY: u8 = 3;
 
 /// The known facts about a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

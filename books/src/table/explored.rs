@@ -13,13 +13,13 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::ops::Range;
 
 use super::*;
-use crate::extents::{Copies, Extents, Half, Holds, Page};
+use crate::extents::{Copies, Half, Holds, OFTEN_DIRTY, Page};
 
 const TENANT: u32 = 3;
 const AT: u64 = 1 << 40;
 
 thread_local! {
-    /// The stores to tables since the last call of [`stores`]: addresses and values.
+    /// The stores to tables since they were taken last: addresses and values.
     static STORES: RefCell<Vec<(usize, u64)>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -47,8 +47,6 @@ impl Clone for Words {
 /// The contents of a page: zeros, the number of a write, or what is worth nothing.
 type Contents = u8;
 const ZEROS: Contents = 0;
-/// An extent that has changed so often counts as changed without a scan.
-const OFTEN_DIRTY: u8 = 3;
 const AT_FIRST: Contents = 0xfe;
 const WORTHLESS: Contents = 0xff;
 
@@ -59,7 +57,7 @@ struct Bounds {
     /// Pages of an extent.
     class: SizeClass,
     frames: usize,
-    /// Pages of the pool, for each extent.
+    /// The times that all extents fit the pool.
     rooms: usize,
     writes: u8,
     deaths: u8,
@@ -118,7 +116,7 @@ struct World {
     scribe: Scribe<Words>,
     frames: Vec<Vec<Contents>>,
     pool: Vec<Contents>,
-    /// What the tenant would read.
+    /// The contents that the tenant would read.
     truth: Vec<Vec<Contents>>,
     mapped: Vec<Mapped>,
     inbox: VecDeque<Command>,
@@ -127,16 +125,15 @@ struct World {
     is_open: bool,
     /// True as long as the coordinator has not heard that it is closed.
     may_be_open: bool,
-    /// The pages that are being copied out, or all that is copied in, of an extent.
+    /// The parts of an extent that are being copied out.
     copies_out: BTreeMap<usize, Vec<Range<u64>>>,
-    copies_in: HashSet<usize>,
     writes: u8,
     deaths: u8,
     /// No coordinator serves.
     is_dead: bool,
 }
 
-/// What a coordinator does after its stores.
+/// The steps of a coordinator after its stores.
 #[derive(Default)]
 struct After {
     tells: Vec<Command>,
@@ -164,7 +161,6 @@ impl World {
             is_open: false,
             may_be_open: false,
             copies_out: BTreeMap::new(),
-            copies_in: HashSet::new(),
             writes: 0,
             deaths: 0,
             is_dead: false,
@@ -187,9 +183,7 @@ impl World {
 
     fn change<T>(&mut self, change: impl FnOnce(&mut Extents) -> T) -> T {
         let result = change(&mut self.extents);
-        let touched = self.extents.take_touched();
-        let changed: Vec<_> = touched.into_iter().map(|id| (id, self.extents.get(id))).collect();
-        self.scribe.note(TENANT, &changed);
+        self.scribe.note_touched(TENANT, &mut self.extents);
         result
     }
 
@@ -273,7 +267,7 @@ impl World {
         all
     }
 
-    /// What has happened before the coordinator acts upon it.
+    /// A copy ends, before the coordinator acts upon that.
     fn before(&mut self, action: Action) {
         match action {
             Action::CopiedOut(number) => {
@@ -281,12 +275,8 @@ impl World {
                 self.copy_out(number, &parts, |frame, page| frame[page]);
             }
             Action::CopiedIn(number) => {
-                self.copies_in.remove(&number);
-                let (extent, frame) = (self.extent(number), self.frame(number));
-                let contents = (0..self.pages())
-                    .map(|page| if extent.comes_as_zeros(page) { ZEROS } else { self.in_pool(number, page) })
-                    .collect();
-                self.frames[frame] = contents;
+                let frame = self.frame(number);
+                self.frames[frame] = self.in_pool(number);
             }
             _ => {}
         }
@@ -296,10 +286,15 @@ impl World {
         self.extent(number).state().frame().expect("it has one").0 as usize
     }
 
-    /// The contents of an extent's room; zeros if it has none.
-    fn in_pool(&self, number: usize, page: usize) -> Contents {
-        let runs = self.extent(number).runs().unwrap_or_default();
-        pages(runs).nth(page).map_or(ZEROS, |at| self.pool[at as usize])
+    /// The contents with which an extent comes in.
+    fn in_pool(&self, number: usize) -> Vec<Contents> {
+        let extent = self.extent(number);
+        let room: Vec<u64> = pages(extent.runs().unwrap_or_default()).collect();
+        let of = |page: usize| match room.get(page) {
+            Some(at) if !extent.comes_as_zeros(page) => self.pool[*at as usize],
+            _ => ZEROS,
+        };
+        (0..self.pages()).map(of).collect()
     }
 
     fn copy_out(&mut self, number: usize, parts: &[Range<u64>], contents: impl Fn(&[Contents], usize) -> Contents) {
@@ -311,7 +306,7 @@ impl World {
         }
     }
 
-    /// What the coordinator writes down; and what it does then.
+    /// The coordinator writes down a step. Returns what it does then.
     fn act(&mut self, action: Action) -> After {
         let mut after = After::default();
         match action {
@@ -406,7 +401,7 @@ impl World {
         self.change(|all| all.on_copied_ahead(id, frame, found, room));
     }
 
-    /// What follows the stores: copies begin, and may be torn from then on.
+    /// The steps after the stores: copies begin, and may be torn from then on.
     fn after(&mut self, After { tells, copies_out, copies_in }: After) {
         for (number, parts) in copies_out {
             self.copy_out(number, &parts, |_, _| WORTHLESS);
@@ -415,7 +410,6 @@ impl World {
         for number in copies_in {
             let frame = self.frame(number);
             self.frames[frame] = vec![WORTHLESS; self.pages()];
-            self.copies_in.insert(number);
         }
         self.inbox.extend(tells);
     }
@@ -449,7 +443,7 @@ impl World {
         self.truth[number][page] = contents;
     }
 
-    /// What follows from this.
+    /// The worlds that follow this one.
     fn nexts(&self) -> Vec<Self> {
         if self.is_dead {
             self.check();
@@ -505,7 +499,7 @@ impl World {
         }
         self.outbox.clear();
         self.may_be_open = self.is_open;
-        (self.copies_out, self.copies_in, self.extents) = Default::default();
+        (self.copies_out, self.extents) = Default::default();
         self.deaths += 1;
         self.is_dead = true;
     }
@@ -634,9 +628,7 @@ impl World {
             let extent = end.extent(number);
             let contents: Vec<Contents> = match extent.state() {
                 ExtentState::Resident { frame } => end.frames[frame.0 as usize].clone(),
-                ExtentState::Host | ExtentState::Reserved { .. } => (0..end.pages())
-                    .map(|page| if extent.comes_as_zeros(page) { ZEROS } else { end.in_pool(number, page) })
-                    .collect(),
+                ExtentState::Host | ExtentState::Reserved { .. } => end.in_pool(number),
                 state => panic!("extent {number} stays {state:?}: {self}"),
             };
             assert_eq!(contents, end.truth[number], "extent {number} in the end: {self}");
@@ -647,10 +639,13 @@ impl World {
 impl std::fmt::Display for World {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let extents: Vec<_> = self.extents.iter().map(|(id, extent)| (self.number(id), extent)).collect();
-        let copies = (&self.copies_out, self.copies_in.len());
         let tenant = (&self.mapped, &self.inbox, &self.outbox, self.is_open, self.may_be_open);
         let contents = (&self.frames, &self.pool, &self.truth);
-        write!(f, "{extents:?} {copies:?} {tenant:?} {contents:?} {} {} {}", self.writes, self.deaths, self.is_dead)?;
+        write!(
+            f,
+            "{extents:?} {:?} {tenant:?} {contents:?} {} {} {}",
+            self.copies_out, self.writes, self.deaths, self.is_dead
+        )?;
         // Records without a use may have any address: a coordinator that takes over does not read it.
         self.scribe.table().words.0.iter().try_for_each(|word| write!(f, " {:x}", word.load(Ordering::Relaxed)))
     }

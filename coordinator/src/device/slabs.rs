@@ -38,8 +38,8 @@ pub struct Slabs {
 /// A report of the preparing threads.
 #[derive(Debug)]
 pub enum Prepared {
-    /// This slab can be used. Its file, and true if it is new.
-    Slab(u64, OwnedFd, bool),
+    /// This slab can be used, and is in this file.
+    Slab(u64, OwnedFd),
     /// There will be no more slabs, for this reason.
     Failed(SlabError),
 }
@@ -106,10 +106,8 @@ impl Slabs {
             let first: Vec<u64> = left.keys().copied().collect();
             let others = (0..count).filter(|number| !first.contains(number));
             for (done, number) in first.iter().copied().chain(others).enumerate() {
-                let left = left.remove(&number);
-                let is_new = left.is_none();
-                let prepared = preparer.slab(number, left);
-                let report = prepared.map_or_else(Prepared::Failed, |file| Prepared::Slab(number, file, is_new));
+                let prepared = preparer.slab(number, left.remove(&number));
+                let report = prepared.map_or_else(Prepared::Failed, |file| Prepared::Slab(number, file));
                 let last = matches!(report, Prepared::Failed(_));
                 let sent = reports.send(report);
                 waker.wake();

@@ -5,20 +5,18 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::Child;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use baton_contract::link;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{Pid, PidfdFlags, Signal, getpid, getppid, pidfd_open, pidfd_send_signal};
 
-use super::held::{Item, Key, Note, receive, send_drop, send_end, send_item};
+use super::ends::{Deaths, has_ended};
+use super::held::{Item, Key, Note, line, receive, send_drop, send_end, send_item};
 
 /// A keeper that does not take or answer anything for so long is replaced.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// In this time a keeper is replaced only so often.
-const WHILE: Duration = Duration::from_secs(60);
+/// A keeper is replaced only so often in a minute.
 const MOST: usize = 3;
 
 /// The place of a tenant's process among its descriptors: after its two sockets, and before its page.
@@ -45,8 +43,7 @@ struct LineEnd {
     process: Option<OwnedFd>,
     /// The same, if this process has started it.
     child: Option<Child>,
-    /// The times at which it was replaced.
-    replaced: Vec<Instant>,
+    deaths: Deaths,
 }
 
 /// A frame that the coordinator before has left.
@@ -135,7 +132,7 @@ impl Keeper {
             }
         }
         let process = parent(&socket);
-        let end = LineEnd { socket: Ok(socket), process, child: None, replaced: Vec::new() };
+        let end = LineEnd { socket: Ok(socket), process, child: None, deaths: Deaths::default() };
         Ok((Self(Some(Arc::new(Line { start, end: Mutex::new(end) }))), inherited))
     }
 
@@ -215,22 +212,19 @@ impl Keeper {
 
 impl LineEnd {
     fn replace(&mut self, start: &Start) -> io::Result<()> {
-        self.replaced.retain(|at| at.elapsed() < WHILE);
-        if self.replaced.len() >= MOST {
+        if self.deaths.are_too_many(MOST) {
             return Err(io::Error::other(baton_messages::STARTED_TOO_OFTEN));
         }
-        self.replaced.push(Instant::now());
         let Some(process) = &self.process else { return Ok(()) };
         // This fails without harm if it has ended.
         let _ = pidfd_send_signal(process, Signal::KILL);
-        let patience = Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
-        if poll(&mut [PollFd::new(process, PollFlags::IN)], Some(&patience))? == 0 {
+        if !has_ended(process, Some(PATIENCE))? {
             return Err(io::ErrorKind::TimedOut.into());
         }
         if let Some(child) = &mut self.child {
             child.wait()?;
         }
-        let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        let (ours, theirs) = line()?;
         let child = start(&theirs)?;
         self.process = Some(pidfd_open(Pid::from_child(&child), PidfdFlags::empty())?);
         self.child = Some(child);

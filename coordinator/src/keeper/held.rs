@@ -9,6 +9,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use baton_contract::link;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 /// The name of an item. Items are handed over in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -70,6 +71,11 @@ pub(super) enum Note {
 pub(super) struct Item {
     pub(super) bytes: Vec<u8>,
     pub(super) descriptors: Vec<OwnedFd>,
+}
+
+/// The two ends of a socket between a coordinator and its keeper.
+pub(super) fn line() -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
 }
 
 const HOLD: u32 = 1;
@@ -151,8 +157,6 @@ impl Held {
 
 #[cfg(test)]
 mod tests {
-    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-
     use super::*;
 
     fn file() -> OwnedFd {
@@ -168,8 +172,7 @@ mod tests {
         // Other bytes for the same descriptors.
         held.hold(Key::Tenant(7), Item { bytes: b"new".to_vec(), descriptors: Vec::new() });
         held.let_go(Key::Slab(1 << 40));
-        let made = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
-        let (ours, theirs) = made.expect("sockets");
+        let (ours, theirs) = line().expect("sockets");
         held.send_all(ours.as_fd()).expect("it is read later");
         drop(ours);
         let mut came = Vec::new();

@@ -10,6 +10,7 @@
 //! | `held` | what is held, and the messages between the two |
 //! | `process` | the keeper itself |
 //! | `client` | the coordinator's end |
+//! | `ends` | the ends of either process |
 //!
 //! A frame's descriptor is sent before the frame is lent. If the coordinator dies in between, the message is still in the socket, and the
 //! keeper reads it before it starts the next one.
@@ -18,6 +19,7 @@
 //! answer, and has it hold everything.
 
 mod client;
+mod ends;
 mod held;
 mod process;
 

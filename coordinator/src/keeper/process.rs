@@ -5,21 +5,17 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, ExitStatus};
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{
     DumpableBehavior, Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal, set_dumpable_behavior,
 };
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::client::Start;
-use super::held::{Held, Item, Key, Note, receive, send_done};
+use super::ends::{Deaths, has_ended};
+use super::held::{Held, Item, Key, Note, line, receive, send_done};
 
-/// The time in which a coordinator is started again only so often: one that dies at once would die for ever.
-const WHILE: Duration = Duration::from_secs(60);
 /// The exit code of a Rust program that has panicked.
 const PANICKED: i32 = 101;
 
@@ -86,7 +82,7 @@ fn serve(
 ) -> io::Result<End> {
     let tell = |process: Option<OwnedFd>| *serving.lock().unwrap_or_else(PoisonError::into_inner) = process;
     let mut held = Held::default();
-    let mut deaths: Vec<Instant> = Vec::new();
+    let mut deaths = Deaths::default();
     loop {
         let coordinator = match first.take() {
             Some(coordinator) => coordinator,
@@ -106,9 +102,7 @@ fn serve(
         if let Some(code) = code.or(exited.map(|code| u8::try_from(code).unwrap_or(1))) {
             return Ok(End::ByItself(code));
         }
-        deaths.retain(|at| at.elapsed() < WHILE);
-        deaths.push(Instant::now());
-        if deaths.len() > restarts {
+        if deaths.are_too_many(restarts) {
             return Ok(End::TooOften(status));
         }
         on_death(status);
@@ -118,7 +112,7 @@ fn serve(
 
 impl Coordinator {
     fn start(start: &Start) -> io::Result<Self> {
-        let (socket, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        let (socket, theirs) = line()?;
         let child = start(&theirs)?;
         let process = pidfd_open(Pid::from_child(&child), PidfdFlags::empty())?;
         Ok(Self { socket, process, child: Some(child) })
@@ -138,12 +132,7 @@ impl Coordinator {
     fn end(self) -> io::Result<Death> {
         match self.child {
             Some(mut child) => child.wait().map(Some),
-            None => loop {
-                match poll(&mut [PollFd::new(&self.process, PollFlags::IN)], None) {
-                    Err(Errno::INTR) => {}
-                    result => return result.map(|_| None).map_err(io::Error::from),
-                }
-            },
+            None => has_ended(&self.process, None).map(|_| None),
         }
     }
 }
@@ -168,9 +157,7 @@ fn hold(held: &mut Held, socket: BorrowedFd<'_>) -> Option<u8> {
 /// False for a tenant whose process has ended.
 fn lives(key: &Key, item: &Item) -> bool {
     let (Key::Tenant(_), Some(process)) = (key, item.descriptors.get(super::client::PROCESS)) else { return true };
-    let mut watched = [PollFd::new(process, PollFlags::IN)];
-    let ended = poll(&mut watched, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
-    ended.is_err() || !watched[0].revents().contains(PollFlags::IN)
+    !has_ended(process, Some(Duration::ZERO)).unwrap_or(false)
 }
 
 impl End {

@@ -189,7 +189,7 @@ impl Server {
             self.hear_reports(id);
         }
         if shares(&request) {
-            self.note_sharing(id);
+            self.note_fact(id, |tenant| &mut tenant.shares);
         }
         // That may have been the tenant's last message.
         if !self.card.tenants.get(id).is_some_and(|tenant| tenant.connection.is_open()) {

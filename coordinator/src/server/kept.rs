@@ -1,4 +1,4 @@
-//! What the keeper holds for the next coordinator; and another keeper, if the last one is gone.
+//! The keeper holds what the next coordinator needs; and another keeper takes its place, if it is gone.
 
 use std::os::fd::{AsFd as _, BorrowedFd};
 

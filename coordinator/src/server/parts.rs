@@ -2,6 +2,7 @@
 
 use super::state::Server;
 use super::tenants::peer::Peer;
+use super::tenants::tenant::Tenant;
 use super::{memory, preemption, turns};
 use baton_messages::Message;
 use baton_policy::arbiter::{Event, TenantId};
@@ -65,10 +66,10 @@ impl Server {
         }
     }
 
-    /// Notes that a tenant shares memory or events with others.
-    pub(super) fn note_sharing(&mut self, id: TenantId) {
+    /// Notes a fact about a tenant that another coordinator would have to know, before anything follows from it.
+    pub(super) fn note_fact(&mut self, id: TenantId, fact: impl FnOnce(&mut Tenant) -> &mut bool) {
         let Some(tenant) = self.card.tenants.unindexed(id) else { return };
-        if !std::mem::replace(&mut tenant.shares, true) {
+        if !std::mem::replace(fact(tenant), true) {
             self.keep_tenant(id);
         }
     }

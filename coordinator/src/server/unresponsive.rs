@@ -68,19 +68,12 @@ impl Server {
             if is_in_driver {
                 baton_messages::warn!(cannot_unmap_yet(&tenant.name));
             }
-            if let Some(tenant) = self.card.tenants.get_mut(id) {
-                tenant.was_taken = true;
-            }
-            // Another coordinator is to know before any of its memory is another's.
-            self.keep_tenant(id);
+            self.note_fact(id, |tenant| &mut tenant.was_taken);
             self.memory().take(id);
             if !self.returns_in_place(id) {
                 self.leave_out(id);
             }
         } else if tenant.memory.is_taken() && !tenant.memory.returns_in_place() {
-            if let Some(tenant) = self.card.tenants.get_mut(id) {
-                tenant.memory.look_for_life();
-            }
             self.returns_in_place(id);
         }
     }
@@ -88,10 +81,12 @@ impl Server {
     /// A tenant whose memory was taken has its turns in place, if it lives and cannot answer: it answers when its work has gone on.
     /// This does not hold if it was told to unmap memory: then it could answer, and may do so at any time.
     fn returns_in_place(&mut self, id: TenantId) -> bool {
-        let lives = |tenant: &&mut Tenant| {
-            (tenant.lives_on() || tenant.is_in_driver()) && tenant.memory.to_be_unmapped().is_empty()
-        };
-        let Some(tenant) = self.card.tenants.get_mut(id).filter(lives) else { return false };
+        let Some(tenant) = self.card.tenants.get_mut(id) else { return false };
+        tenant.memory.look_for_life();
+        let lives = tenant.lives_on() || tenant.is_in_driver();
+        if !lives || !tenant.memory.to_be_unmapped().is_empty() {
+            return false;
+        }
         let returns = tenant.may_return_in_place() && tenant.memory.return_in_place();
         log::debug!("{id:?} lives and cannot answer: it returns in place now: {returns}");
         if returns {

@@ -105,12 +105,10 @@ impl Host {
     pub(super) fn hear(&mut self) {
         while let Ok(prepared) = self.prepared.try_recv() {
             match prepared {
-                Prepared::Slab(number, file, is_new) => {
+                Prepared::Slab(number, file) => {
                     self.pool.slab_ready(number);
                     self.taken.remove(&number).into_iter().flatten().for_each(|page| self.pool.take_page(page));
-                    if is_new {
-                        self.keeper.hold(Key::Slab(number), &[], &[file.as_fd()]);
-                    }
+                    self.keeper.hold(Key::Slab(number), &[], &[file.as_fd()]);
                     self.files.insert(number, file);
                 }
                 Prepared::Failed(why) => {

@@ -436,12 +436,9 @@ impl DerefMut for Changing<'_> {
 
 impl Drop for Changing<'_> {
     fn drop(&mut self) {
-        let touched = self.extents.take_touched();
-        if let Some(scribe) = &mut self.scribe
-            && !touched.is_empty()
-        {
-            let changed: Vec<_> = touched.into_iter().map(|id| (id, self.extents.get(id))).collect();
-            scribe.note(self.id.0, &changed);
+        match &mut self.scribe {
+            Some(scribe) => scribe.note_touched(self.id.0, self.extents),
+            None => drop(self.extents.take_touched()),
         }
         let after = self.extents.counts();
         if *after != self.before {
