@@ -237,6 +237,8 @@ impl Program {
 
 #[cfg(test)]
 mod tests {
+    use rustix::process::{Pid, Signal, kill_process};
+
     use super::*;
 
     fn shell(script: &str) -> Program {
@@ -274,7 +276,8 @@ mod tests {
         let child = program.line(LIMIT, &Stop::never()).expect("a line").text;
         let heard = program.hear(LIMIT, &Stop::never()).expect("nobody ends it");
         assert!(matches!(heard, Heard::End(status) if status.success()), "{heard:?}");
-        Command::new("kill").arg(child).status().expect("kill");
+        let child = child.parse().ok().and_then(Pid::from_raw).expect("a number");
+        kill_process(child, Signal::KILL).expect("it lives on");
     }
 
     #[test]
