@@ -183,10 +183,10 @@ class Work:
             yield Tenants(workers, self.arguments.timeout)
 
     @contextlib.contextmanager
-    def serving(self, plan, folder, arena, pool):
+    def serving(self, plan, folder, arena, pool, options=()):
         """A coordinator, and workers of a plan {name: (argv, class)} as its tenants."""
         place = pathlib.Path(tempfile.mkdtemp(dir=folder))
-        more = self.arguments.serve.split()
+        more = [*self.arguments.serve.split(), *options]
         with Coordinator(self.driver, arena, pool, more=more) as serving:
             settings = {**programs.private_caches(place), **serving.settings}
             commands = {
@@ -402,14 +402,17 @@ def went_on(tenants, found, name, *lines):
 
 
 def coordinator_dies(work, found, folder, dice):
-    """The coordinator is killed while others have memory of one that is stopped."""
+    """The coordinator is killed while others have memory of one that is stopped; none follows."""
     arguments = work.arguments
     seeds = {VICTIM: 1, **OTHERS}
     plan = {name: (work.pieces(seed), "normal") for name, seed in seeds.items()}
     pool = 4 * arguments.megabytes * MIB
     all_told = {name: [] for name in plan}
     for _ in range(arguments.coordinator_dies):
-        with work.serving(plan, folder, small_arena(arguments), pool) as (serving, tenants):
+        with work.serving(plan, folder, small_arena(arguments), pool, ["--no-keeper"]) as (
+            serving,
+            tenants,
+        ):
             end = at_work(tenants, dice)
             with tenants.stopped(VICTIM):
                 others_take_it(serving, tenants, found, dice)

@@ -250,7 +250,8 @@ class Coordinator:
             try:
                 self.process.wait(60)
             except subprocess.TimeoutExpired:
-                self.process.kill()
+                # The coordinator and its keeper have this session to themselves.
+                os.killpg(self.process.pid, signal.SIGKILL)
                 self.process.wait()
         self._folder.cleanup()
         return self.process.returncode

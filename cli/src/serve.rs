@@ -2,17 +2,18 @@
 
 use std::ffi::OsString;
 use std::io::IsTerminal as _;
-use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::Command;
 
+use baton_client as client;
 use baton_client::install::Install;
 use baton_contract::memory::size;
 use baton_coordinator::device::gpu::Gpu;
-use baton_coordinator::endpoint::Endpoint;
-use baton_coordinator::keeper::{self, Death, End, Inherited, Keeper, Key, Start};
+use baton_coordinator::endpoint::{Endpoint, Passed, serving_at};
+use baton_coordinator::keeper::{self, Death, End, Inherited, Keeper, Start};
 use baton_coordinator::records::{self, Book};
 use baton_coordinator::server::{Kept, OnStuck, Options, Server};
 use baton_workbench::output::print;
@@ -45,9 +46,6 @@ pub struct Serve {
     /// For tests: fill freed and evicted memory with a pattern instead of zeros.
     #[arg(long, hide = true)]
     poison: bool,
-    /// Have a process beside the coordinator that starts it again when it dies, so that programs go on.
-    #[arg(long, conflicts_with = "until_idle")]
-    keeper: bool,
     /// For tests: how often in a minute a coordinator that has died is started again.
     #[arg(long, hide = true, value_name = "COUNT", default_value_t = 3)]
     restarts: usize,
@@ -57,11 +55,15 @@ pub struct Serve {
     /// The descriptor that leads to the coordinator which has started this keeper.
     #[arg(long, hide = true, value_name = "NUMBER")]
     keeps: Option<i32>,
+    /// The descriptor of the socket that a service manager has passed on to the keeper.
+    #[arg(long, hide = true, value_name = "NUMBER")]
+    passed: Option<i32>,
 }
 
-/// The options for the two roles.
+/// The options for the two roles, and for the socket that the keeper passes on.
 const KEPT_BY: &str = "--kept-by";
 const KEEPS: &str = "--keeps";
+const PASSED: &str = "--passed";
 
 /// Runs a coordinator until it is stopped.
 ///
@@ -69,7 +71,7 @@ const KEEPS: &str = "--keeps";
 ///
 /// When it cannot be started with these settings: the message says what to change.
 pub fn run(serve: Serve) -> Result<u8, CliError> {
-    let Serve { settings, config, print_config, until_idle, poison, keeper, restarts, kept_by, keeps } = serve;
+    let Serve { settings, config, print_config, until_idle, poison, restarts, kept_by, keeps, passed } = serve;
     settings.check()?;
     let mut sources = Sources::new(settings, config);
     let mut all = sources.read()?;
@@ -77,22 +79,24 @@ pub fn run(serve: Serve) -> Result<u8, CliError> {
     if print_config {
         return Ok(print(&all.text()).map(|()| 0)?);
     }
-    if keeper && kept_by.is_none() {
-        journal::start()?;
-        log::set_max_level(all.log_level());
-        raise_descriptor_limit();
-        return keep(restarts, keeps.map(given).transpose()?);
-    }
     let set = "a setting that is usual";
     journal::start()?;
     log::set_max_level(all.log_level());
+    raise_descriptor_limit();
+    let passed = match passed {
+        Some(number) => Some(given(number)?),
+        None => service::passed_socket()?,
+    };
+    if !all.no_keeper.expect(set) && kept_by.is_none() {
+        return keep(restarts, keeps.map(given).transpose()?, passed);
+    }
+    let passed = passed.map(Passed::new).transpose()?;
+    end_at_once_in_a_panic();
     let install = Install::of_this_program()?;
     let choice = all.driver();
     let library = choice.library(&install)?;
     choice.set()?;
-    raise_descriptor_limit();
 
-    let passed = service::passed_socket()?;
     if let Some(number) = passed.as_ref().and_then(|passed| service::gpu_of(passed.path(), library.as_deref())) {
         sources.suggest_gpu(number);
         all = sources.read()?;
@@ -107,19 +111,33 @@ pub fn run(serve: Serve) -> Result<u8, CliError> {
         keep_to_itself()?;
     }
     let (keeper, mut inherited) = match kept_by {
-        Some(number) => Keeper::at(given(number)?, again_as(KEEPS))?,
+        Some(number) => Keeper::at(given(number)?, again_as(KEEPS, None))?,
         None => (Keeper::default(), Inherited::default()),
     };
     let endpoint = match (inherited.place.take(), passed) {
-        (Some(place), _) => Endpoint::go_on(place, gpu.uuid, visitors)?,
-        (None, Some(passed)) => Endpoint::claim_passed(passed, gpu.uuid)?,
+        (Some(place), passed) => Endpoint::go_on(place, gpu.uuid, visitors, passed.is_some()),
+        (None, Some(passed)) => Endpoint::claim_passed(passed, gpu.uuid),
         (None, None) => {
             let named = all.socket.clone().or_else(named_socket);
             let path = std::path::absolute(named.unwrap_or_else(|| usual_socket(gpu.uuid)))?;
-            Endpoint::claim(&path, gpu.uuid, visitors)?
+            Endpoint::claim(&path, gpu.uuid, visitors)
         }
     };
-    keeper.hold(Key::Place, &[], &endpoint.parts());
+    let endpoint = match endpoint {
+        Ok(endpoint) => endpoint,
+        Err(error) => {
+            // A coordinator that has outlived the keeper which a user had started takes this one.
+            let takes = |serving: &PathBuf| {
+                let ask = |process: BorrowedFd<'_>| client::keep(serving, process).map_err(std::io::Error::other);
+                keeper.pass_on(ask).is_ok()
+            };
+            let Some(serving) = serving_at(gpu.uuid).filter(takes) else { return Err(error.into()) };
+            let keeps = baton_messages::keeps_the_one_at(serving.display());
+            baton_messages::info!(keeps.clone());
+            service::ready(&keeps.to_string());
+            return Ok(0);
+        }
+    };
     let socket = endpoint.path().to_path_buf();
     journal::keep_small(&socket);
     let web = web::Web::open(&all, &endpoint)?;
@@ -176,37 +194,56 @@ pub fn run(serve: Serve) -> Result<u8, CliError> {
     Ok(served.map(|()| 0)?)
 }
 
-/// Starts coordinators, one after another as they die, and holds what the next one needs. The first one may be `serving` already.
-fn keep(restarts: usize, serving: Option<OwnedFd>) -> Result<u8, CliError> {
+/// Starts coordinators, one after another as they die, and holds what the next one needs. The first one may be `serving` already. All
+/// get the socket that was passed on.
+fn keep(restarts: usize, serving: Option<OwnedFd>, passed: Option<OwnedFd>) -> Result<u8, CliError> {
     let how = |death: Death| death.map_or_else(|| baton_messages::UNKNOWN_DEATH.to_owned(), |how| how.to_string());
     let died = |death| baton_messages::error!(coordinator_died(how(death)));
-    let end = keeper::keep(serving, &again_as(KEPT_BY), restarts, died)?;
+    let end = keeper::keep(serving, &again_as(KEPT_BY, passed), restarts, died)?;
     if let End::TooOften(death) = end {
         baton_messages::error!(coordinator_dies_too_often(how(death)));
     }
     Ok(end.code())
 }
 
-/// Starts this command again in another role: an option says which, and the number of the descriptor that it gets.
-fn again_as(role: &'static str) -> Start {
+/// Starts this command again in another role: options say which, and the numbers of the descriptors that it gets.
+fn again_as(role: &'static str, passed: Option<OwnedFd>) -> Start {
     Box::new(move |socket| {
-        let number = socket.as_raw_fd();
-        let is_role = |word: &OsString| {
+        let numbers = [Some(socket), passed.as_ref()].map(|given| given.map(AsRawFd::as_raw_fd));
+        let given = [role, PASSED].into_iter().zip(numbers);
+        let is_ours = |word: &OsString| {
             let word = word.as_bytes();
-            [KEPT_BY, KEEPS]
-                .iter()
-                .any(|role| word.strip_prefix(role.as_bytes()).is_some_and(|rest| rest.starts_with(b"=")))
+            let begins = |option: &str| word.strip_prefix(option.as_bytes()).is_some_and(|rest| rest.starts_with(b"="));
+            [KEPT_BY, KEEPS, PASSED].into_iter().any(begins)
         };
-        let mut command = Command::new(std::env::current_exe()?);
-        command.args(std::env::args_os().skip(1).filter(|word| !is_role(word))).arg(format!("{role}={number}"));
-        // SAFETY: between fork and exec: one system call, with plain integers.
+        let mut words = std::env::args_os();
+        // This very version, also where another one has its place by now.
+        let mut command = Command::new("/proc/self/exe");
+        command.arg0(words.next().unwrap_or_else(|| "baton".into())).args(words.filter(|word| !is_ours(word)));
+        command.args(given.filter_map(|(option, number)| number.map(|number| format!("{option}={number}"))));
+        // SAFETY: between fork and exec: system calls alone, with plain integers.
         unsafe {
             command.pre_exec(move || {
-                Ok(rustix::io::fcntl_setfd(BorrowedFd::borrow_raw(number), rustix::io::FdFlags::empty())?)
+                for number in numbers.into_iter().flatten() {
+                    rustix::io::fcntl_setfd(BorrowedFd::borrow_raw(number), rustix::io::FdFlags::empty())?;
+                }
+                Ok(())
             });
         }
         command.spawn()
     })
+}
+
+/// Has a panic of any thread be the coordinator's death, which its keeper notices: without that thread it would do half of its work.
+/// Only the page may fail alone.
+fn end_at_once_in_a_panic() {
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        usual(panic);
+        if std::thread::current().name() != Some(baton_web::THREAD) {
+            std::process::abort();
+        }
+    }));
 }
 
 /// A descriptor that was made for this process, which is not for those that it starts itself.

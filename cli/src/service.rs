@@ -4,7 +4,6 @@ use std::os::fd::{FromRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use baton_contract::socket_path;
-use baton_coordinator::endpoint::Passed;
 use baton_coordinator::server::Tuner;
 use sd_notify::NotifyState;
 
@@ -54,16 +53,15 @@ impl Sources {
 ///
 /// # Errors
 ///
-/// When there are several, or the socket is of another kind.
-pub fn passed_socket() -> Result<Option<Passed>, CliError> {
+/// When there are several.
+pub fn passed_socket() -> Result<Option<OwnedFd>, CliError> {
     let mut passed = sd_notify::listen_fds()?;
     let (Some(number), more) = (passed.next(), passed.len()) else { return Ok(None) };
     if more > 0 {
         return Err(baton_messages::many_sockets(more + 1).into());
     }
     // SAFETY: it was passed to this process, in which no other code uses it.
-    let socket = unsafe { OwnedFd::from_raw_fd(number) };
-    Ok(Some(Passed::new(socket)?))
+    Ok(Some(unsafe { OwnedFd::from_raw_fd(number) }))
 }
 
 /// Returns the number of the GPU that a socket is named after, if there is such a GPU.

@@ -172,6 +172,11 @@ settings! {
     #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "true|false",
         env = "BATON_SERVE_NO_RECORD")]
     fixed no_record: bool = (false),
+    /// Be one process, without a keeper beside it, which starts the coordinator again if it dies: programs then lose what they have on
+    /// the host.
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "true|false",
+        env = "BATON_SERVE_NO_KEEPER")]
+    fixed no_keeper: bool = (false),
     /// Show a page about this coordinator there, to users who know the token that is printed. [default: no page]
     #[arg(long, value_name = "127.0.0.1:7878", env = "BATON_SERVE_HTTP")]
     fixed http: Listen = none("no page"),
@@ -581,7 +586,7 @@ mod tests {
                 None => {}
             }
         }
-        assert_eq!(flags.len(), 37, "{flags:?}");
+        assert_eq!(flags.len(), 38, "{flags:?}");
     }
 
     #[test]

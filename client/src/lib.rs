@@ -9,7 +9,7 @@ pub mod install;
 
 use std::fmt::Display;
 use std::io::{self, Write as _};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -165,9 +165,30 @@ pub fn see(path: &Path, timeline: &mut Timeline) -> Result<(), NoAnswer> {
 ///
 /// As for [`status()`].
 pub fn ask(path: &Path, question: &Opening) -> Result<Vec<u8>, NoAnswer> {
-    let socket = asked(path, question, PATIENCE)?;
+    let socket = asked(path, question, &[], PATIENCE)?;
     let hangs = || NoAnswer(baton_messages::coordinator_hangs(path.display()));
     text_until(path, &socket, Some(Instant::now()), &mut || ())?.ok_or_else(hangs)
+}
+
+/// Has a coordinator be kept by another keeper, which is this process. Returns the keeper's line to it, and its process.
+///
+/// # Errors
+///
+/// When it is not to be kept by another one, or as for [`status()`].
+pub fn keep(path: &Path, keeper: BorrowedFd<'_>) -> Result<[OwnedFd; 2], NoAnswer> {
+    let socket = asked(path, &Opening::Keep, &[keeper], PATIENCE)?;
+    let told = |what: &dyn Display| no_answer(path, what);
+    let received = link::receive(socket.as_fd(), false).map_err(|error| told(&error))?;
+    let received = received.ok_or_else(|| told(&baton_messages::coordinator_hung_up()))?;
+    match FromCoordinator::decode(&received.message).map_err(|error| told(&error))? {
+        (_, FromCoordinator::Admission(Admission::Line)) => {
+            received.descriptors.try_into().map_err(|_| told(&baton_messages::coordinator_hung_up()))
+        }
+        (_, FromCoordinator::Admission(Admission::Text { piece, .. })) => {
+            Err(told(&baton_messages::answered(String::from_utf8_lossy(&piece))))
+        }
+        _ => Err(told(&baton_messages::answers_another_question())),
+    }
 }
 
 /// Asks a question whose answer may take long, and calls `meanwhile` again and again. None if there is no answer until `end`; then the
@@ -182,7 +203,7 @@ pub fn ask_patiently(
     end: Option<Instant>,
     meanwhile: &mut dyn FnMut(),
 ) -> Result<Option<Vec<u8>>, NoAnswer> {
-    let socket = asked(path, question, LOOK)?;
+    let socket = asked(path, question, &[], LOOK)?;
     text_until(path, &socket, end, meanwhile)
 }
 
@@ -210,7 +231,7 @@ pub fn stop(
     told: impl FnOnce(&[u8]),
     meanwhile: &mut dyn FnMut(),
 ) -> Result<Awaited, NoAnswer> {
-    let socket = asked(path, &Opening::Stop { now }, LOOK)?;
+    let socket = asked(path, &Opening::Stop { now }, &[], LOOK)?;
     match text_until(path, &socket, end, meanwhile)? {
         Some(text) => told(&text),
         None => return Ok(Awaited::Late),
@@ -239,11 +260,11 @@ pub fn nobody(path: &Path) -> Message {
 }
 
 /// Connects and sends a question. A read from the socket returns after `patience` at the latest.
-fn asked(path: &Path, question: &Opening, patience: Duration) -> Result<OwnedFd, NoAnswer> {
+fn asked(path: &Path, question: &Opening, with: &[BorrowedFd<'_>], patience: Duration) -> Result<OwnedFd, NoAnswer> {
     let socket = open(path)?.ok_or_else(|| NoAnswer(nobody(path)))?;
     link::set_patience(&socket, Some(patience)).map_err(|error| no_answer(path, error))?;
     // If this fails, the coordinator may still have sent the reason.
-    let _ = link::send(socket.as_fd(), &question.encode(GpuNumber::ANY), &[], false);
+    let _ = link::send(socket.as_fd(), &question.encode(GpuNumber::ANY), with, false);
     Ok(socket)
 }
 

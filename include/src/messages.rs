@@ -146,6 +146,10 @@ declare::messages! {
                 /// The tenant's name.
                 name: String [MAX_NAME],
             },
+            /// The only message of a process that was to become a coordinator of the same user, and found this one: its keeper is to be
+            /// this one's, which has lost its own. Carries a pidfd of that keeper. Answered by [`Admission::Line`], or by
+            /// [`Admission::Text`] with the reason why not.
+            19 => Keep carries 1,
         }
         /// Reports about a tenant's turns.
         Turn(TurnReport) {
@@ -447,6 +451,8 @@ declare::messages! {
                 /// Memory that all programs together can have, in bytes, on the GPU and on the host.
                 all: u64,
             },
+            /// The answer to an [`Opening::Keep`]. Carries the socket that leads to this coordinator, for its keeper, and a pidfd of it.
+            6 => Line carries 2,
             /// The answer to a tool: a piece of a JSON text.
             5 => Text {
                 /// The piece, cut anywhere.

@@ -436,6 +436,10 @@ group! {
         message B0621 keeper_is_replaced(why) = "the keeper is gone ({why}); another one holds all that it had";
         part B0622 STARTED_TOO_OFTEN = "it was started too often";
         part B0623 UNKNOWN_DEATH = "it is not known how";
+        message B0624 has_another_keeper() = "another `baton serve` keeps this coordinator from now on";
+        message B0625 has_its_keeper(error) = "the coordinator has a keeper, or is to have none ({error})";
+        part B0626 WITHOUT_KEEPER = "it was started without one";
+        message B0627 keeps_the_one_at(socket) = "this keeps the coordinator that serves already, at {socket}, with its own settings";
     }
     cause "The process that would start the next coordinator was killed, or did not answer for a second and was killed for that. The \
            coordinator has started another one, at most three times a minute. Programs do not notice.";

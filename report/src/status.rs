@@ -33,6 +33,8 @@ pub struct Status {
     pub socket: String,
     /// The coordinator's process.
     pub pid: u32,
+    /// The keeper's process, which starts the next coordinator if this one dies; null if there is none.
+    pub keeper: Option<u32>,
     /// True if the coordinator takes no new programs, and ends after the last one (`baton stop`).
     pub ending: bool,
     /// The GPU memory that is lent out. nvidia-smi shows it under the coordinator's process.

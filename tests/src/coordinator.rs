@@ -16,6 +16,9 @@ use serde_json::Value;
 use crate::running::Running;
 use crate::{Driver, LIMIT, Outcome, built, clean};
 
+/// Has a coordinator be one process: the one that a test has started.
+const NO_KEEPER: &str = "--no-keeper";
+
 /// The settings with which a coordinator is started.
 #[derive(Clone, Debug)]
 pub struct Serving {
@@ -25,13 +28,14 @@ pub struct Serving {
 }
 
 impl Serving {
-    /// A GPU of 512 MiB with this arena, a host pool of 192 MiB, and a quantum of 5 ms. Freed and evicted
-    /// memory is poisoned.
+    /// A GPU of 512 MiB with this arena, a host pool of 192 MiB, a quantum of 5 ms, and no keeper. Freed and
+    /// evicted memory is poisoned.
     ///
     /// Each coordinator clears its pool's pages, and the tests start hundreds: those that need more ask for it.
     pub fn arena(arena: &str) -> Self {
         let serving = Self { memory: "512MiB".to_owned(), options: Vec::new(), environment: Vec::new() };
-        serving.option("--arena", arena).option("--host-pool", "192MiB").option("--quantum", "5ms").flag("--poison")
+        let serving = serving.option("--arena", arena).option("--host-pool", "192MiB").option("--quantum", "5ms");
+        serving.flag("--poison").flag(NO_KEEPER)
     }
 
     /// The same for programs that take little memory, with a smaller pool.
@@ -71,7 +75,7 @@ impl Serving {
     /// With a keeper, which starts the next coordinator however often one dies.
     #[must_use]
     pub fn keeper(mut self) -> Self {
-        self = self.flag("--keeper");
+        self.options.retain(|option| option != NO_KEEPER);
         self.option("--restarts", "1000")
     }
 

@@ -53,6 +53,9 @@ const OWN: usize = 16;
 const SCRAPERS: usize = 32;
 const PAGES: usize = 128;
 
+/// The name of the thread that answers.
+pub const THREAD: &str = "web";
+
 /// The listeners, and their readers.
 #[derive(Debug, Default)]
 pub struct Listeners {
@@ -101,7 +104,7 @@ pub fn start(coordinator: PathBuf, listeners: Listeners) -> io::Result<()> {
         let _entered = runtime.enter();
         serve(coordinator, listeners)?
     };
-    std::thread::Builder::new().name("web".to_owned()).spawn(move || runtime.block_on(served))?;
+    std::thread::Builder::new().name(THREAD.to_owned()).spawn(move || runtime.block_on(served))?;
     Ok(())
 }
 

@@ -50,6 +50,17 @@ fn lock_folders() -> impl Iterator<Item = PathBuf> {
     socket_path::systems_folder(user).map(|folder| folder.join("baton")).into_iter().chain([fallback, own_folder()])
 }
 
+/// Returns the socket of this user's coordinator of a GPU, if there is one.
+pub fn serving_at(uuid: [u8; 16]) -> Option<PathBuf> {
+    let name = PathBuf::from(format!("{}.lock", socket_path::gpu_name(uuid)));
+    let folders = lock_folders().filter_map(|path| Folder::private(&path).ok());
+    folders.filter(|folder| folder.find(&name).is_some()).find_map(|folder| {
+        let text = std::io::read_to_string(folder.file(&name).ok()?).ok()?;
+        let socket = PathBuf::from(text.lines().nth(1)?);
+        link::connect(&socket, Chosen::Usual, PATIENCE).is_ok().then_some(socket)
+    })
+}
+
 impl GpuLock {
     /// Takes a GPU's lock for a server at this socket, and waits for one that is ending.
     pub(super) fn take(uuid: [u8; 16], socket: &Path) -> Result<Self, Unfit> {
@@ -120,10 +131,10 @@ impl GpuLock {
         Ok(Self { folder, name, file, text })
     }
 
-    /// Puts the file there again if it was removed, unless its place was taken.
-    pub(super) fn restore(&mut self) {
+    /// Puts the file there again if it was removed, unless its place was taken. True if it is another one now.
+    pub(super) fn restore(&mut self) -> bool {
         if self.folder.path().join(&self.name).symlink_metadata().is_ok() {
-            return;
+            return false;
         }
         let made = || -> Result<(Folder, File), Unfit> {
             let folder = Folder::private(self.folder.path())?;
@@ -133,9 +144,9 @@ impl GpuLock {
             file.write_all(self.text.as_bytes()).map_err(|error| unfit(&path, error))?;
             Ok((folder, file))
         };
-        if let Ok((folder, file)) = made() {
-            (self.folder, self.file) = (folder, file);
-        }
+        let Ok((folder, file)) = made() else { return false };
+        (self.folder, self.file) = (folder, file);
+        true
     }
 }
 

@@ -41,8 +41,8 @@ use folder::{FileId, file_id, name};
 pub use folder::{Folder, Unfit};
 use listen::{BACKLOG, listen_at};
 pub use listen::{Passed, Visitors, group};
-pub use locks::start_lock;
 use locks::{GpuLock, PATIENCE};
+pub use locks::{serving_at, start_lock};
 pub use log::{log_file, put_large_log_aside};
 
 /// Delay before the check for the socket after a file was removed; and after a failure to put the socket there again.
@@ -64,6 +64,8 @@ pub struct Endpoint {
     look: Option<Instant>,
     /// True if a service manager keeps the socket: after this coordinator's end it starts another one at the next connection.
     is_passed: bool,
+    /// True if a socket or a lock was made anew, so that the keeper has an old one.
+    is_new: bool,
     gpu: GpuLock,
 }
 
@@ -101,7 +103,7 @@ impl Endpoint {
         let listener = listen_at(path, SocketType::SEQPACKET, visitors)?;
         let watch = folder.watch()?;
         let (file, path) = (folder.find(name(path)), path.to_path_buf());
-        Ok(Self { listener, path, folder, visitors, watch, file, look: None, is_passed: false, gpu })
+        Ok(Self { listener, path, folder, visitors, watch, file, look: None, is_passed: false, is_new: true, gpu })
     }
 
     /// Takes a GPU for this process, at a socket that was passed on.
@@ -114,7 +116,8 @@ impl Endpoint {
         let gpu = GpuLock::take(uuid, &path)?;
         // Its unit tells the users who can connect (`SocketMode=`).
         let (watch, file) = (folder.watch()?, folder.find(name(&path)));
-        Ok(Self { listener, path, folder, visitors: Visitors::Own, watch, file, look: None, is_passed: true, gpu })
+        let visitors = Visitors::Own;
+        Ok(Self { listener, path, folder, visitors, watch, file, look: None, is_passed: true, is_new: true, gpu })
     }
 
     /// The socket that listens, and the GPU's lock: with these another process goes on at this place.
@@ -122,17 +125,27 @@ impl Endpoint {
         [self.listener.as_fd(), self.gpu.as_fd()]
     }
 
-    /// Goes on at the place of a coordinator that has died, with its socket and its lock.
+    /// The same, if one of them is new since the last call.
+    pub fn new_parts(&mut self) -> Option<[BorrowedFd<'_>; 2]> {
+        std::mem::take(&mut self.is_new).then(|| self.parts())
+    }
+
+    /// Goes on at the place of a coordinator that has died, with its socket, which a service manager may have passed on, and its lock.
     ///
     /// # Errors
     ///
     /// When these are no such things, or others could exchange the socket.
-    pub fn go_on([listener, lock]: [OwnedFd; 2], uuid: [u8; 16], visitors: Visitors) -> Result<Self, Unfit> {
+    pub fn go_on(
+        [listener, lock]: [OwnedFd; 2],
+        uuid: [u8; 16],
+        visitors: Visitors,
+        is_passed: bool,
+    ) -> Result<Self, Unfit> {
         let Passed { listener, path } = Passed::new(listener)?;
         let folder = Folder::of_socket(&path)?;
         let gpu = GpuLock::go_on(lock, uuid, &path)?;
         let (watch, file) = (folder.watch()?, folder.find(name(&path)));
-        Ok(Self { listener, path, folder, visitors, watch, file, look: None, is_passed: false, gpu })
+        Ok(Self { listener, path, folder, visitors, watch, file, look: None, is_passed, is_new: true, gpu })
     }
 
     /// Opens a socket for metrics beside this one, which only this user can reach. It replaces one that a dead coordinator has left.
@@ -201,6 +214,7 @@ impl Endpoint {
 
     fn listen_anew(&mut self) -> Result<(), Unfit> {
         self.listener = listen_at(&self.path, SocketType::SEQPACKET, self.visitors)?;
+        self.is_new = true;
         self.file = self.folder.find(name(&self.path));
         Ok(())
     }
@@ -233,7 +247,7 @@ impl Endpoint {
         if self.look.take_if(|at| *at <= Instant::now()).is_none() || self.is_passed {
             return Ok(false);
         }
-        self.gpu.restore();
+        self.is_new |= self.gpu.restore();
         let found = rustix::fs::lstat(&self.path).ok().map(|found| file_id(&found));
         if found.is_some() && found == self.file {
             return Ok(false);

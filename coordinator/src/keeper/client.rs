@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::process::Child;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -41,8 +41,12 @@ struct LineEnd {
     socket: Result<OwnedFd, String>,
     /// The keeper's process; none if it cannot be replaced.
     process: Option<OwnedFd>,
+    /// Its number.
+    pid: Option<u32>,
     /// The same, if this process has started it.
     child: Option<Child>,
+    /// True if a coordinator has started it.
+    is_coordinators: bool,
     deaths: Deaths,
 }
 
@@ -124,21 +128,29 @@ impl Keeper {
     pub fn at(socket: OwnedFd, start: Start) -> io::Result<(Self, Inherited)> {
         let mut inherited = Inherited::default();
         set_limits(&socket)?;
-        loop {
+        let is_coordinators = loop {
             match receive(socket.as_fd())? {
                 Some(Note::Hold(key, item)) => inherited.add(key, item),
-                Some(Note::Done) => break,
-                Some(Note::Drop(_) | Note::Ends(_)) | None => return Err(io::ErrorKind::InvalidData.into()),
+                Some(Note::All { is_coordinators }) => break is_coordinators,
+                Some(Note::Drop(_) | Note::Done | Note::Ends(_)) | None => {
+                    return Err(io::ErrorKind::InvalidData.into());
+                }
             }
-        }
-        let process = parent(&socket);
-        let end = LineEnd { socket: Ok(socket), process, child: None, deaths: Deaths::default() };
+        };
+        let (process, pid) = parent(&socket).unzip();
+        let deaths = Deaths::default();
+        let end = LineEnd { socket: Ok(socket), process, pid, child: None, is_coordinators, deaths };
         Ok((Self(Some(Arc::new(Line { start, end: Mutex::new(end) }))), inherited))
     }
 
     /// True if there is a keeper, so that another coordinator can take over.
     pub fn is_any(&self) -> bool {
         self.end().is_some_and(|end| end.socket.is_ok())
+    }
+
+    /// The number of its process, if it is known.
+    pub fn pid(&self) -> Option<u32> {
+        self.end().filter(|end| end.socket.is_ok())?.pid
     }
 
     /// The reason why there is no keeper any more, if another one can take its place.
@@ -158,13 +170,39 @@ impl Keeper {
         }
     }
 
-    /// Has something done with its socket, of which an end is to be noticed.
+    /// Has something done with this end of the line to it, if there is one.
     ///
     /// # Errors
     ///
     /// When that fails.
-    pub fn watch(&self, watch: impl FnOnce(BorrowedFd<'_>) -> io::Result<()>) -> io::Result<()> {
-        self.end().and_then(|end| end.socket.as_ref().ok().map(|socket| watch(socket.as_fd()))).unwrap_or(Ok(()))
+    pub fn with_line(&self, use_it: impl FnOnce(BorrowedFd<'_>) -> io::Result<()>) -> io::Result<()> {
+        self.end().and_then(|end| end.socket.as_ref().ok().map(|socket| use_it(socket.as_fd()))).unwrap_or(Ok(()))
+    }
+
+    /// Has another one, which is this process, take its place. It holds nothing yet. Returns what it needs: its end of the line, and this
+    /// process.
+    ///
+    /// # Errors
+    ///
+    /// When there is one that no coordinator has started, or there was to be none.
+    pub fn change(&self, process: OwnedFd) -> io::Result<[OwnedFd; 2]> {
+        let Some(mut end) = self.end() else { return Err(io::Error::other(baton_messages::WITHOUT_KEEPER)) };
+        end.change(process)
+    }
+
+    /// Passes the keeper on to a coordinator that serves already: `ask` tells it the keeper's process, and returns what
+    /// [`Keeper::change`] does there.
+    ///
+    /// # Errors
+    ///
+    /// When there is no keeper, or it is not wanted.
+    pub fn pass_on(&self, ask: impl FnOnce(BorrowedFd<'_>) -> io::Result<[OwnedFd; 2]>) -> io::Result<()> {
+        let end = self.end();
+        let process = end.as_ref().and_then(|end| end.process.as_ref()).ok_or(io::ErrorKind::NotFound)?;
+        let [line, serving] = ask(process.as_fd())?;
+        let with = [serving.as_fd(), line.as_fd()];
+        let socket = end.as_ref().and_then(|end| end.socket.as_ref().ok());
+        socket.map_or(Ok(()), |socket| send_item(socket.as_fd(), Key::Coordinator, &[], &with))
     }
 
     /// Notes that it is gone.
@@ -211,23 +249,49 @@ impl Keeper {
 }
 
 impl LineEnd {
+    fn change(&mut self, process: OwnedFd) -> io::Result<[OwnedFd; 2]> {
+        if self.socket.is_ok() && !self.is_coordinators {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        let this = pidfd_open(getpid(), PidfdFlags::empty())?;
+        let (ours, theirs) = line()?;
+        set_limits(&ours)?;
+        self.kill()?;
+        self.pid = number(&process);
+        self.process = Some(process);
+        self.is_coordinators = false;
+        self.socket = Ok(ours);
+        Ok([theirs, this])
+    }
+
+    /// Kills the last one, and waits until it is gone for certain: it lets go of what it has then.
+    fn kill(&mut self) -> io::Result<()> {
+        let Some(process) = self.process.take() else { return Ok(()) };
+        // This fails without harm if it has ended.
+        let _ = pidfd_send_signal(&process, Signal::KILL);
+        if !has_ended(&process, Some(PATIENCE))? {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        if let Some(mut child) = self.child.take() {
+            child.wait()?;
+        }
+        Ok(())
+    }
+
     fn replace(&mut self, start: &Start) -> io::Result<()> {
         if self.deaths.are_too_many(MOST) {
             return Err(io::Error::other(baton_messages::STARTED_TOO_OFTEN));
         }
-        let Some(process) = &self.process else { return Ok(()) };
-        // This fails without harm if it has ended.
-        let _ = pidfd_send_signal(process, Signal::KILL);
-        if !has_ended(process, Some(PATIENCE))? {
-            return Err(io::ErrorKind::TimedOut.into());
+        if self.process.is_none() {
+            return Ok(());
         }
-        if let Some(child) = &mut self.child {
-            child.wait()?;
-        }
+        self.kill()?;
         let (ours, theirs) = line()?;
         let child = start(&theirs)?;
         self.process = Some(pidfd_open(Pid::from_child(&child), PidfdFlags::empty())?);
+        self.pid = Some(child.id());
         self.child = Some(child);
+        self.is_coordinators = true;
         set_limits(&ours)?;
         let this = pidfd_open(getpid(), PidfdFlags::empty())?;
         send_item(ours.as_fd(), Key::Coordinator, &[], &[this.as_fd()])?;
@@ -236,18 +300,24 @@ impl LineEnd {
     }
 }
 
+/// The number of the process that a pidfd is of.
+fn number(process: &OwnedFd) -> Option<u32> {
+    let known = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", process.as_raw_fd())).ok()?;
+    known.lines().find_map(|line| line.strip_prefix("Pid:"))?.trim().parse().ok()
+}
+
 /// Bounds the time that messages to and from a keeper take.
 fn set_limits(socket: &OwnedFd) -> io::Result<()> {
     link::set_patience(socket, Some(PATIENCE))?;
     Ok(set_socket_timeout(socket, Timeout::Send, Some(PATIENCE))?)
 }
 
-/// The process that has made a socket, if it is this one's parent.
-fn parent(socket: &OwnedFd) -> Option<OwnedFd> {
+/// The process that has made a socket, and its number, if it is this one's parent.
+fn parent(socket: &OwnedFd) -> Option<(OwnedFd, u32)> {
     let maker = socket_peercred(socket).ok()?.pid;
     let process = pidfd_open(maker, PidfdFlags::empty()).ok()?;
     // Another one may have got its number.
-    (getppid() == Some(maker)).then_some(process)
+    (getppid() == Some(maker)).then_some((process, maker.as_raw_pid().unsigned_abs()))
 }
 
 impl std::fmt::Debug for Keeper {

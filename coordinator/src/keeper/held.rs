@@ -60,8 +60,13 @@ pub(super) enum Note {
     Hold(Key, Item),
     /// Let go of it. Answered by [`Note::Done`] when it is closed.
     Drop(Key),
-    /// To the keeper's answer to a drop; to the coordinator also the end of all that is held.
+    /// The keeper's answer to a drop.
     Done,
+    /// To the coordinator: this was all that is held.
+    All {
+        /// True if a coordinator has started this keeper.
+        is_coordinators: bool,
+    },
     /// To the keeper: the coordinator ends by itself, with this exit code.
     Ends(u8),
 }
@@ -82,6 +87,7 @@ const HOLD: u32 = 1;
 const DROP: u32 = 2;
 const DONE: u32 = 3;
 const ENDS: u32 = 4;
+const ALL: u32 = 5;
 
 fn header(operation: u32, (kind, number): (u32, u64)) -> Vec<u8> {
     [operation.to_le_bytes().as_slice(), &kind.to_le_bytes(), &number.to_le_bytes()].concat()
@@ -115,6 +121,7 @@ pub(super) fn receive(socket: BorrowedFd<'_>) -> io::Result<Option<Note>> {
         (HOLD, Some(key)) => Some(Note::Hold(key, Item { bytes: bytes.to_vec(), descriptors: received.descriptors })),
         (DROP, Some(key)) => Some(Note::Drop(key)),
         (DONE, _) => Some(Note::Done),
+        (ALL, _) => Some(Note::All { is_coordinators: number != 0 }),
         (ENDS, _) => u8::try_from(number).ok().map(Note::Ends),
         _ => None,
     })
@@ -145,13 +152,13 @@ impl Held {
         self.0.retain(|key, item| is_wanted(key, item));
     }
 
-    /// Sends all items, and says that these are all.
-    pub(super) fn send_all(&self, socket: BorrowedFd<'_>) -> io::Result<()> {
+    /// Sends all items, and says that these are all, and if a coordinator has started this keeper.
+    pub(super) fn send_all(&self, socket: BorrowedFd<'_>, is_coordinators: bool) -> io::Result<()> {
         for (key, item) in &self.0 {
             let with: Vec<BorrowedFd<'_>> = item.descriptors.iter().map(AsFd::as_fd).collect();
             send_item(socket, *key, &item.bytes, &with)?;
         }
-        send_done(socket)
+        link::send(socket, &header(ALL, (0, is_coordinators.into())), &[], false)
     }
 }
 
@@ -173,14 +180,17 @@ mod tests {
         held.hold(Key::Tenant(7), Item { bytes: b"new".to_vec(), descriptors: Vec::new() });
         held.let_go(Key::Slab(1 << 40));
         let (ours, theirs) = line().expect("sockets");
-        held.send_all(ours.as_fd()).expect("it is read later");
+        held.send_all(ours.as_fd(), true).expect("it is read later");
         drop(ours);
         let mut came = Vec::new();
         while let Some(note) = receive(theirs.as_fd()).expect("it was sent") {
             came.push(match note {
                 Note::Hold(key, item) => (Some(key), item.bytes, item.descriptors.len()),
-                Note::Drop(_) | Note::Ends(_) => unreachable!("nobody says that"),
-                Note::Done => (None, Vec::new(), 0),
+                Note::Drop(_) | Note::Ends(_) | Note::Done => unreachable!("nobody says that"),
+                Note::All { is_coordinators } => {
+                    assert!(is_coordinators);
+                    (None, Vec::new(), 0)
+                }
             });
         }
         let text = |text: &str| text.as_bytes().to_vec();

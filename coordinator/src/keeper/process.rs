@@ -16,9 +16,6 @@ use super::client::Start;
 use super::ends::{Deaths, has_ended};
 use super::held::{Held, Item, Key, Note, line, receive, send_done};
 
-/// The exit code of a Rust program that has panicked.
-const PANICKED: i32 = 101;
-
 /// The status with which a coordinator has died; none if another process has started it.
 pub type Death = Option<ExitStatus>;
 
@@ -29,6 +26,36 @@ pub enum End {
     ByItself(u8),
     /// It has died too often, the last time by this status.
     TooOften(Death),
+    /// It has died by this status when it was to end.
+    WhenItWasToEnd(Death),
+}
+
+/// The coordinator to which signals are passed on.
+#[derive(Default)]
+struct Serving {
+    process: Option<OwnedFd>,
+    /// The signal by which it is to end.
+    ends: Option<Signal>,
+}
+
+impl Serving {
+    fn pass_on(&mut self, signal: Signal) {
+        if signal != Signal::HUP {
+            self.ends = Some(signal);
+        }
+        if let Some(process) = &self.process {
+            // This fails without harm if it has ended.
+            let _ = pidfd_send_signal(process, signal);
+        }
+    }
+
+    /// Passes signals on to this one from now on; also one that has come before.
+    fn is(&mut self, process: OwnedFd) {
+        self.process = Some(process);
+        if let Some(signal) = self.ends {
+            self.pass_on(signal);
+        }
+    }
 }
 
 /// A coordinator that serves.
@@ -50,7 +77,7 @@ pub fn keep(first: Option<OwnedFd>, start: &Start, restarts: usize, on_death: im
     // Its descriptors lead to programs' memory.
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     let first = first.map(Coordinator::that_serves).transpose()?;
-    let serving: Mutex<Option<OwnedFd>> = Mutex::new(None);
+    let serving = Mutex::new(Serving::default());
     std::thread::scope(|scope| {
         let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP])?;
         let handle = signals.handle();
@@ -62,9 +89,7 @@ pub fn keep(first: Option<OwnedFd>, start: &Start, restarts: usize, on_death: im
                     SIGINT => Signal::INT,
                     _ => Signal::TERM,
                 };
-                if let Some(process) = &*serving.lock().unwrap_or_else(PoisonError::into_inner) {
-                    let _ = pidfd_send_signal(process, signal);
-                }
+                serving.lock().unwrap_or_else(PoisonError::into_inner).pass_on(signal);
             }
         });
         let end = serve(first, start, restarts, &on_death, serving);
@@ -78,29 +103,37 @@ fn serve(
     start: &Start,
     restarts: usize,
     on_death: &impl Fn(Death),
-    serving: &Mutex<Option<OwnedFd>>,
+    serving: &Mutex<Serving>,
 ) -> io::Result<End> {
-    let tell = |process: Option<OwnedFd>| *serving.lock().unwrap_or_else(PoisonError::into_inner) = process;
+    let serving = || serving.lock().unwrap_or_else(PoisonError::into_inner);
     let mut held = Held::default();
     let mut deaths = Deaths::default();
+    let is_coordinators = first.is_some();
     loop {
-        let coordinator = match first.take() {
+        let mut coordinator = match first.take() {
             Some(coordinator) => coordinator,
             None => {
                 let coordinator = Coordinator::start(start)?;
                 // It may die before it has read all.
-                let _ = held.send_all(coordinator.socket.as_fd());
+                let _ = held.send_all(coordinator.socket.as_fd(), is_coordinators);
                 coordinator
             }
         };
-        tell(Some(coordinator.process.try_clone()?));
-        let code = hold(&mut held, coordinator.socket.as_fd());
-        tell(None);
+        let code = loop {
+            serving().is(coordinator.process.try_clone()?);
+            match hold(&mut held, coordinator.socket.as_fd()) {
+                Heard::End(code) => break code,
+                Heard::Another(process, line) => coordinator.gives_way_to(process, line)?,
+            }
+        };
         // Nothing that it had the GPU copy is under way when it is gone.
         let status = coordinator.end()?;
-        let exited = status.and_then(|status| status.code()).filter(|code| *code != PANICKED);
+        let exited = status.and_then(|status| status.code());
         if let Some(code) = code.or(exited.map(|code| u8::try_from(code).unwrap_or(1))) {
             return Ok(End::ByItself(code));
+        }
+        if serving().ends.is_some() {
+            return Ok(End::WhenItWasToEnd(status));
         }
         if deaths.are_too_many(restarts) {
             return Ok(End::TooOften(status));
@@ -128,6 +161,14 @@ impl Coordinator {
         Ok(Self { socket, process, child: None })
     }
 
+    /// It has found another one in its place.
+    fn gives_way_to(&mut self, process: OwnedFd, line: OwnedFd) -> io::Result<()> {
+        (self.process, self.socket) = (process, line);
+        // It ends by itself, with which the keeper need not wait.
+        let child = self.child.take();
+        std::thread::Builder::new().spawn(move || child.map(|mut child| child.wait())).map(drop)
+    }
+
     /// Waits until its process has ended.
     fn end(self) -> io::Result<Death> {
         match self.child {
@@ -137,21 +178,34 @@ impl Coordinator {
     }
 }
 
-/// Holds what the coordinator says, until it is gone. Returns the exit code with which it ends by itself, if it has said that it does.
-fn hold(held: &mut Held, socket: BorrowedFd<'_>) -> Option<u8> {
+/// The reason why no more is heard of a coordinator.
+enum Heard {
+    /// It is gone. Perhaps it has said that it ends by itself, with this exit code.
+    End(Option<u8>),
+    /// It has found this one in its place: its process, and the line to it.
+    Another(OwnedFd, OwnedFd),
+}
+
+/// Holds what the coordinator says, until it is gone, or another one is there in its place.
+fn hold(held: &mut Held, socket: BorrowedFd<'_>) -> Heard {
     let mut ends = None;
     while let Ok(Some(note)) = receive(socket) {
         match note {
+            Note::Hold(Key::Coordinator, item) => {
+                if let Ok([process, line]) = <[OwnedFd; 2]>::try_from(item.descriptors) {
+                    return Heard::Another(process, line);
+                }
+            }
             Note::Hold(key, item) => held.hold(key, item),
             Note::Drop(key) => {
                 held.let_go(key);
                 let _ = send_done(socket);
             }
-            Note::Done => {}
+            Note::Done | Note::All { .. } => {}
             Note::Ends(code) => ends = Some(code),
         }
     }
-    ends
+    Heard::End(ends)
 }
 
 /// False for a tenant whose process has ended.
@@ -165,7 +219,7 @@ impl End {
     pub fn code(self) -> u8 {
         match self {
             Self::ByItself(code) => code,
-            Self::TooOften(status) => {
+            Self::TooOften(status) | Self::WhenItWasToEnd(status) => {
                 let signal = status.and_then(|status| status.signal());
                 signal.and_then(|signal| u8::try_from(128 + signal).ok()).unwrap_or(1)
             }

@@ -44,6 +44,7 @@ impl Server {
             Opening::Stop { now } => self.stop_on_request(peer, now),
             Opening::Close { closed } => self.close_on_request(peer, closed),
             Opening::SendAway { name } => self.send_away_on_request(peer, &name),
+            Opening::Keep => self.keep_on_request(peer, descriptor),
         }
         self.settle();
     }

@@ -1,7 +1,11 @@
 //! The keeper holds what the next coordinator needs; and another keeper takes its place, if it is gone.
 
-use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
+use baton_contract::messages::Admission;
+
+use super::admin::set::say;
 use super::event_loop::{Interest, Source};
 use super::state::Server;
 use super::tenants::facts::Facts;
@@ -20,18 +24,46 @@ impl Server {
         self.front.keeper.hold(Key::Tenant(id.0), &Facts::of(tenant).bytes(), &with);
     }
 
+    /// Has the keeper hold the socket and the lock, if they are new.
+    pub(super) fn keep_place(&mut self) {
+        if let Some(parts) = self.front.endpoint.new_parts() {
+            self.front.keeper.hold(Key::Place, &[], &parts);
+        }
+    }
+
     /// Notices when the keeper is gone, from now on.
     pub(super) fn watch_keeper(&self) -> std::io::Result<()> {
-        self.front.keeper.watch(|socket| self.front.events.add(socket, Source::Keeper, Interest::None))
+        self.front.keeper.with_line(|socket| self.front.events.add(socket, Source::Keeper, Interest::None))
     }
 
     /// Has another keeper hold everything, if the last one is gone or did not answer.
     pub(super) fn replace_keeper(&self) {
         let Some(why) = self.front.keeper.lost() else { return };
-        let keeper = &self.front.keeper;
-        if let Err(error) = keeper.replace().and_then(|()| self.watch_keeper()) {
-            return baton_messages::error!(keeper_is_gone(why, error));
+        match self.front.keeper.replace().and_then(|()| self.have_all_kept()) {
+            Ok(()) => baton_messages::warn!(keeper_is_replaced(why)),
+            Err(error) => baton_messages::error!(keeper_is_gone(why, error)),
         }
+    }
+
+    /// Has another keeper, which is this process, hold everything from now on, on request, if that which the user or a service manager had
+    /// started is gone.
+    pub(super) fn keep_on_request(&mut self, mut peer: Peer, process: Option<OwnedFd>) {
+        let process = process.ok_or_else(|| std::io::ErrorKind::InvalidInput.into());
+        match process.and_then(|process| self.front.keeper.change(process)) {
+            Ok(for_keeper) => {
+                baton_messages::info!(has_another_keeper());
+                // If it does not get them, it ends, and another one takes its place.
+                let _ = peer.send(&Admission::Line, &for_keeper.map(Arc::new));
+                let _ = self.have_all_kept();
+            }
+            Err(error) => say(&mut peer, Err(baton_messages::has_its_keeper(error))),
+        }
+    }
+
+    /// Has a keeper that holds nothing yet hold everything.
+    fn have_all_kept(&self) -> std::io::Result<()> {
+        self.watch_keeper()?;
+        let keeper = &self.front.keeper;
         keeper.hold(Key::Place, &[], &self.front.endpoint.parts());
         self.card.memory.keep_all();
         for (id, _) in self.card.tenants.iter() {
@@ -45,9 +77,7 @@ impl Server {
         if let Some(table) = &self.front.table {
             keeper.hold(Key::Table, &[], &[table.as_fd()]);
         }
-        if keeper.is_any() {
-            baton_messages::warn!(keeper_is_replaced(why));
-        }
+        keeper.lost().map_or(Ok(()), |why| Err(std::io::Error::other(why)))
     }
 }
 

@@ -170,6 +170,7 @@ impl Server {
         let (pending, front) = (Pending::default(), Front { events, lobby, keeper, table: None, endpoint });
         let mut server = Self { options, clock, steering, pending, card, front };
         server.watch_keeper().map_err(|error| system("epoll", error))?;
+        server.keep_place();
         server.inherit(inherited).map_err(|error| system("the table", error))?;
         Ok(server)
     }
@@ -259,6 +260,7 @@ impl Server {
         let came = self.card.tenants.has_been_any();
         self.options.until_idle
             && self.card.tenants.is_empty()
+            && self.card.takeover.is_none()
             && self.front.lobby.is_empty()
             && (came || self.clock.start.elapsed() > FIRST_TENANT)
     }
@@ -317,6 +319,7 @@ impl Server {
         }
         self.front.lobby.send_away(&self.front.endpoint);
         self.front.lobby.look(&mut self.front.endpoint);
+        self.keep_place();
         self.card.tenants.send_again();
         self.check_holders();
         for id in self.card.tenants.index().due(Instant::now()) {
@@ -399,8 +402,10 @@ impl Server {
         for id in self.ready_to_return() {
             let is_first = self.card.tenants.is_empty();
             let is_open = self.come_back(id);
-            let is_settled = self.card.tenants.get(id).is_some_and(|tenant| !tenant.unsettled);
-            if is_open && !(is_first && is_settled && self.goes_on_holding(id)) {
+            let may_hold =
+                |tenant: &tenants::tenant::Tenant| !tenant.unsettled && tenant.scheduling.suspended.is_none();
+            let may_hold = is_first && self.card.tenants.get(id).is_some_and(may_hold);
+            if is_open && !(may_hold && self.goes_on_holding(id)) {
                 self.have_close(id);
             }
         }

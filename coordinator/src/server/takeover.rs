@@ -209,6 +209,7 @@ impl Server {
             killed_after: self.options.on_stuck.killed_after(facts.guest.is_some()),
             ..Stuck::default()
         };
+        tenant.scheduling.suspended = facts.suspended.then(Instant::now);
         tenant.came_back = true;
         tenant.was_taken = facts.was_taken;
         tenant.preemption.coordinators_before = facts.coordinators_before + 1;
@@ -268,7 +269,11 @@ impl Server {
         let Some(tenant) = self.card.tenants.get_mut(id) else { return };
         tenant.unsettled = false;
         let scheduling = tenant.scheduling.wanted;
+        let suspended = tenant.scheduling.suspended.is_some();
         self.will_tell(id, Event::Joined { scheduling });
+        if suspended {
+            self.will_tell(id, Event::KeepOff(true));
+        }
         if demands {
             self.will_tell(id, Event::Demand);
         }

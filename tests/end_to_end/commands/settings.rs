@@ -120,7 +120,9 @@ fn a_service_manager_hears_when_a_coordinator_is_ready_reads_its_settings_again_
         let length = manager.recv(&mut said).expect("it says something");
         String::from_utf8_lossy(&said[..length]).into_owned()
     };
-    let mut coordinator = Serving::small("64MiB").setting("NOTIFY_SOCKET", &address.display().to_string()).start();
+    // It has started the keeper, which passes its signals on.
+    let serving = Serving::small("64MiB").keeper();
+    let mut coordinator = serving.setting("NOTIFY_SOCKET", &address.display().to_string()).start();
     let ready = hear();
     assert!(ready.starts_with("READY=1\nSTATUS=serving GPU 0 (Simulated GPU) at "), "{ready}");
     signal(coordinator.pid(), libc::SIGHUP);
@@ -138,7 +140,7 @@ fn a_socket_that_a_service_manager_keeps_outlives_its_coordinators() {
     use std::os::fd::AsRawFd as _;
     use std::os::unix::process::CommandExt as _;
 
-    let prepared = Serving::small("64MiB").prepare();
+    let prepared = Serving::small("64MiB").keeper().prepare();
     let path = prepared.place.socket();
     let kept = socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).expect("a socket");
     bind(&kept, &SocketAddrUnix::new(&path).expect("short enough")).expect("free");
@@ -171,6 +173,12 @@ fn a_socket_that_a_service_manager_keeps_outlives_its_coordinators() {
         let mut tenant = Running::start(&mut joining, true, None);
         let coordinator = started();
         assert!(tenant.line(LIMIT).starts_with("ready "));
+        let serves = || prepared.place.try_status().ok().and_then(|status| status["pid"].as_i64());
+        let first = serves().expect("it serves");
+        signal(i32::try_from(first).expect("a process"), libc::SIGKILL);
+        while serves().is_none_or(|next| next == first) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
         assert!(tenant.ask("quit", LIMIT).ends_with(" ok"));
         coordinator.signal(libc::SIGTERM);
         let outcome = coordinator.finish(LIMIT);
@@ -232,7 +240,8 @@ fn a_program_without_a_coordinator_passes_through_and_starts_none() {
 #[test]
 fn a_program_finds_its_gpus_coordinator_without_being_told_where() {
     let prepared = Serving::small("64MiB").prepare();
-    let mut command = prepared.place.baton(&["serve", "--driver", "sim", "--arena=64MiB", "--host-pool=64MiB"]);
+    let mut command =
+        prepared.place.baton(&["serve", "--driver", "sim", "--no-keeper", "--arena=64MiB", "--host-pool=64MiB"]);
     let served = Running::start(&mut command, false, None);
     let place = prepared.place.folder().join("runtime/baton");
     let end = std::time::Instant::now() + LIMIT;

@@ -164,6 +164,61 @@ fn a_coordinator_outlives_its_keeper_and_has_another_one() {
     coordinator.until_empty();
 }
 
+/// As a service manager does when the process that it has started is gone.
+#[test]
+fn a_second_serve_keeps_a_coordinator_that_has_outlived_its_keeper() {
+    let want = hold::alone("48", &["touch"; 3]);
+    let coordinator = serving().start();
+    let _end = EndsWhatServes(&coordinator);
+    let mut programs = ["one", "other"].map(|name| hold(&coordinator, name, "normal"));
+    let mut touch =
+        |answer: &str| programs.iter_mut().for_each(|program| assert_eq!(program.ask("touch", LIMIT), answer));
+    touch(&want[0]);
+    // The first one is there: it stays.
+    let said = coordinator.prepared().serve_in_vain();
+    assert!(said.err.contains("serves GPU-"), "{said:?}");
+    signal(coordinator.pid(), libc::SIGKILL);
+    coordinator.until("the coordinator's own keeper holds all", |_| log_has(&coordinator, "B0621", 1));
+    let own = coordinator.status()["keeper"].as_i64();
+    let second = Running::start(&mut coordinator.prepared().serve(), false, None);
+    coordinator.until("the new one keeps it", |status| status["keeper"] == second.pid());
+    assert!(!std::path::Path::new(&format!("/proc/{}/exe", own.expect("there was one"))).exists());
+    touch(&want[1]);
+    kill(&coordinator);
+    until_back(&coordinator, &["one", "other"]);
+    touch(&want[2]);
+    for mut program in programs {
+        assert_eq!(program.ask("quit", LIMIT), want[3]);
+        assert_eq!(program.said(), "");
+    }
+    coordinator.until_empty();
+    second.signal(libc::SIGTERM);
+    let ended = second.finish(LIMIT);
+    assert_eq!(ended.status, "exit status: 0", "{ended:?}");
+    assert!(coordinator.place.try_status().is_err());
+}
+
+#[test]
+fn a_suspended_program_stays_suspended() {
+    let want = hold::alone("48", &["touch"; 1]);
+    let coordinator = serving().start();
+    let mut program = hold(&coordinator, "one", "normal");
+    let set = |verb: &str| {
+        let mut command = coordinator.place.baton(&[verb, "--socket"]);
+        baton_tests::run(command.arg(coordinator.place.socket()).arg("one")).succeeded();
+    };
+    set("suspend");
+    kill(&coordinator);
+    coordinator.until_tenant_is("one", "suspended");
+    program.say("touch");
+    coordinator.until("it waits", |status| tenant(status, "one")["state"] == "suspended");
+    set("resume");
+    assert_eq!(program.line(LIMIT), want[0]);
+    kill(&coordinator);
+    coordinator.until("it is back", |status| tenant(status, "one")["state"] == "idle");
+    assert_eq!(program.ask("quit", LIMIT), want[1]);
+}
+
 fn log_has(coordinator: &Coordinator, message: &str, times: usize) -> bool {
     coordinator.log().matches(message).count() >= times
 }
@@ -216,6 +271,77 @@ fn one_whose_memory_was_taken_goes_on() {
         assert_eq!(program.said(), "");
     }
     coordinator.until_empty();
+}
+
+/// The place of programs is the next coordinator's too, also if it was made anew.
+#[test]
+fn programs_join_the_next_one_where_the_first_ones_socket_was_removed() {
+    let coordinator = serving().start();
+    let socket = coordinator.place.socket();
+    let mut first = hold(&coordinator, "first", "normal");
+    std::fs::remove_file(&socket).expect("it is there");
+    while coordinator.place.try_status().is_err() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    kill(&coordinator);
+    let mut second = hold(&coordinator, "second", "normal");
+    for program in [&mut first, &mut second] {
+        assert_eq!(program.ask("quit", LIMIT), want_after(0));
+    }
+    coordinator.until_empty();
+}
+
+#[test]
+fn a_coordinator_of_baton_run_is_followed_too_and_both_end_after_the_last_program() {
+    let want = hold::alone("48", &["touch"; 2]);
+    let prepared = Serving::arena("64MiB").prepare();
+    let mut programs = ["one", "other"].map(|name| {
+        let words = ["run", "--driver", "sim", "--arena", "64MiB", "--host-pool", "192MiB", "--name", name, "--socket"];
+        let mut run = prepared.place.baton(&words);
+        run.arg(prepared.place.socket()).arg("--").arg(program("hold")).args(["--megabytes", "48"]);
+        let mut running = Running::start(&mut run, true, Some(prepared.place.clone()));
+        assert!(running.line(LIMIT).starts_with("ready "));
+        running
+    });
+    let number = |of: &str| prepared.place.try_status().ok().and_then(|status| status[of].as_i64());
+    let (first, keeper) = (number("pid").expect("it serves"), number("keeper").expect("there is one"));
+    for answer in &want[..2] {
+        for program in &mut programs {
+            assert_eq!(program.ask("touch", LIMIT), *answer);
+        }
+        if number("pid") == Some(first) {
+            signal(i32::try_from(first).expect("a process"), libc::SIGKILL);
+        }
+    }
+    assert_ne!(number("pid"), Some(first));
+    for program in &mut programs {
+        assert_eq!(program.ask("quit", LIMIT), want[2]);
+        // The second one is told that the coordinator has its own settings.
+        assert!(program.err().lines().all(|line| line.starts_with("baton run: ")), "{}", program.err());
+    }
+    drop(programs);
+    let end = std::time::Instant::now() + LIMIT;
+    while std::path::Path::new(&format!("/proc/{keeper}/exe")).exists() {
+        assert!(std::time::Instant::now() < end, "the keeper stays");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(!prepared.place.socket().exists());
+}
+
+#[test]
+fn a_signal_that_comes_before_the_coordinator_serves_ends_it_all_the_same() {
+    let prepared = Serving::small("64MiB").keeper().prepare();
+    for wait in [0, 1, 3, 6, 12, 25, 50] {
+        let running = Running::start(&mut prepared.serve(), false, None);
+        std::thread::sleep(Duration::from_millis(wait));
+        running.signal(libc::SIGTERM);
+        let outcome = running.finish(LIMIT);
+        let expected = ["exit status: 0", "signal: 15 (SIGTERM)", "exit status: 143"];
+        assert!(expected.contains(&outcome.status.as_str()), "after {wait} ms: {outcome:?}");
+        assert!(prepared.place.try_status().is_err(), "after {wait} ms one serves");
+    }
+    let mut coordinator = Coordinator::of(prepared);
+    assert!(coordinator.end(libc::SIGTERM).success());
 }
 
 /// The result after so many touches.

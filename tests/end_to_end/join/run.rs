@@ -192,7 +192,7 @@ fn only_a_script_is_run_by_a_shell() {
 fn a_driver_file_has_to_be_named_on_both_sides() {
     let driver = built().bin.join("libsimcuda.so");
     let prepared = Serving::small("64MiB").prepare();
-    let mut serve = prepared.place.baton(&["serve", "--arena=64MiB", "--host-pool=64MiB", "--driver"]);
+    let mut serve = prepared.place.baton(&["serve", "--no-keeper", "--arena=64MiB", "--host-pool=64MiB", "--driver"]);
     let served = Running::start(serve.arg(&driver).arg("--socket").arg(prepared.place.socket()), false, None);
     while !served.err().contains("serving GPU") {
         std::thread::sleep(Duration::from_millis(5));
@@ -218,7 +218,7 @@ fn a_driver_file_has_to_be_named_on_both_sides() {
 
 /// `baton run` on a machine with two GPUs, of which none is named.
 fn run_on_two(prepared: &Prepared, words: &[&str], steps: &[&str]) -> Command {
-    let options = ["run", "--driver", "sim", "--arena", "64MiB", "--host-pool", "64MiB"];
+    let options = ["run", "--driver", "sim", "--no-keeper", "--arena", "64MiB", "--host-pool", "64MiB"];
     let mut command = prepared.place.baton(&options);
     command.args(words).arg("--").arg(built().programs.join("joining")).args(steps).env("SIMCUDA_GPUS", "2");
     command
@@ -246,8 +246,9 @@ fn a_process_shares_the_gpu_that_it_takes_first_if_that_has_a_coordinator() {
     assert_eq!(said_first.len(), 1, "{said_first:?}");
     assert!(said_first[0].contains("on-first (") && !said_first[0].contains("on-second"), "{said_first:?}");
     // Now it has one.
-    let mut serve =
-        prepared.place.baton(&["serve", "--driver", "sim", "--gpu", "1", "--arena=64MiB", "--host-pool=64MiB"]);
+    let sizes = ["--arena=64MiB", "--host-pool=64MiB"];
+    let mut serve = prepared.place.baton(&["serve", "--driver", "sim", "--no-keeper", "--gpu", "1"]);
+    serve.args(sizes);
     let served = Running::start(serve.env("SIMCUDA_GPUS", "2"), false, None);
     while !served.err().contains("serving GPU 1") {
         std::thread::sleep(Duration::from_millis(5));

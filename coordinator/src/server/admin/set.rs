@@ -63,6 +63,7 @@ impl Server {
                 if let Some(tenant) = self.card.tenants.get_mut(id) {
                     tenant.scheduling.suspended.get_or_insert_with(Instant::now);
                 }
+                self.keep_tenant(id);
                 self.card.recorder.record(id, What::Suspended);
                 self.will_tell(id, Event::KeepOff(true));
             }
@@ -72,6 +73,7 @@ impl Server {
                     if let Some(tenant) = self.card.tenants.get_mut(member) {
                         tenant.scheduling.suspended = None;
                     }
+                    self.keep_tenant(member);
                 }
                 self.card.recorder.record(id, What::Unsuspended);
                 self.resume(id);

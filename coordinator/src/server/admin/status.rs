@@ -172,6 +172,7 @@ impl Server {
             driver: self.options.driver.word().to_owned(),
             socket: self.front.endpoint.path().display().to_string(),
             pid: std::process::id(),
+            keeper: self.front.keeper.pid(),
             ending: self.front.lobby.is_closed(),
             arena: Arena {
                 gpu: gpu(),

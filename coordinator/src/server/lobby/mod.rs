@@ -339,7 +339,9 @@ fn is_for_guests(opening: &Opening) -> bool {
     match opening {
         Opening::Hello { .. } | Opening::Expect => true,
         Opening::Set { .. } | Opening::Evict { .. } | Opening::SendAway { .. } | Opening::Prefetch { .. } => true,
-        Opening::Status | Opening::Events { .. } | Opening::Stop { .. } | Opening::Close { .. } => false,
+        Opening::Status | Opening::Events { .. } | Opening::Stop { .. } | Opening::Close { .. } | Opening::Keep => {
+            false
+        }
     }
 }
 

@@ -24,6 +24,9 @@ pub(in crate::server) struct Facts {
     pub(in crate::server) coordinators_before: u32,
     /// True if it shares memory or events with others, or lets others reach them.
     pub(in crate::server) shares: bool,
+    /// True if a user keeps it off the GPU.
+    #[serde(default)]
+    pub(in crate::server) suspended: bool,
     /// True if memory was taken from it without asking: it may have others' frames mapped.
     #[serde(default)]
     pub(in crate::server) was_taken: bool,
@@ -42,6 +45,7 @@ impl Facts {
             need: tenant.need.map(|need| (need.run.number, need.bytes)),
             coordinators_before: tenant.preemption.coordinators_before,
             shares: tenant.shares,
+            suspended: tenant.scheduling.suspended.is_some(),
             was_taken: tenant.was_taken,
         }
     }

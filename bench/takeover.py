@@ -1,0 +1,224 @@
+#!/usr/bin/env python3
+"""The coordinator is killed again and again: do programs go on, right, and how long do they pause?
+
+    python3 bench/takeover.py --baton target/release --out takeover.json
+
+Trainings and servers share a GPU on which half of their memory fits, so that there are turns,
+evictions and preemptions all the time. Meanwhile the coordinator is killed (SIGKILL) at random
+moments; its keeper starts the next one. Everything that any program computes is compared with bare
+programs that make as many steps: each step's outputs, and all weights at the end. From the start to
+the end, the memory of the GPU and of the host, and the keeper's descriptors.
+
+A pause is the time that a step takes longer than the longest without a kill; steps count which a
+kill or the wait for the next coordinator fell into. The host pool's size matters, because the next
+coordinator pins it.
+
+The exit status is 0 if all programs went on and computed what they do alone.
+"""
+
+import argparse
+import os
+import pathlib
+import random
+import signal
+import statistics
+import sys
+import tempfile
+import time
+
+from common import machine, programs, table
+from common.coordinator import Driver, Install, NoCoordinator, parse_bytes
+from common.stats import figures
+from common.workers import WorkerFailed
+from stopped import (
+    LOADED,
+    ROOM,
+    WARM_UP,
+    Work,
+    beside,
+    first_difference,
+    longest,
+    shown,
+    worker_options,
+)
+from stopped_work import LOADS, PIECES
+
+HEADER = ["program", "class", "steps", "P50 ms", "most ms", "with a kill: n", "P99 ms", "most ms", "result"]
+MIB = 1 << 20
+
+
+def planned(work):
+    """{name: (argv, class)} of the loads."""
+    plan = {}
+    for text in work.arguments.loads:
+        load, urgency, gap = text.split(":")
+        name, number = load, 1
+        while name in plan:
+            number += 1
+            name = f"{load}-{number}"
+        words = ["--megabytes", work.arguments.megabytes, "--piece", 16, "--seed", number]
+        more = words if load == PIECES else []
+        plan[name] = work.argv(load, "--gap", gap, *more), urgency
+    return plan
+
+
+def gpu_memory(serving):
+    """Bytes of the GPU that are lent, and of the host pool that are used."""
+    status = serving.status()
+    return {
+        "lent_bytes": status["arena"]["lent_bytes"],
+        "host_pool_used_bytes": status["host_pool"]["used_bytes"],
+    }
+
+
+def descriptors(pid):
+    """The number of a process's open descriptors."""
+    return len(os.listdir(f"/proc/{pid}/fd"))
+
+
+def resident_kib(pid):
+    """The memory that a process has for itself and others, in KiB."""
+    text = pathlib.Path(f"/proc/{pid}/status").read_text()
+    return int(text.split("VmRSS:")[1].split()[0])
+
+
+def kill_once(serving, timeout):
+    """Kills the coordinator. (when, until when the next one answered)"""
+    pid = serving.status()["pid"]
+    start = time.perf_counter()
+    os.kill(pid, signal.SIGKILL)
+    end = time.monotonic() + timeout
+    while True:
+        status = serving.try_status()
+        if status and status["pid"] != pid:
+            return start, time.perf_counter()
+        if time.monotonic() > end:
+            raise NoCoordinator(f"none follows: {serving.said()}")
+        time.sleep(0.005)
+
+
+def measure(work, folder, dice, found):
+    """Runs all of it."""
+    arguments = work.arguments
+    plan = planned(work)
+    with work.bare({name: argv for name, (argv, _) in plan.items()}, folder) as bare:
+        sizes = list(bare.bytes.values())
+        arena = int(max(sum(sizes) // 2, 1.1 * max(sizes) + ROOM))
+        found["memory_bytes"], found["arena_bytes"] = sum(sizes), arena
+        pool = parse_bytes(arguments.host_pool) if arguments.host_pool else sum(sizes) + 2 * ROOM
+        found["host_pool_bytes"] = pool
+        with work.serving(plan, folder, arena, pool) as (serving, tenants):
+            keeper = serving.status()["keeper"]
+            found["keeper"] = {"descriptors": descriptors(keeper), "resident_kib": resident_kib(keeper)}
+            for name in plan:
+                tenants.ask(name, "go")
+            began = time.perf_counter()
+            time.sleep(arguments.settle)
+            calm = began, time.perf_counter()
+            kills = []
+            for _ in range(arguments.kills):
+                time.sleep(dice.uniform(*arguments.between))
+                kills.append(kill_once(serving, arguments.timeout))
+            tenants.all("end")
+            told, ends = tenants.all("told"), tenants.all("finish")
+            found["keeper_after"] = {
+                "descriptors": descriptors(keeper),
+                "resident_kib": resident_kib(keeper),
+            }
+            log = serving.log.read_text(errors="replace")
+            found["came_back"] = log.count("goes on with this coordinator")
+            found["counters"] = {key: serving.status()[key] for key in ("switches", "preemptions")}
+            tenants.all("quit")
+            time.sleep(1)
+            found["left"] = gpu_memory(serving)
+        found["kills"] = len(kills)
+        found["served_again_ms"] = figures([(until - when) * 1e3 for when, until in kills])
+        for name in plan:
+            bare.workers[name].send(f"steps {len(told[name]['ms']) - WARM_UP}")
+        for name in plan:
+            bare.workers[name].answer(10 * arguments.timeout)
+        want, want_ends = bare.all("told"), bare.all("finish")
+    for name, (_, urgency) in plan.items():
+        times = beside(told[name], kills)
+        found["rows"].append(
+            {
+                "name": name,
+                "class": urgency,
+                "bytes": tenants.bytes[name],
+                "steps": len(told[name]["ms"]),
+                "p50_ms": statistics.median(told[name]["ms"]),
+                "calm_max_ms": longest(beside(told[name], [calm])),
+                "beside": figures(times) if times else None,
+                "equal": told[name]["digests"] == want[name]["digests"]
+                and ends[name] == want_ends[name],
+                "differs_at_step": first_difference(told[name]["digests"], want[name]["digests"]),
+            }
+        )
+
+
+def rows_of(found):
+    """A row for each program."""
+    rows = []
+    for row in found["rows"]:
+        times = row["beside"] or {}
+        rows.append(
+            [
+                row["name"],
+                row["class"],
+                row["steps"],
+                shown(row["p50_ms"]),
+                shown(row["calm_max_ms"]),
+                *(shown(times.get(name)) for name in ("n", "p99_ms", "max_ms")),
+                "equal" if row["equal"] else f"DIFFERS at step {row['differs_at_step']}",
+            ]
+        )
+    return rows
+
+
+def parse():
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--baton", type=pathlib.Path, required=True, help="the folder of `baton`")
+    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("takeover.json"))
+    parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--between", type=float, nargs=2, default=(0.2, 1.2), help="seconds")
+    parser.add_argument("--loads", nargs="+", default=LOADED, help="LOAD:CLASS:GAP")
+    parser.add_argument("--megabytes", type=int, default=1024, help="of the load `pieces`")
+    parser.add_argument("--host-pool", help="if it is to be another size than programs need")
+    parser.add_argument("--settle", type=float, default=5, help="seconds before the first kill")
+    parser.add_argument("--seed", type=int, default=1, help="of all that is by chance")
+    worker_options(parser)
+    arguments = parser.parse_args()
+    Install.check(arguments.baton, parser)
+    unknown = [one for one in arguments.loads if one.split(":")[0] not in LOADS]
+    if unknown:
+        parser.error(f"no such loads: {' '.join(unknown)}")
+    # More often than it would be started again for a user.
+    arguments.serve += " --restarts 100000"
+    return arguments
+
+
+def main():
+    """Runs, writes, prints."""
+    arguments = parse()
+    programs.end_tidily()
+    work = Work(arguments, Driver(Install.of(arguments.baton), arguments.driver))
+    found = {"kind": "takeover", "machine": machine.describe(), "seed": arguments.seed, "rows": []}
+    failure = None
+    with tempfile.TemporaryDirectory(prefix="takeover-", ignore_cleanup_errors=True) as folder:
+        try:
+            measure(work, folder, random.Random(arguments.seed), found)
+        except (WorkerFailed, NoCoordinator, OSError) as error:
+            failure = found["failure"] = machine.scrub(str(error))
+    machine.write_json(arguments.out, found)
+    if failure:
+        sys.exit(f"takeover.py: {failure}")
+    print(table.text(HEADER, rows_of(found)))
+    print(f"\n{found['kills']} kills, {found['came_back']} returns; the next one answered after")
+    print(", ".join(f"{key} {shown(value)}" for key, value in found["served_again_ms"].items()))
+    print(f"keeper {found['keeper']} -> {found['keeper_after']}; left {found['left']}")
+    sys.exit(0 if all(row["equal"] for row in found["rows"]) else 1)
+
+
+if __name__ == "__main__":
+    main()
