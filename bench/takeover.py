@@ -128,8 +128,9 @@ def measure(work, folder, dice, found):
             log = serving.log.read_text(errors="replace")
             found["came_back"] = log.count("goes on with this coordinator")
             found["counters"] = {key: serving.status()[key] for key in ("switches", "preemptions")}
-            tenants.all("quit")
-            time.sleep(1)
+            for worker in tenants.workers.values():
+                worker.send("quit")
+                worker.process.wait(arguments.timeout)
             found["left"] = gpu_memory(serving)
         found["kills"] = len(kills)
         found["served_again_ms"] = figures([(until - when) * 1e3 for when, until in kills])

@@ -56,7 +56,8 @@ class Worker:
                 raise WorkerFailed(f"{self.role} did not answer in {timeout:.0f} s")
             chunk = os.read(self.answers, 1 << 16)
             if not chunk:
-                raise WorkerFailed(f"{self.role} died: {self.last_words()}")
+                status = self.process.wait(10)
+                raise WorkerFailed(f"{self.role} died ({status}): {self.last_words()}")
             self.received += chunk
         line, self.received = self.received.split(b"\n", 1)
         return json.loads(line)

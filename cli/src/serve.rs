@@ -141,7 +141,10 @@ pub fn run(serve: Serve) -> Result<u8, CliError> {
     let socket = endpoint.path().to_path_buf();
     journal::keep_small(&socket);
     let web = web::Web::open(&all, &endpoint)?;
-    say_who_is_in_the_way(&gpu, arena);
+    // What has been taken over already is its own.
+    if inherited.frames.is_empty() {
+        say_who_is_in_the_way(&gpu, arena);
+    }
 
     let name = gpu.name.clone();
     let options = Options {

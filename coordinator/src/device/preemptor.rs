@@ -52,8 +52,11 @@ pub enum PreemptCommand {
     Preempt,
     /// Puts them on the GPU again, with no trace of the pause.
     Resume,
-    /// As [`PreemptCommand::Resume`], for parts that so many coordinators before may have paused too. More resumes than pauses do nothing.
+    /// As [`PreemptCommand::Resume`], for parts that so many coordinators before may have paused or descheduled too. More resumes than pauses
+    /// do nothing.
     ResumeOfAll(u32),
+    /// The same, for parts that this coordinator has not touched yet.
+    PutBack(u32),
     /// Gives the compute work no more time. Less certain than [`PreemptCommand::Preempt`], and easier on others.
     Deschedule,
     /// Ends a descheduling.
@@ -105,8 +108,10 @@ impl Pauser {
                         PreemptCommand::Try | PreemptCommand::Resume | PreemptCommand::Reschedule => {
                             check("simcudaResumeProcess", (simulated.resume)(*process))
                         }
-                        PreemptCommand::ResumeOfAll(before) => {
-                            (0..=before).try_for_each(|_| check("simcudaResumeProcess", (simulated.resume)(*process)))
+                        PreemptCommand::ResumeOfAll(before) | PreemptCommand::PutBack(before) => {
+                            // It counts both in one.
+                            let resume = || check("simcudaResumeProcess", (simulated.resume)(*process));
+                            (0..=2 * before).try_for_each(|_| resume())
                         }
                         PreemptCommand::Slice(micros) => {
                             check("simcudaSetTimeSlice", (simulated.set_slice)(*process, micros))
@@ -122,9 +127,9 @@ impl Pauser {
                 Ok(match command {
                     PreemptCommand::Preempt | PreemptCommand::End => objects.pause(control.as_fd()),
                     PreemptCommand::Try | PreemptCommand::Resume => objects.resume(control.as_fd()),
-                    PreemptCommand::ResumeOfAll(before) => {
-                        (0..=before).try_for_each(|_| objects.resume(control.as_fd()))
-                    }
+                    PreemptCommand::ResumeOfAll(before) | PreemptCommand::PutBack(before) => (0..=before)
+                        .try_for_each(|_| objects.resume(control.as_fd()))
+                        .and_then(|()| objects.reschedule(control.as_fd())),
                     PreemptCommand::Deschedule => objects.deschedule(control.as_fd()),
                     PreemptCommand::Reschedule => objects.reschedule(control.as_fd()),
                     PreemptCommand::Slice(micros) => objects.set_timeslice(control.as_fd(), micros),

@@ -154,7 +154,7 @@ impl Server {
             tenant.connection.defer(request);
             return Ok(());
         }
-        if tenant.preemption.has_begun() || tenant.unsettled {
+        if tenant.preemption.has_begun() || tenant.unsettled.is_some() {
             match request {
                 // A tenant that asks for memory keeps the gate from closing.
                 Request::Allocate { .. } => {
@@ -513,7 +513,7 @@ impl Server {
                 }
                 self.serve_deferred(tenant);
             }
-            PreemptEvent::Back(id) if self.card.tenants.get(id).is_some_and(|tenant| tenant.unsettled) => {
+            PreemptEvent::Back(id) if self.card.tenants.get(id).is_some_and(|tenant| tenant.unsettled.is_some()) => {
                 self.enter(id, false);
             }
             PreemptEvent::Back(id) => {

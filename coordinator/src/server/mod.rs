@@ -403,7 +403,7 @@ impl Server {
             let is_first = self.card.tenants.is_empty();
             let is_open = self.come_back(id);
             let may_hold =
-                |tenant: &tenants::tenant::Tenant| !tenant.unsettled && tenant.scheduling.suspended.is_none();
+                |tenant: &tenants::tenant::Tenant| tenant.unsettled.is_none() && tenant.scheduling.suspended.is_none();
             let may_hold = is_first && self.card.tenants.get(id).is_some_and(may_hold);
             if is_open && !(may_hold && self.goes_on_holding(id)) {
                 self.have_close(id);

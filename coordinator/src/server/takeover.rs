@@ -29,7 +29,7 @@ use super::tenants::facts::Facts;
 use super::tenants::peer::Peer;
 use super::tenants::process::Process;
 use super::tenants::shared::{Shared, TenantsPage};
-use super::tenants::tenant::{Stuck, Tenant};
+use super::tenants::tenant::{Stuck, Tenant, Unsettled};
 use crate::device::words::Words;
 use crate::keeper::{Inherited, KeptTenant, Key};
 use baton_books::table::{Found, Scribe, Table};
@@ -256,7 +256,7 @@ impl Server {
             // Its work is paused, and stays so until its memory is back.
             GateState::Open if is_left_behind => {
                 if let Some(tenant) = self.card.tenants.get_mut(id) {
-                    tenant.unsettled = true;
+                    tenant.unsettled = Some(Unsettled::default());
                 }
             }
             GateState::Open => self.preemptions().put_back(id),
@@ -267,7 +267,7 @@ impl Server {
     /// Has the arbiter know a tenant whose gate is closed.
     pub(super) fn enter(&mut self, id: TenantId, demands: bool) {
         let Some(tenant) = self.card.tenants.get_mut(id) else { return };
-        tenant.unsettled = false;
+        let demands = demands | tenant.unsettled.take().is_some_and(|unsettled| unsettled.demands);
         let scheduling = tenant.scheduling.wanted;
         let suspended = tenant.scheduling.suspended.is_some();
         self.will_tell(id, Event::Joined { scheduling });
@@ -283,7 +283,7 @@ impl Server {
     pub(super) fn have_close(&mut self, id: TenantId) {
         let Some(tenant) = self.card.tenants.get_mut(id) else { return };
         let grant = tenant.turn.number();
-        tenant.unsettled = true;
+        tenant.unsettled = Some(Unsettled::default());
         if tenant.preemption.is_impossible() {
             return self.turns().drain(id);
         }
@@ -293,15 +293,15 @@ impl Server {
 
     /// A tenant that was taken over with its gate open tells of it.
     pub(super) fn hear_unsettled(&mut self, id: TenantId, report: &FromTenant) -> bool {
-        let is_unsettled = |tenant: &Tenant| tenant.unsettled;
-        if !self.card.tenants.get(id).is_some_and(is_unsettled) {
-            return false;
-        }
+        let Some(tenant) = self.card.tenants.get_mut(id) else { return false };
+        let Some(unsettled) = &mut tenant.unsettled else { return false };
         match report {
+            FromTenant::Turn(TurnReport::Demand) => {
+                unsettled.demands = true;
+                true
+            }
             FromTenant::Turn(TurnReport::Closed { .. }) => {
-                if let Some(tenant) = self.card.tenants.get_mut(id) {
-                    tenant.turn.expect_no_end();
-                }
+                tenant.turn.expect_no_end();
                 if self.preemptions().on_unsettled_drained(id) {
                     self.enter(id, false);
                 }

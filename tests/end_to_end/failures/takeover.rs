@@ -223,26 +223,44 @@ fn log_has(coordinator: &Coordinator, message: &str, times: usize) -> bool {
     coordinator.log().matches(message).count() >= times
 }
 
-#[test]
-#[ignore = "long"]
-fn at_any_moment() {
-    const KILLS: u64 = 8;
-    let coordinator = serving().start();
-    let names = ["one", "two", "three"];
-    let rounds = ["--megabytes", "40", "--rounds", "60"];
-    let want = baton_tests::coordinator::alone("fill_and_check", &rounds);
-    let programs = names.map(|name| coordinator.join(name, &program("fill_and_check"), &rounds));
-    for turn in 0..KILLS {
+/// Kills the coordinator of these programs, (class, options of `fill_and_check`), so many times, while they compute.
+#[track_caller]
+fn kill_beside(coordinator: &Coordinator, programs: &[(&str, &[&str])], kills: u64) {
+    let want: Vec<_> =
+        programs.iter().map(|(_, options)| baton_tests::coordinator::alone("fill_and_check", options)).collect();
+    let start = |(at, (class, options)): (usize, &(&str, &[&str]))| {
+        coordinator.run(&format!("{class}-{at}"), class, &program("fill_and_check"), options)
+    };
+    let programs: Vec<_> = programs.iter().enumerate().map(start).collect();
+    for turn in 0..kills {
         // Times that have no common measure with what the programs do.
         std::thread::sleep(Duration::from_millis(60 + 37 * turn % 101));
-        kill(&coordinator);
+        kill(coordinator);
     }
-    for program in programs {
+    for (program, want) in programs.into_iter().zip(want) {
         let outcome = program.finish(LIMIT).succeeded();
         assert_eq!(outcome.out.trim_end(), want.trim_end());
         assert_eq!(outcome.said(), "");
     }
     coordinator.until_empty();
+}
+
+#[test]
+#[ignore = "long"]
+fn at_any_moment() {
+    let rounds = ["--megabytes", "40", "--rounds", "60"];
+    kill_beside(&serving().start(), &[("normal", &rounds[..]); 3], 8);
+}
+
+/// Some of them are descheduled, about to close their gates, or to be let in, whenever the coordinator dies.
+#[test]
+fn programs_that_co_run_go_on() {
+    let programs: [(&str, &[&str]); 3] = [
+        ("batch", &["--megabytes", "16", "--rounds", "150"]),
+        ("normal", &["--megabytes", "16", "--rounds", "80", "--gap-ms", "10"]),
+        ("latency", &["--megabytes", "16", "--rounds", "60", "--gap-ms", "20"]),
+    ];
+    kill_beside(&Serving::arena("128MiB").keeper().start(), &programs, 12);
 }
 
 /// Others have some of its frames then, which it still has mapped, and the next coordinator gives it its memory back.

@@ -199,8 +199,8 @@ impl Access<'_> {
     pub(super) fn put_back(&mut self, id: TenantId) {
         let Some(tenant) = self.tenants.get(id) else { return };
         if let Some(target) = tenant.preemption.target().cloned() {
-            self.preemptions.preemptor.submit(id, resume_of(tenant), target.clone());
-            self.preemptions.preemptor.submit(id, PreemptCommand::Reschedule, target);
+            let before = tenant.preemption.coordinators_before;
+            self.preemptions.preemptor.submit(id, PreemptCommand::PutBack(before), target);
         }
     }
 
@@ -229,6 +229,8 @@ impl Access<'_> {
             PreemptCommand::Try => self.on_tried(id, result),
             PreemptCommand::Preempt => self.on_paused(id, time, result),
             PreemptCommand::Resume | PreemptCommand::ResumeOfAll(_) => self.on_resumed(id, result),
+            // Whatever it is about to do begins when this is done.
+            PreemptCommand::PutBack(_) => self.on_put_back(id, result),
             PreemptCommand::Deschedule | PreemptCommand::Reschedule => {
                 let next = self.on_moved(id, command == PreemptCommand::Deschedule, result);
                 self.go_on(id, next);
@@ -259,7 +261,7 @@ impl Access<'_> {
             let paused = tenant.preemption.take_paused().filter(|_| all_here);
             return self.resume_rest(id, paused);
         }
-        let (drained, unsettled) = (progress.is_drained(), tenant.unsettled);
+        let (drained, unsettled) = (progress.is_drained(), tenant.unsettled.is_some());
         match result {
             Ok(()) if progress.stage() == (Stage::Pausing { again: true }) => self.start_pausing(id),
             Ok(()) => {
@@ -309,6 +311,14 @@ impl Access<'_> {
     fn resume_rest(&self, id: TenantId, paused: Option<PreemptTarget>) {
         if let Some(paused) = paused {
             self.preemptions.preemptor.submit(id, PreemptCommand::Resume, paused);
+        }
+    }
+
+    fn on_put_back(&mut self, id: TenantId, result: Result<(), PreemptError>) {
+        let Some(tenant) = self.tenants.get(id) else { return };
+        if let Err(error) = result {
+            baton_messages::warn!(could_not_be_resumed(&tenant.name, error));
+            self.raise(PreemptEvent::Lost { tenant: id, why: baton_messages::NOT_PUT_BACK });
         }
     }
 

@@ -56,8 +56,8 @@ pub(in crate::server) struct Tenant {
     pub(in crate::server) was_taken: bool,
     /// True if it was another coordinator's before.
     pub(in crate::server) came_back: bool,
-    /// True if it was taken over with its gate open and has yet to close it: the arbiter does not know it.
-    pub(in crate::server) unsettled: bool,
+    /// Set if it was taken over with its gate open and has yet to close it.
+    pub(in crate::server) unsettled: Option<Unsettled>,
 }
 
 /// For how long others go on after a turn in which one that waits in the driver did not come back from there. It doubles each time, up
@@ -69,6 +69,13 @@ const MOST_DOUBLINGS: u32 = 3;
 const LONGEST_SILENCE: Duration = Duration::from_secs(1);
 /// Interval between the checks then. If checks come later, not all the time in between counts: the machine is slow.
 const LOOK: Duration = Duration::from_millis(50);
+
+/// A tenant that was taken over with its gate open, and has yet to close it: the arbiter does not know it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::server) struct Unsettled {
+    /// True if a call waits at its gate already.
+    pub(in crate::server) demands: bool,
+}
 
 /// The treatment of an unresponsive tenant.
 #[derive(Clone, Copy, Debug, Default)]
@@ -116,7 +123,7 @@ impl Tenant {
             shares: false,
             was_taken: false,
             came_back: false,
-            unsettled: false,
+            unsettled: None,
         }
     }
 
@@ -212,7 +219,7 @@ impl Tenant {
 
     /// True if the tenant's own state allows its memory to move.
     pub(in crate::server) fn is_movable(&self) -> bool {
-        !self.memory.stays() && !self.turn.is_overdue() && self.connection.is_open() && !self.unsettled
+        !self.memory.stays() && !self.turn.is_overdue() && self.connection.is_open() && self.unsettled.is_none()
     }
 
     /// True if it is expected to carry out commands eventually.
