@@ -17,9 +17,12 @@ The exit status is 0 if all programs went on and computed what they do alone.
 """
 
 import argparse
+import datetime
+import itertools
 import os
 import pathlib
 import random
+import re
 import signal
 import statistics
 import sys
@@ -44,7 +47,6 @@ from stopped import (
 from stopped_work import LOADS, PIECES
 
 HEADER = ["program", "class", "steps", "P50 ms", "most ms", "with a kill: n", "P99 ms", "most ms", "result"]
-MIB = 1 << 20
 
 
 def planned(work):
@@ -82,10 +84,27 @@ def resident_kib(pid):
     return int(text.split("VmRSS:")[1].split()[0])
 
 
-def kill_once(serving, timeout):
-    """Kills the coordinator. (when, until when the next one answered)"""
+def phases(log, killed):
+    """For each kill at these times: milliseconds until the process was gone, until the next one
+    served, and until all programs were back. Of those kills for which the log has it all.
+    """
+    found = {"gone_ms": [], "serves_ms": [], "back_ms": []}
+    lines = re.findall(r"^\[(\S+) .*\[(B0613|B0601|B0615)\]$", log, re.MULTILINE)
+    told = [(datetime.datetime.fromisoformat(when).timestamp(), what) for when, what in lines]
+    for start, end in itertools.pairwise([*killed, time.time()]):
+        its = {what: when for when, what in told if start <= when < end}
+        steps = [start, *(its.get(what) for what in ("B0613", "B0601", "B0615"))]
+        if None not in steps:
+            for name, (before, after) in zip(found, itertools.pairwise(steps)):
+                found[name].append((after - before) * 1e3)
+    return {name: figures(times) for name, times in found.items() if times}
+
+
+def kill_once(serving, timeout, killed):
+    """Kills the coordinator, and adds when. (when, until when the next one answered)"""
     pid = serving.status()["pid"]
     start = time.perf_counter()
+    killed.append(time.time())
     os.kill(pid, signal.SIGKILL)
     end = time.monotonic() + timeout
     while True:
@@ -115,10 +134,10 @@ def measure(work, folder, dice, found):
             began = time.perf_counter()
             time.sleep(arguments.settle)
             calm = began, time.perf_counter()
-            kills = []
+            kills, killed = [], []
             for _ in range(arguments.kills):
                 time.sleep(dice.uniform(*arguments.between))
-                kills.append(kill_once(serving, arguments.timeout))
+                kills.append(kill_once(serving, arguments.timeout, killed))
             tenants.all("end")
             told, ends = tenants.all("told"), tenants.all("finish")
             found["keeper_after"] = {
@@ -126,6 +145,7 @@ def measure(work, folder, dice, found):
                 "resident_kib": resident_kib(keeper),
             }
             log = serving.log.read_text(errors="replace")
+            found["phases"] = phases(log, killed)
             found["came_back"] = log.count("goes on with this coordinator")
             found["counters"] = {key: serving.status()[key] for key in ("switches", "preemptions")}
             for worker in tenants.workers.values():
@@ -217,6 +237,8 @@ def main():
     print(table.text(HEADER, rows_of(found)))
     print(f"\n{found['kills']} kills, {found['came_back']} returns; the next one answered after")
     print(", ".join(f"{key} {shown(value)}" for key, value in found["served_again_ms"].items()))
+    for name, of in found["phases"].items():
+        print(name, ", ".join(f"{key} {shown(value)}" for key, value in of.items()))
     print(f"keeper {found['keeper']} -> {found['keeper_after']}; left {found['left']}")
     sys.exit(0 if all(row["equal"] for row in found["rows"]) else 1)
 

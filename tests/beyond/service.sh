@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Checks that Baton's units work as they should under systemd: in a new Debian that boots in namespaces of its own, with the simulated
 # driver. A coordinator is ready, reads its settings again with a program running, is stopped, killed and started again; of the
-# system, and of a user's own manager. Its sandbox has a score.
+# system, and of a user's own manager. Its keeper is killed too. Its sandbox has a score.
 #
 #     tests/beyond/service.sh [FOLDER]        with the build in this folder (target/release)
 #
@@ -116,11 +116,33 @@ cat "$work/two"
 wait "$one" || fail "the first program has failed"
 cat "$work/one"
 
-say "killed, and started again"
+serving_pid() { as_worker baton status --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["pid"])'; }
+table kept 300 >"$work/kept" & kept=$!
+until_true has_tenants 1
+
+say "the coordinator is killed, and started again by its keeper"
+for _ in 1 2 3; do
+    serving=$(serving_pid)
+    inside sh -c "kill -KILL $serving"
+    is_another_one() { local now; now=$(serving_pid) && [[ $now != "$serving" ]]; }
+    until_true is_another_one
+done
+[[ $(main_pid) == "$before" ]] || fail "the keeper was started anew"
+inside systemctl is-active --quiet baton@worker || fail "it is not active"
+
+say "the keeper is killed, and another one keeps the coordinator"
+serving=$(serving_pid)
 inside systemctl kill --signal=KILL --kill-whom=main baton@worker
 is_another() { [[ $(main_pid) != "$before" && $(main_pid) != 0 ]]; }
 until_true is_another
 until_true inside systemctl is-active baton@worker
+[[ $(serving_pid) == "$serving" ]] || fail "another coordinator serves"
+inside systemctl show -p MainPID -p StatusText baton@worker
+inside sh -c "kill -KILL $serving"
+is_another_one() { local now; now=$(serving_pid) && [[ $now != "$serving" ]]; }
+until_true is_another_one
+wait "$kept" || fail "the program has failed"
+cat "$work/kept"
 table three 3
 
 say "stop"

@@ -1,11 +1,7 @@
 //! The keeper holds what the next coordinator needs; and another keeper takes its place, if it is gone.
 
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::os::fd::{AsFd as _, BorrowedFd};
 
-use baton_contract::messages::Admission;
-
-use super::admin::set::say;
 use super::event_loop::{Interest, Source};
 use super::state::Server;
 use super::tenants::facts::Facts;
@@ -45,23 +41,8 @@ impl Server {
         }
     }
 
-    /// Has another keeper, which is this process, hold everything from now on, on request, if that which the user or a service manager had
-    /// started is gone.
-    pub(super) fn keep_on_request(&mut self, mut peer: Peer, process: Option<OwnedFd>) {
-        let process = process.ok_or_else(|| std::io::ErrorKind::InvalidInput.into());
-        match process.and_then(|process| self.front.keeper.change(process)) {
-            Ok(for_keeper) => {
-                baton_messages::info!(has_another_keeper());
-                // If it does not get them, it ends, and another one takes its place.
-                let _ = peer.send(&Admission::Line, &for_keeper.map(Arc::new));
-                let _ = self.have_all_kept();
-            }
-            Err(error) => say(&mut peer, Err(baton_messages::has_its_keeper(error))),
-        }
-    }
-
     /// Has a keeper that holds nothing yet hold everything.
-    fn have_all_kept(&self) -> std::io::Result<()> {
+    pub(super) fn have_all_kept(&self) -> std::io::Result<()> {
         self.watch_keeper()?;
         let keeper = &self.front.keeper;
         keeper.hold(Key::Place, &[], &self.front.endpoint.parts());

@@ -9,10 +9,12 @@
 //! | `evict` | evicts memory on request |
 //! | `prefetch` | brings memory back on request |
 //! | `stop` | ends the coordinator on request |
+//! | `keep` | takes another keeper on request |
 //! | `mod` | sends an answer as text, piece by piece |
 
 pub(super) mod events;
 pub(super) mod evict;
+pub(super) mod keep;
 pub(super) mod prefetch;
 pub(super) mod set;
 pub(super) mod status;
