@@ -79,6 +79,7 @@ TITLES = {
     "llm": "How soon do LLM servers answer that each take most of the GPU?",
     "pausing": "How long does it take to take a program off the GPU?",
     "resting": "And one that has nothing to do?",
+    "takeover": "And when the coordinator is killed again and again?",
     "stuck": "Beside a kernel that never ends, and a program that is stopped (SIGSTOP)?",
     "hostile": "Beside another user's program that does harm?",
     "sharing": "And programs that do not fit together?",
@@ -95,6 +96,7 @@ COMMANDS = {
     "llm": "bench/llm.py --baton target/release",
     "pausing": "bench/pausing.py --baton target/release",
     "resting": "bench/resting.py --baton target/release",
+    "takeover": "bench/takeover.py --baton target/release",
     "stuck": "bench/stuck.py --baton target/release",
     "stopped": "bench/stopped.py --baton target/release",
     "hostile": "bench/hostile.py --baton target/release",
@@ -408,6 +410,32 @@ def resting_section(runs):
         "From the demand of another program until the gate of one is closed that has been idle for a "
         f"second, in milliseconds. The control thread of a program that is alone wakes so often a second: {wakes}.",
         table.markdown(["class", "GiB of it", "tries", "P50", "P99", "most"], lines),
+    )
+
+
+def takeover_section(runs):
+    """Programs whose coordinators are killed."""
+    lines = []
+    for run in runs:
+        pool = f"{run['host_pool_bytes'] / 2**30:.1f}"
+        for row in run["rows"]:
+            times = row["beside"] or {}
+            lines.append(
+                [row["name"], row["class"], pool, run["kills"], row["steps"], figure(row["p50_ms"])]
+                + [figure(times[key]) if times else "-" for key in ("p99_ms", "max_ms")]
+                + ["equal" if row["equal"] else "**differs**"]
+            )
+    served = runs[-1]["served_again_ms"]
+    return section(
+        "takeover",
+        runs,
+        "Half of the programs' memory fits the arena. The coordinator is killed every few seconds, its keeper starts the next one, "
+        "and all programs go on; steps in milliseconds, of all and of those that a kill and the wait for the next coordinator fell "
+        "into. A program that waits for its turn begins to wait anew with each coordinator. In the last run the next one answered after "
+        f"{figure(served['p50_ms'])} ms (P50; most {figure(served['max_ms'])}).",
+        table.markdown(
+            ["program", "class", "host pool, GiB", "kills", "steps", "P50", "with a kill: P99", "most", "results"], lines
+        ),
     )
 
 
@@ -725,6 +753,7 @@ SECTIONS = {
     "llm": llm_section,
     "pausing": pausing_section,
     "resting": resting_section,
+    "takeover": takeover_section,
     "stuck": stuck_section,
     "stopped": stopped_section,
     "hostile": hostile_section,

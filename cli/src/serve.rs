@@ -103,9 +103,6 @@ pub fn run(serve: Serve) -> Result<u8, CliError> {
     }
     let number = all.gpu.expect(set);
     let gpu = open_gpu(library.as_deref(), number)?;
-    let arena = arena(all.arena.expect(set), gpu.memory, &gpu.name)?;
-    let host_pool = host_pool(all.host_pool, arena, host_memory::free()?, all.force.expect(set))?;
-    let headroom = headroom(all.headroom.expect(set), arena)?;
     let (guests, visitors) = all.guests()?;
     if !guests.is_empty() {
         keep_to_itself()?;
@@ -114,6 +111,15 @@ pub fn run(serve: Serve) -> Result<u8, CliError> {
         Some(number) => Keeper::at(given(number)?, again_as(KEEPS, None))?,
         None => (Keeper::default(), Inherited::default()),
     };
+    let (arena, host_pool) = match inherited.sizes() {
+        // Other settings hold only when all programs have gone: theirs would not fit.
+        Some(sizes) => sizes,
+        None => {
+            let arena = arena(all.arena.expect(set), gpu.memory, &gpu.name)?;
+            (arena, host_pool(all.host_pool, arena, host_memory::free()?, all.force.expect(set))?)
+        }
+    };
+    let headroom = headroom(all.headroom.expect(set), arena)?;
     let endpoint = match (inherited.place.take(), passed) {
         (Some(place), passed) => Endpoint::go_on(place, gpu.uuid, visitors, passed.is_some()),
         (None, Some(passed)) => Endpoint::claim_passed(passed, gpu.uuid),

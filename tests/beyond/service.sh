@@ -176,7 +176,7 @@ user reload baton
 user stop baton
 
 say "when a program comes"
-gpu=$(inside journalctl --no-pager -o cat -u baton@worker | grep -om1 'GPU-[0-9a-f-]*')
+gpu=$(inside journalctl --no-pager -o cat -u baton@worker | grep -o 'GPU-[0-9a-f-]*' | sort -u)
 user start "baton-on-demand@$gpu.socket"
 for name in five six; do
     ! user is-active --quiet "baton-on-demand@$gpu.service" || fail "it runs before anybody has come"

@@ -7,9 +7,13 @@ use std::process::Child;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use baton_books::table::Table;
 use baton_contract::link;
+use baton_contract::memory::GRANULE;
 use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
 use rustix::process::{Pid, PidfdFlags, Signal, getpid, getppid, pidfd_open, pidfd_send_signal};
+
+use crate::device::words::Words;
 
 use super::ends::{Deaths, has_ended};
 use super::held::{Item, Key, Note, line, receive, send_drop, send_end, send_item};
@@ -94,6 +98,13 @@ pub struct Inherited {
 }
 
 impl Inherited {
+    /// The bytes of the arena and of the host pool, if there is a table.
+    pub fn sizes(&self) -> Option<(u64, u64)> {
+        let words = Words::open(self.table.as_ref()?).ok()?;
+        let size = Table::open(words).ok()?.size();
+        Some((size.frames as u64 * GRANULE, size.pages as u64 * GRANULE))
+    }
+
     fn add(&mut self, key: Key, Item { bytes, descriptors }: Item) {
         let mut with = descriptors.into_iter();
         match key {

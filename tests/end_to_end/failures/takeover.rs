@@ -219,6 +219,49 @@ fn a_suspended_program_stays_suspended() {
     assert_eq!(program.ask("quit", LIMIT), want[1]);
 }
 
+/// The host memory that is free is less then, for example, by what the host pool has.
+#[test]
+fn a_next_coordinator_has_the_sizes_of_the_first_whatever_the_settings_are_by_then() {
+    let want = hold::alone("48", &["touch"; 2]);
+    let prepared = Serving::arena("64MiB").prepare();
+    let file = prepared.place.folder().join("serve.toml");
+    let settings = |sizes: [&str; 2]| {
+        let [arena, pool] = sizes;
+        std::fs::write(&file, format!("arena = \"{arena}\"\nhost-pool = \"{pool}\"\n")).expect("ours");
+    };
+    settings(["64MiB", "192MiB"]);
+    let mut serve = prepared.place.baton(&["serve", "--driver", "sim", "--config"]);
+    let served = Running::start(serve.arg(&file).arg("--socket").arg(prepared.place.socket()), false, None);
+    let place = &prepared.place;
+    let status = || place.try_status().ok();
+    while status().is_none() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let mut programs = ["one", "other"].map(|name| {
+        let mut joining = place.joining(name, &program("hold"), &["--megabytes", "48"]);
+        let mut running = Running::start(&mut joining, true, Some(place.clone()));
+        assert!(running.line(LIMIT).starts_with("ready "));
+        running
+    });
+    for (answer, sizes) in want[..2].iter().zip([["32MiB", "96MiB"], ["96MiB", "9999GiB"]]) {
+        for program in &mut programs {
+            assert_eq!(program.ask("touch", LIMIT), *answer);
+        }
+        settings(sizes);
+        let before = status().expect("it serves")["pid"].clone();
+        signal(i32::try_from(before.as_i64().expect("a number")).expect("a process"), libc::SIGKILL);
+        while status().is_none_or(|status| status["pid"] == before) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+    for program in &mut programs {
+        assert_eq!(program.ask("quit", LIMIT), want[2]);
+        assert_eq!(program.said(), "");
+    }
+    served.signal(libc::SIGTERM);
+    assert_eq!(served.finish(LIMIT).status, "exit status: 0");
+}
+
 fn log_has(coordinator: &Coordinator, message: &str, times: usize) -> bool {
     coordinator.log().matches(message).count() >= times
 }
