@@ -16,7 +16,7 @@ use baton_coordinator::endpoint::{Endpoint, Passed, serving_at};
 use baton_coordinator::keeper::{self, Death, End, Inherited, Keeper, Start};
 use baton_coordinator::records::{self, Book};
 use baton_coordinator::server::{Kept, OnStuck, Options, Server};
-use baton_workbench::output::print;
+use baton_workbench::output::{print, say};
 use clap::Args;
 use rustix::process::{DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -64,6 +64,8 @@ pub struct Serve {
 const KEPT_BY: &str = "--kept-by";
 const KEEPS: &str = "--keeps";
 const PASSED: &str = "--passed";
+/// The variable in which a keeper passes its settings on.
+const KEPT_SETTINGS: &str = "BATON_KEPT_SETTINGS";
 
 /// Runs a coordinator until it is stopped.
 ///
@@ -74,7 +76,14 @@ pub fn run(serve: Serve) -> Result<u8, CliError> {
     let Serve { settings, config, print_config, until_idle, poison, restarts, kept_by, keeps, passed } = serve;
     settings.check()?;
     let mut sources = Sources::new(settings, config);
-    let mut all = sources.read()?;
+    let mut all = match (sources.read(), kept_by.and_then(|_| kept_settings())) {
+        // Its programs go on, whatever the file says by now.
+        (Err(error), Some(before)) => {
+            say("serve", baton_messages::settings_stay(error));
+            before
+        }
+        (read, _) => read?,
+    };
     all.check_together()?;
     if print_config {
         return Ok(print(&all.text()).map(|()| 0)?);
@@ -88,7 +97,7 @@ pub fn run(serve: Serve) -> Result<u8, CliError> {
         None => service::passed_socket()?,
     };
     if !all.no_keeper.expect(set) && kept_by.is_none() {
-        return keep(restarts, keeps.map(given).transpose()?, passed);
+        return keep(restarts, keeps.map(given).transpose()?, passed, &all);
     }
     let passed = passed.map(Passed::new).transpose()?;
     end_at_once_in_a_panic();
@@ -99,7 +108,7 @@ pub fn run(serve: Serve) -> Result<u8, CliError> {
 
     if let Some(number) = passed.as_ref().and_then(|passed| service::gpu_of(passed.path(), library.as_deref())) {
         sources.suggest_gpu(number);
-        all = sources.read()?;
+        all = sources.read().unwrap_or(all);
     }
     let number = all.gpu.expect(set);
     let gpu = open_gpu(library.as_deref(), number)?;
@@ -204,8 +213,15 @@ pub fn run(serve: Serve) -> Result<u8, CliError> {
 }
 
 /// Starts coordinators, one after another as they die, and holds what the next one needs. The first one may be `serving` already. All
-/// get the socket that was passed on.
-fn keep(restarts: usize, serving: Option<OwnedFd>, passed: Option<OwnedFd>) -> Result<u8, CliError> {
+/// get the socket that was passed on, and these settings, for when there are no others.
+fn keep(
+    restarts: usize,
+    serving: Option<OwnedFd>,
+    passed: Option<OwnedFd>,
+    settings: &Settings,
+) -> Result<u8, CliError> {
+    // SAFETY: no other thread is there yet.
+    unsafe { std::env::set_var(KEPT_SETTINGS, settings.text()) };
     let how = |death: Death| death.map_or_else(|| baton_messages::UNKNOWN_DEATH.to_owned(), |how| how.to_string());
     let died = |death| baton_messages::error!(coordinator_died(how(death)));
     let end = keeper::keep(serving, &again_as(KEPT_BY, passed), restarts, died)?;
@@ -241,6 +257,11 @@ fn again_as(role: &'static str, passed: Option<OwnedFd>) -> Start {
         }
         command.spawn()
     })
+}
+
+/// The settings with which the keeper has begun.
+fn kept_settings() -> Option<Settings> {
+    toml::from_str(&std::env::var(KEPT_SETTINGS).ok()?).ok()
 }
 
 /// Has a panic of any thread be the coordinator's death, which its keeper notices: without that thread it would do half of its work.

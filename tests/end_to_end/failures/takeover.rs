@@ -222,7 +222,7 @@ fn a_suspended_program_stays_suspended() {
 /// The host memory that is free is less then, for example, by what the host pool has.
 #[test]
 fn a_next_coordinator_has_the_sizes_of_the_first_whatever_the_settings_are_by_then() {
-    let want = hold::alone("48", &["touch"; 2]);
+    let want = hold::alone("48", &["touch"; 3]);
     let prepared = Serving::arena("64MiB").prepare();
     let file = prepared.place.folder().join("serve.toml");
     let settings = |sizes: [&str; 2]| {
@@ -243,7 +243,7 @@ fn a_next_coordinator_has_the_sizes_of_the_first_whatever_the_settings_are_by_th
         assert!(running.line(LIMIT).starts_with("ready "));
         running
     });
-    for (answer, sizes) in want[..2].iter().zip([["32MiB", "96MiB"], ["96MiB", "9999GiB"]]) {
+    for (answer, sizes) in want[..3].iter().zip([["32MiB", "96MiB"], ["96MiB", "9999GiB"], ["much", "more"]]) {
         for program in &mut programs {
             assert_eq!(program.ask("touch", LIMIT), *answer);
         }
@@ -255,9 +255,10 @@ fn a_next_coordinator_has_the_sizes_of_the_first_whatever_the_settings_are_by_th
         }
     }
     for program in &mut programs {
-        assert_eq!(program.ask("quit", LIMIT), want[2]);
+        assert_eq!(program.ask("quit", LIMIT), want[3]);
         assert_eq!(program.said(), "");
     }
+    assert!(served.err().contains("the settings stay as they are"), "{}", served.err());
     served.signal(libc::SIGTERM);
     assert_eq!(served.finish(LIMIT).status, "exit status: 0");
 }

@@ -95,14 +95,17 @@ impl Residency {
             Ok(share) => return Fitted::AsItIs(share),
             Err(stock) => stock,
         };
-        let Some(fit) = tenant.extents().fit(stock, largest, |_, _| false) else {
-            let can_leave =
-                |extent, entry: &Extent| ground.is_let_go(id, extent) && ground.can_be_exchanged(tenant, entry);
-            let may_leave = may_leave && tenant.is_evictable();
-            let fit = if may_leave { tenant.extents().fit(stock, largest, can_leave) } else { None };
-            let is_here = |extent: &ExtentId| tenant.extents().get(*extent).is_some_and(Extent::is_here);
-            return fit.map_or(Fitted::Not, |fit| Fitted::Leaves(fit.cuts().filter(is_here).collect()));
+        let may_leave = may_leave && tenant.is_evictable();
+        let can_leave = |extent, entry: &Extent| {
+            may_leave && ground.is_let_go(id, extent) && ground.can_be_exchanged(tenant, entry)
         };
+        let fit = tenant.extents().fit(stock, largest, |_, _| false);
+        let Some(fit) = fit.or_else(|| tenant.extents().fit(stock, largest, can_leave)) else { return Fitted::Not };
+        let is_here = |extent: &ExtentId| tenant.extents().get(*extent).is_some_and(Extent::is_here);
+        let leaves: Vec<ExtentId> = fit.cuts().filter(is_here).collect();
+        if !leaves.is_empty() {
+            return Fitted::Leaves(leaves);
+        }
         let Some(mut own) = ground.tenants.extents(id) else { return Fitted::Not };
         let (as_it_is, slab) = (fit.as_it_is, ground.store.host.slab());
         let recuts = own.cut_to_fit(fit, slab, |bytes| ground.store.host.take(bytes));
