@@ -75,6 +75,8 @@ const KEPT_SETTINGS: &str = "BATON_KEPT_SETTINGS";
 pub fn run(serve: Serve) -> Result<u8, CliError> {
     let Serve { settings, config, print_config, until_idle, poison, restarts, kept_by, keeps, passed } = serve;
     settings.check()?;
+    // It would be called `exe` where the keeper starts it.
+    let _ = rustix::thread::set_name(c"baton");
     let mut sources = Sources::new(settings, config);
     let mut all = match (sources.read(), kept_by.and_then(|_| kept_settings())) {
         // Its programs go on, whatever the file says by now.
@@ -147,9 +149,7 @@ pub fn run(serve: Serve) -> Result<u8, CliError> {
                 keeper.pass_on(ask).is_ok()
             };
             let Some(serving) = serving_at(gpu.uuid).filter(takes) else { return Err(error.into()) };
-            let keeps = baton_messages::keeps_the_one_at(serving.display());
-            baton_messages::info!(keeps.clone());
-            service::ready(&keeps.to_string());
+            baton_messages::info!(keeps_the_one_at(serving.display()));
             return Ok(0);
         }
     };
@@ -224,7 +224,9 @@ fn keep(
     unsafe { std::env::set_var(KEPT_SETTINGS, settings.text()) };
     let how = |death: Death| death.map_or_else(|| baton_messages::UNKNOWN_DEATH.to_owned(), |how| how.to_string());
     let died = |death| baton_messages::error!(coordinator_died(how(death)));
-    let end = keeper::keep(serving, &again_as(KEPT_BY, passed), restarts, died)?;
+    // A service manager does not hear of it from the process that has found the other one, because that ends at once.
+    let kept = || service::ready(baton_messages::KEEPS_ANOTHER);
+    let end = keeper::keep(serving, &again_as(KEPT_BY, passed), restarts, died, kept)?;
     if let End::TooOften(death) = end {
         baton_messages::error!(coordinator_dies_too_often(how(death)));
     }

@@ -440,6 +440,7 @@ group! {
         message B0625 has_its_keeper(error) = "the coordinator has a keeper, or is to have none ({error})";
         part B0626 WITHOUT_KEEPER = "it was started without one";
         message B0627 keeps_the_one_at(socket) = "this keeps the coordinator that serves already, at {socket}, with its own settings";
+        part B0628 KEEPS_ANOTHER = "keeps the coordinator that serves already";
     }
     cause "The process that would start the next coordinator was killed, or did not answer for a second and was killed for that. The \
            coordinator has started another one, at most three times a minute. Programs do not notice.";

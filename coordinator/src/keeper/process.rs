@@ -69,11 +69,18 @@ struct Coordinator {
 
 /// Holds what a coordinator says, and starts another one whenever one dies, at most `restarts` times a minute. The first one is started too, or is
 /// that at the other end of `first`, which has started this keeper. Signals for the coordinator that come to this process are passed on.
+/// `on_another` is called if one that was started has found another in its place, which is kept from then on.
 ///
 /// # Errors
 ///
 /// When no coordinator can be started.
-pub fn keep(first: Option<OwnedFd>, start: &Start, restarts: usize, on_death: impl Fn(Death)) -> io::Result<End> {
+pub fn keep(
+    first: Option<OwnedFd>,
+    start: &Start,
+    restarts: usize,
+    on_death: impl Fn(Death),
+    on_another: impl Fn(),
+) -> io::Result<End> {
     // Its descriptors lead to programs' memory.
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     let first = first.map(Coordinator::that_serves).transpose()?;
@@ -92,7 +99,7 @@ pub fn keep(first: Option<OwnedFd>, start: &Start, restarts: usize, on_death: im
                 serving.lock().unwrap_or_else(PoisonError::into_inner).pass_on(signal);
             }
         });
-        let end = serve(first, start, restarts, &on_death, serving);
+        let end = serve(first, start, restarts, (&on_death, &on_another), serving);
         handle.close();
         end
     })
@@ -102,7 +109,7 @@ fn serve(
     mut first: Option<Coordinator>,
     start: &Start,
     restarts: usize,
-    on_death: &impl Fn(Death),
+    (on_death, on_another): (&impl Fn(Death), &impl Fn()),
     serving: &Mutex<Serving>,
 ) -> io::Result<End> {
     let serving = || serving.lock().unwrap_or_else(PoisonError::into_inner);
@@ -123,7 +130,10 @@ fn serve(
             serving().is(coordinator.process.try_clone()?);
             match hold(&mut held, coordinator.socket.as_fd()) {
                 Heard::End(code) => break code,
-                Heard::Another(process, line) => coordinator.gives_way_to(process, line)?,
+                Heard::Another(process, line) => {
+                    coordinator.gives_way_to(process, line)?;
+                    on_another();
+                }
             }
         };
         // Nothing that it had the GPU copy is under way when it is gone.

@@ -215,7 +215,8 @@ fn a_suspended_program_stays_suspended() {
     set("resume");
     assert_eq!(program.line(LIMIT), want[0]);
     kill(&coordinator);
-    coordinator.until("it is back", |status| tenant(status, "one")["state"] == "idle");
+    until_back(&coordinator, &["one"]);
+    assert_ne!(tenant(&coordinator.status(), "one")["state"], "suspended");
     assert_eq!(program.ask("quit", LIMIT), want[1]);
 }
 
