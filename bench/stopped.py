@@ -218,6 +218,32 @@ def bare_digests(work, seed, steps, folder, megabytes=None):
         return tenants.ask(PIECES, "told")["digests"]
 
 
+def compared(name, urgency, told, want, calm, times):
+    """What a program's row has in any measurement: its steps, of which some took `times`, beside
+    those of a bare program.
+    """
+    return {
+        "name": name,
+        "class": urgency,
+        "steps": len(told["ms"]),
+        "p50_ms": statistics.median(told["ms"]),
+        "calm_max_ms": longest(beside(told, [calm])),
+        "beside": figures(times) if times else None,
+        "differs_at_step": first_difference(told["digests"], want["digests"]),
+    }
+
+
+def cells(row):
+    """The last cells of a program's row."""
+    times = row["beside"] or {}
+    return [
+        shown(row["p50_ms"]),
+        shown(row["calm_max_ms"]),
+        *(shown(times.get(name)) for name in ("n", "p99_ms", "max_ms")),
+        "equal" if row["equal"] else f"DIFFERS at step {row['differs_at_step']}",
+    ]
+
+
 def stops(work, found, folder, dice):
     """Stops at random, and a row for each program."""
     arguments = work.arguments
@@ -264,20 +290,9 @@ def stops(work, found, folder, dice):
         equal = told[name]["digests"] == want[name]["digests"] and ends[name] == want_ends[name]
         # A step in which it was stopped itself says nothing about waiting for others.
         times = beside(told[name], others, spans[name])
-        found["rows"].append(
-            {
-                "name": name,
-                "class": urgency,
-                "bytes": tenants.bytes[name],
-                "steps": len(told[name]["ms"]),
-                "stops": len(spans[name]),
-                "p50_ms": statistics.median(told[name]["ms"]),
-                "calm_max_ms": longest(beside(told[name], [calm])),
-                "beside": figures(times) if times else None,
-                "equal": equal,
-                "differs_at_step": first_difference(told[name]["digests"], want[name]["digests"]),
-            }
-        )
+        row = compared(name, urgency, told[name], want[name], calm, times)
+        more = {"bytes": tenants.bytes[name], "stops": len(spans[name]), "equal": equal}
+        found["rows"].append(row | more)
 
 
 def go_on(tenants, steps, *names):
@@ -519,22 +534,10 @@ def shortcomings(result):
 
 def program_rows(one):
     """A row for each program of a part that has them."""
-    rows = []
-    for row in one["rows"]:
-        times = row["beside"] or {}
-        rows.append(
-            [
-                row["name"],
-                row["class"],
-                row["steps"],
-                row["stops"],
-                shown(row["p50_ms"]),
-                shown(row["calm_max_ms"]),
-                *(shown(times.get(name)) for name in ("n", "p99_ms", "max_ms")),
-                "equal" if row["equal"] else f"DIFFERS at step {row['differs_at_step']}",
-            ]
-        )
-    return rows
+    return [
+        [*(row[name] for name in ("name", "class", "steps", "stops")), *cells(row)]
+        for row in one["rows"]
+    ]
 
 
 def part_row(part, one):

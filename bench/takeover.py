@@ -24,7 +24,6 @@ import pathlib
 import random
 import re
 import signal
-import statistics
 import sys
 import tempfile
 import time
@@ -39,8 +38,8 @@ from stopped import (
     WARM_UP,
     Work,
     beside,
-    first_difference,
-    longest,
+    cells,
+    compared,
     shown,
     worker_options,
 )
@@ -161,39 +160,16 @@ def measure(work, folder, dice, found):
         want, want_ends = bare.all("told"), bare.all("finish")
     for name, (_, urgency) in plan.items():
         times = beside(told[name], kills)
-        found["rows"].append(
-            {
-                "name": name,
-                "class": urgency,
-                "bytes": tenants.bytes[name],
-                "steps": len(told[name]["ms"]),
-                "p50_ms": statistics.median(told[name]["ms"]),
-                "calm_max_ms": longest(beside(told[name], [calm])),
-                "beside": figures(times) if times else None,
-                "equal": told[name]["digests"] == want[name]["digests"]
-                and ends[name] == want_ends[name],
-                "differs_at_step": first_difference(told[name]["digests"], want[name]["digests"]),
-            }
-        )
+        row = compared(name, urgency, told[name], want[name], calm, times)
+        equal = told[name]["digests"] == want[name]["digests"] and ends[name] == want_ends[name]
+        found["rows"].append(row | {"bytes": tenants.bytes[name], "equal": equal})
 
 
 def rows_of(found):
     """A row for each program."""
-    rows = []
-    for row in found["rows"]:
-        times = row["beside"] or {}
-        rows.append(
-            [
-                row["name"],
-                row["class"],
-                row["steps"],
-                shown(row["p50_ms"]),
-                shown(row["calm_max_ms"]),
-                *(shown(times.get(name)) for name in ("n", "p99_ms", "max_ms")),
-                "equal" if row["equal"] else f"DIFFERS at step {row['differs_at_step']}",
-            ]
-        )
-    return rows
+    return [
+        [*(row[name] for name in ("name", "class", "steps")), *cells(row)] for row in found["rows"]
+    ]
 
 
 def parse():

@@ -78,7 +78,7 @@ pub fn run(serve: Serve) -> Result<u8, CliError> {
     // It would be called `exe` where the keeper starts it.
     let _ = rustix::thread::set_name(c"baton");
     let mut sources = Sources::new(settings, config);
-    let mut all = match (sources.read(), kept_by.and_then(|_| kept_settings())) {
+    let mut all = match (sources.read(), kept_by.or(keeps).and_then(|_| kept_settings())) {
         // Its programs go on, whatever the file says by now.
         (Err(error), Some(before)) => {
             say("serve", baton_messages::settings_stay(error));
@@ -101,6 +101,8 @@ pub fn run(serve: Serve) -> Result<u8, CliError> {
     if !all.no_keeper.expect(set) && kept_by.is_none() {
         return keep(restarts, keeps.map(given).transpose()?, passed, &all);
     }
+    // A keeper that takes the place of one that is gone passes it on too.
+    let for_keeper = passed.as_ref().map(OwnedFd::try_clone).transpose()?;
     let passed = passed.map(Passed::new).transpose()?;
     end_at_once_in_a_panic();
     let install = Install::of_this_program()?;
@@ -119,7 +121,7 @@ pub fn run(serve: Serve) -> Result<u8, CliError> {
         keep_to_itself()?;
     }
     let (keeper, mut inherited) = match kept_by {
-        Some(number) => Keeper::at(given(number)?, again_as(KEEPS, None))?,
+        Some(number) => Keeper::at(given(number)?, again_as(KEEPS, for_keeper, kept_settings().as_ref()))?,
         None => (Keeper::default(), Inherited::default()),
     };
     let (arena, host_pool) = match inherited.sizes() {
@@ -156,7 +158,7 @@ pub fn run(serve: Serve) -> Result<u8, CliError> {
     let socket = endpoint.path().to_path_buf();
     journal::keep_small(&socket);
     let web = web::Web::open(&all, &endpoint)?;
-    // What has been taken over already is its own.
+    // This coordinator's own memory is what has been taken over.
     if inherited.frames.is_empty() {
         say_who_is_in_the_way(&gpu, arena);
     }
@@ -220,21 +222,21 @@ fn keep(
     passed: Option<OwnedFd>,
     settings: &Settings,
 ) -> Result<u8, CliError> {
-    // SAFETY: no other thread is there yet.
-    unsafe { std::env::set_var(KEPT_SETTINGS, settings.text()) };
     let how = |death: Death| death.map_or_else(|| baton_messages::UNKNOWN_DEATH.to_owned(), |how| how.to_string());
     let died = |death| baton_messages::error!(coordinator_died(how(death)));
     // A service manager does not hear of it from the process that has found the other one, because that ends at once.
     let kept = || service::ready(baton_messages::KEEPS_ANOTHER);
-    let end = keeper::keep(serving, &again_as(KEPT_BY, passed), restarts, died, kept)?;
+    let end = keeper::keep(serving, &again_as(KEPT_BY, passed, Some(settings)), restarts, died, kept)?;
     if let End::TooOften(death) = end {
         baton_messages::error!(coordinator_dies_too_often(how(death)));
     }
     Ok(end.code())
 }
 
-/// Starts this command again in another role: options say which, and the numbers of the descriptors that it gets.
-fn again_as(role: &'static str, passed: Option<OwnedFd>) -> Start {
+/// Starts this command again in another role: options say which, and the numbers of the descriptors that it gets; a variable has these
+/// settings.
+fn again_as(role: &'static str, passed: Option<OwnedFd>, settings: Option<&Settings>) -> Start {
+    let settings = settings.map(Settings::text);
     Box::new(move |socket| {
         let numbers = [Some(socket), passed.as_ref()].map(|given| given.map(AsRawFd::as_raw_fd));
         let given = [role, PASSED].into_iter().zip(numbers);
@@ -248,6 +250,7 @@ fn again_as(role: &'static str, passed: Option<OwnedFd>) -> Start {
         let mut command = Command::new("/proc/self/exe");
         command.arg0(words.next().unwrap_or_else(|| "baton".into())).args(words.filter(|word| !is_ours(word)));
         command.args(given.filter_map(|(option, number)| number.map(|number| format!("{option}={number}"))));
+        command.envs(settings.iter().map(|text| (KEPT_SETTINGS, text)));
         // SAFETY: between fork and exec: system calls alone, with plain integers.
         unsafe {
             command.pre_exec(move || {

@@ -50,9 +50,14 @@ fn lock_folders() -> impl Iterator<Item = PathBuf> {
     socket_path::systems_folder(user).map(|folder| folder.join("baton")).into_iter().chain([fallback, own_folder()])
 }
 
+/// Returns the name of a GPU's lock.
+fn lock_name(uuid: [u8; 16]) -> PathBuf {
+    PathBuf::from(format!("{}.lock", socket_path::gpu_name(uuid)))
+}
+
 /// Returns the socket of this user's coordinator of a GPU, if there is one.
 pub fn serving_at(uuid: [u8; 16]) -> Option<PathBuf> {
-    let name = PathBuf::from(format!("{}.lock", socket_path::gpu_name(uuid)));
+    let name = lock_name(uuid);
     let folders = lock_folders().filter_map(|path| Folder::private(&path).ok());
     folders.filter(|folder| folder.find(&name).is_some()).find_map(|folder| {
         let text = std::io::read_to_string(folder.file(&name).ok()?).ok()?;
@@ -76,7 +81,7 @@ impl GpuLock {
 
     fn take_in(folder: Folder, uuid: [u8; 16], socket: &Path) -> Result<Self, Unfit> {
         let gpu = socket_path::gpu_name(uuid);
-        let name = PathBuf::from(format!("{gpu}.lock"));
+        let name = lock_name(uuid);
         let path = folder.path().join(&name);
         let start = Instant::now();
         let mut is_said = false;
@@ -117,7 +122,7 @@ impl GpuLock {
 
     /// Goes on with the lock of a coordinator that has died: it was never given up.
     pub(super) fn go_on(lock: OwnedFd, uuid: [u8; 16], socket: &Path) -> Result<Self, Unfit> {
-        let name = PathBuf::from(format!("{}.lock", socket_path::gpu_name(uuid)));
+        let name = lock_name(uuid);
         let mut file = File::from(lock);
         let found = file.metadata().map_err(|error| unfit(&name, error))?;
         let mut folders = lock_folders().filter_map(|path| Folder::private(&path).ok());

@@ -185,6 +185,25 @@ fn a_socket_that_a_service_manager_keeps_outlives_its_coordinators() {
         assert_eq!(outcome.status, "exit status: 0", "{outcome:?}");
         assert!(path.exists(), "it is the service manager's");
     }
+    // A keeper that takes the place of the first one has it too, and so has the coordinator which that starts.
+    let first = started();
+    let status = |of: &str| prepared.place.try_status().ok().and_then(|status| status[of].as_i64());
+    let until = |wanted: &dyn Fn() -> bool| {
+        while !wanted() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    };
+    let keeper = i64::from(first.pid());
+    until(&|| status("keeper") == Some(keeper));
+    first.signal(libc::SIGKILL);
+    until(&|| status("keeper").is_some_and(|now| now != keeper));
+    let serves = status("pid").expect("it serves");
+    signal(i32::try_from(serves).expect("a process"), libc::SIGKILL);
+    until(&|| status("pid").is_some_and(|now| now != serves));
+    let last = status("keeper").and_then(|keeper| i32::try_from(keeper).ok()).expect("there is one");
+    signal(last, libc::SIGTERM);
+    until(&|| !std::path::Path::new(&format!("/proc/{last}/exe")).exists());
+    assert!(path.exists(), "it is the service manager's");
 }
 
 // --- programs that join, or do not ------------------------------------------------------------------------

@@ -32,6 +32,15 @@ fn kill(coordinator: &Coordinator) {
     coordinator.until_next(before);
 }
 
+/// Ends these programs, which are as they are alone, and have had nothing to say.
+#[track_caller]
+fn quit(programs: &mut [Running], want: &str) {
+    for program in programs {
+        assert_eq!(program.ask("quit", LIMIT), want);
+        assert_eq!(program.said(), "");
+    }
+}
+
 /// Waits until these programs are the next coordinator's.
 #[track_caller]
 fn until_back(coordinator: &Coordinator, names: &[&str]) {
@@ -52,10 +61,7 @@ fn programs_go_on_with_memory_on_the_gpu_and_on_the_host() {
             .until("both are back", |status| ["one", "other"].iter().all(|name| !tenant(status, name).is_null()));
         println!("{status:#}");
     }
-    for program in &mut programs {
-        assert_eq!(program.ask("quit", LIMIT), want[6]);
-        assert_eq!(program.said(), "");
-    }
+    quit(&mut programs, &want[6]);
     coordinator.until_empty();
 }
 
@@ -157,10 +163,7 @@ fn a_coordinator_outlives_its_keeper_and_has_another_one() {
     kill(&coordinator);
     until_back(&coordinator, &["one", "other"]);
     touch(&want[3]);
-    for mut program in programs {
-        assert_eq!(program.ask("quit", LIMIT), want[4]);
-        assert_eq!(program.said(), "");
-    }
+    quit(&mut programs, &want[4]);
     coordinator.until_empty();
 }
 
@@ -187,10 +190,7 @@ fn a_second_serve_keeps_a_coordinator_that_has_outlived_its_keeper() {
     kill(&coordinator);
     until_back(&coordinator, &["one", "other"]);
     touch(&want[2]);
-    for mut program in programs {
-        assert_eq!(program.ask("quit", LIMIT), want[3]);
-        assert_eq!(program.said(), "");
-    }
+    quit(&mut programs, &want[3]);
     coordinator.until_empty();
     second.signal(libc::SIGTERM);
     let ended = second.finish(LIMIT);
@@ -255,10 +255,7 @@ fn a_next_coordinator_has_the_sizes_of_the_first_whatever_the_settings_are_by_th
             std::thread::sleep(Duration::from_millis(5));
         }
     }
-    for program in &mut programs {
-        assert_eq!(program.ask("quit", LIMIT), want[3]);
-        assert_eq!(program.said(), "");
-    }
+    quit(&mut programs, &want[3]);
     assert!(served.err().contains("the settings stay as they are"), "{}", served.err());
     served.signal(libc::SIGTERM);
     assert_eq!(served.finish(LIMIT).status, "exit status: 0");

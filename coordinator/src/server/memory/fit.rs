@@ -96,11 +96,10 @@ impl Residency {
             Err(stock) => stock,
         };
         let may_leave = may_leave && tenant.is_evictable();
-        let can_leave = |extent, entry: &Extent| {
-            may_leave && ground.is_let_go(id, extent) && ground.can_be_exchanged(tenant, entry)
-        };
+        let can_leave = |extent, entry: &Extent| ground.is_let_go(id, extent) && ground.can_be_exchanged(tenant, entry);
+        let with_some_that_leave = || may_leave.then(|| tenant.extents().fit(stock, largest, can_leave)).flatten();
         let fit = tenant.extents().fit(stock, largest, |_, _| false);
-        let Some(fit) = fit.or_else(|| tenant.extents().fit(stock, largest, can_leave)) else { return Fitted::Not };
+        let Some(fit) = fit.or_else(with_some_that_leave) else { return Fitted::Not };
         let is_here = |extent: &ExtentId| tenant.extents().get(*extent).is_some_and(Extent::is_here);
         let leaves: Vec<ExtentId> = fit.cuts().filter(is_here).collect();
         if !leaves.is_empty() {

@@ -229,7 +229,7 @@ impl Access<'_> {
             PreemptCommand::Try => self.on_tried(id, result),
             PreemptCommand::Preempt => self.on_paused(id, time, result),
             PreemptCommand::Resume | PreemptCommand::ResumeOfAll(_) => self.on_resumed(id, result),
-            // Whatever it is about to do begins when this is done.
+            // The preemptor begins the commands after this one when this one is done.
             PreemptCommand::PutBack(_) => self.on_put_back(id, result),
             PreemptCommand::Deschedule | PreemptCommand::Reschedule => {
                 let next = self.on_moved(id, command == PreemptCommand::Deschedule, result);
