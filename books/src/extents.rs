@@ -168,6 +168,12 @@ impl Extents {
         id
     }
 
+    /// Reserves the number that another coordinator has given another tenant's extent.
+    pub fn lend_number(&mut self, id: ExtentId) {
+        self.last = self.last.max(id.0);
+        self.borrowed.insert(id);
+    }
+
     /// Frees such a number.
     pub fn return_number(&mut self, id: ExtentId) {
         self.borrowed.remove(&id);
@@ -238,6 +244,15 @@ impl Extents {
     pub fn remove(&mut self, id: ExtentId) -> Option<Extent> {
         self.all.get(&id).filter(|extent| extent.may_be_mapped())?;
         self.take_out(id)
+    }
+
+    /// Removes an extent like [`Extents::remove`], for one of those that share it: it is not among those that were
+    /// [touched](Self::take_touched).
+    pub fn remove_for_heir(&mut self, id: ExtentId) -> Option<Extent> {
+        let touched = self.touched.len();
+        let removed = self.remove(id);
+        self.touched.truncate(touched);
+        removed
     }
 
     /// Notes that the tenant has freed this range of its mapped memory, or uses it again. False if the tenant has not mapped the whole

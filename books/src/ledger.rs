@@ -198,6 +198,20 @@ impl<Id: Ord + Copy> Ledger<Id> {
         self.change(id, |account| account.leased += bytes);
     }
 
+    /// Enters a tenant that comes from another coordinator, with its lease, its contexts and their bytes, and the use that it reports. What it
+    /// uses has counted as own until now.
+    pub fn restore(&mut self, id: Id, leased: u64, (contexts, bytes): (u64, u64), unmanaged: PerKind) {
+        self.change(id, |account| {
+            // The limit keeps every sum from overflowing.
+            account.leased = leased.min(1 << 48);
+            (account.contexts, account.context_bytes) = (contexts, bytes);
+        });
+        self.say(id, unmanaged);
+        let believed = self.account(id).believed();
+        let placed: u64 = PLACED.iter().map(|kind| believed[kind.index()]).sum();
+        self.own = self.own.saturating_sub(bytes.saturating_add(placed));
+    }
+
     /// Takes bytes that a tenant no longer needs from its lease. False if its lease is smaller.
     pub fn unlease(&mut self, id: Id, bytes: u64) -> bool {
         let has = self.account(id).leased >= bytes;

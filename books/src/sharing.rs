@@ -10,6 +10,10 @@ use std::hash::Hash;
 use baton_contract::memory::SizeClass;
 use baton_contract::messages::{ExtentId, IPC_HANDLE, ProcessId};
 
+mod facts;
+
+pub use facts::{Attached, Fact, Note, Notes};
+
 /// The secret that opens an allocation to every tenant that knows it.
 pub type Key = [u8; 16];
 
@@ -40,6 +44,8 @@ pub enum Place {
 pub struct Attachment<T> {
     /// The owner, and the extent's number there.
     pub owner: (T, ExtentId),
+    /// Its address in the owner's process.
+    pub owner_at: u64,
     /// Its address in the attached tenant's process.
     pub at: u64,
     /// Its size.
@@ -55,8 +61,10 @@ pub struct Attachment<T> {
 pub struct Sharing<T> {
     exports: HashMap<Key, (T, Export)>,
     keys: BTreeMap<(T, u64), Key>,
-    /// Tenants that claim the event of a handle, the first last. Any tenant may claim any.
-    events: HashMap<[u8; IPC_HANDLE], Vec<T>>,
+    /// Tenants that claim the event of a handle, the first last, with the numbers of their claims. Any tenant may claim any.
+    events: HashMap<[u8; IPC_HANDLE], Vec<(T, u64)>>,
+    /// The number of the last claim.
+    last_claim: u64,
     /// Tenants that export memory by descriptors and claim to be this process, the latest last.
     processes: HashMap<ProcessId, Vec<T>>,
     /// The number of allocations and events that each tenant has exported.
@@ -64,6 +72,8 @@ pub struct Sharing<T> {
     attachments: BTreeMap<(T, ExtentId), Attachment<T>>,
     /// The tenants that are attached to an extent.
     sharers: BTreeMap<(T, ExtentId), BTreeSet<(T, ExtentId)>>,
+    /// Each change is written down before anything is done about it.
+    notes: Notes,
 }
 
 /// The most exports of a tenant. No real program has so many.
@@ -75,15 +85,60 @@ impl<T> Default for Sharing<T> {
             exports: HashMap::new(),
             keys: BTreeMap::new(),
             events: HashMap::new(),
+            last_claim: 0,
             processes: HashMap::new(),
             numbers: BTreeMap::new(),
             attachments: BTreeMap::new(),
             sharers: BTreeMap::new(),
+            notes: Notes::default(),
         }
     }
 }
 
-impl<T: Copy + Ord + Hash> Sharing<T> {
+impl<T: Copy + Ord + Hash + Into<u32>> Sharing<T> {
+    /// Nothing is shared yet. Each change is written down.
+    pub fn noted(notes: Notes) -> Self {
+        Self { notes, ..Self::default() }
+    }
+
+    /// Writes down everything anew.
+    pub fn note_all(&self) {
+        for (key, (owner, export)) in &self.exports {
+            self.notes.hold(&Fact::Export { owner: (*owner).into(), export: *export, key: *key });
+        }
+        for (handle, owners) in &self.events {
+            owners.iter().for_each(|(owner, number)| self.notes.hold(&claim(*owner, *number, handle)));
+        }
+        for (process, owners) in &self.processes {
+            owners.iter().for_each(|owner| self.notes.hold(&is_process(*owner, *process)));
+        }
+        self.attachments.iter().for_each(|(id, attachment)| self.notes.hold(&attachment.fact(*id)));
+    }
+
+    /// Begins with a fact that another coordinator has written down, about a tenant that lives. Attachments are
+    /// [entered](Self::attach) when it is known which of them there are.
+    pub fn restore(&mut self, owner: T, fact: &Fact) {
+        match fact {
+            Fact::Export { export, key, .. } if self.count(owner) => {
+                self.keys.insert((owner, export.at), *key);
+                self.exports.insert(*key, (owner, *export));
+            }
+            Fact::Event { number, handle, .. } if self.count(owner) => {
+                self.last_claim = self.last_claim.max(*number);
+                let owners = self.events.entry(*handle).or_default();
+                owners.push((owner, *number));
+                owners.sort_unstable_by_key(|(_, number)| std::cmp::Reverse(*number));
+            }
+            Fact::Process { process, .. } => self.processes.entry(*process).or_default().push(owner),
+            Fact::Export { .. } | Fact::Event { .. } | Fact::Attached(_) => {}
+        }
+    }
+
+    /// Forgets a fact that does not hold any more.
+    pub fn forget_fact(&self, fact: &Fact) {
+        self.notes.forget(fact);
+    }
+
     /// True if no tenant has another tenant's extent.
     pub fn is_empty(&self) -> bool {
         self.attachments.is_empty()
@@ -99,22 +154,24 @@ impl<T: Copy + Ord + Hash> Sharing<T> {
 
     /// Lets others open this allocation. Returns its key: the one that it had, or this one; none if the owner has too many exports.
     pub fn export(&mut self, owner: T, export: Export, key: Key) -> Option<Key> {
-        if let Some(key) = self.keys.get(&(owner, export.at)) {
-            self.exports.insert(*key, (owner, export));
-            return Some(*key);
-        }
-        if !self.count(owner) {
+        let known = self.keys.get(&(owner, export.at)).copied();
+        if known.is_none() && !self.count(owner) {
             return None;
         }
+        let key = known.unwrap_or(key);
         self.keys.insert((owner, export.at), key);
-        self.exports.insert(key, (owner, export));
+        if self.exports.insert(key, (owner, export)) != Some((owner, export)) {
+            self.notes.hold(&Fact::Export { owner: owner.into(), export, key });
+        }
         Some(key)
     }
 
     /// Lets no tenant open the allocation any longer.
     pub fn unexport(&mut self, owner: T, at: u64) {
         if let Some(key) = self.keys.remove(&(owner, at)) {
-            self.exports.remove(&key);
+            if let Some((_, export)) = self.exports.remove(&key) {
+                self.notes.forget(&Fact::Export { owner: owner.into(), export, key });
+            }
             self.numbers.entry(owner).and_modify(|number| *number -= 1);
         }
     }
@@ -126,22 +183,25 @@ impl<T: Copy + Ord + Hash> Sharing<T> {
 
     /// Lets others open an event by this handle.
     pub fn export_event(&mut self, owner: T, handle: [u8; IPC_HANDLE]) {
-        let is_known = self.events.get(&handle).is_some_and(|owners| owners.contains(&owner));
+        let is_known = self.events.get(&handle).is_some_and(|owners| owners.iter().any(|(one, _)| *one == owner));
         if !is_known && self.count(owner) {
-            self.events.entry(handle).or_default().insert(0, owner);
+            self.last_claim += 1;
+            self.events.entry(handle).or_default().insert(0, (owner, self.last_claim));
+            self.notes.hold(&claim(owner, self.last_claim, &handle));
         }
     }
 
     /// Tenants that claim the event of this handle, the likeliest first.
     pub fn owners_of_event(&self, handle: &[u8; IPC_HANDLE]) -> impl Iterator<Item = T> {
-        self.events.get(handle).into_iter().flatten().rev().copied()
+        self.events.get(handle).into_iter().flatten().rev().map(|(owner, _)| *owner)
     }
 
     /// Lets others import memory by descriptors that this process of the tenant owns. The tenant's earlier claim is dropped.
     /// Another tenant's claim to this process counts for less: the process may have replaced that tenant.
     pub fn export_descriptors(&mut self, owner: T, process: ProcessId) {
-        forget(&mut self.processes, owner);
+        forget(&mut self.processes, |one| *one == owner, |_, _| ());
         self.processes.entry(process).or_default().push(owner);
+        self.notes.hold(&is_process(owner, process));
     }
 
     /// Tenants that claim to be the process which owns the descriptors, the likeliest first.
@@ -152,6 +212,7 @@ impl<T: Copy + Ord + Hash> Sharing<T> {
     /// Attaches a tenant to another tenant's extent.
     pub fn attach(&mut self, id: (T, ExtentId), attachment: Attachment<T>) {
         self.sharers.entry(attachment.owner).or_default().insert(id);
+        self.notes.hold(&attachment.fact(id));
         self.attachments.insert(id, attachment);
     }
 
@@ -227,7 +288,9 @@ impl<T: Copy + Ord + Hash> Sharing<T> {
 
     /// Detaches a tenant from an extent. Returns the owner and its number for the extent.
     pub fn detach(&mut self, id: (T, ExtentId)) -> Option<(T, ExtentId)> {
-        let Attachment { owner, .. } = self.attachments.remove(&id)?;
+        let attachment = self.attachments.remove(&id)?;
+        self.notes.forget(&attachment.fact(id));
+        let owner = attachment.owner;
         if let Some(sharers) = self.sharers.get_mut(&owner) {
             sharers.remove(&id);
             if sharers.is_empty() {
@@ -238,7 +301,7 @@ impl<T: Copy + Ord + Hash> Sharing<T> {
     }
 
     /// Passes on an extent that its owner no longer has: one attached tenant that lives gets it, and the others are attached to that
-    /// tenant. Returns the heir and its attachment; none if there is no heir.
+    /// tenant. Returns the heir and its attachment, which is written down until it [is its own](Self::is_its_own); none if there is no heir.
     pub fn inherit(
         &mut self,
         owner: (T, ExtentId),
@@ -250,7 +313,9 @@ impl<T: Copy + Ord + Hash> Sharing<T> {
         let living = || sharers.iter().filter(|id| lives(id.0));
         let Some(heir) = living().find(|id| mapped(id)).or_else(|| living().next()).copied() else {
             for id in sharers {
-                self.attachments.remove(&id);
+                if let Some(attachment) = self.attachments.remove(&id) {
+                    self.notes.forget(&attachment.fact(id));
+                }
             }
             return None;
         };
@@ -258,7 +323,8 @@ impl<T: Copy + Ord + Hash> Sharing<T> {
         sharers.remove(&heir);
         for id in &sharers {
             if let Some(other) = self.attachments.get_mut(id) {
-                other.owner = heir;
+                (other.owner, other.owner_at) = (heir, attachment.at);
+                self.notes.hold(&other.fact(*id));
             }
         }
         if !sharers.is_empty() {
@@ -267,23 +333,54 @@ impl<T: Copy + Ord + Hash> Sharing<T> {
         Some((heir, attachment))
     }
 
+    /// Notes that an heir has an extent as its own: its attachment is written down no more.
+    pub fn is_its_own(&self, heir: (T, ExtentId), attachment: &Attachment<T>) {
+        self.notes.forget(&attachment.fact(heir));
+    }
+
     /// Removes all exports of a tenant that has ended.
     pub fn forget_exports(&mut self, id: T) {
         let keys: Vec<(T, u64)> = self.keys.range((id, 0)..=(id, u64::MAX)).map(|(of, _)| *of).collect();
         for (owner, at) in keys {
             self.unexport(owner, at);
         }
-        forget(&mut self.events, id);
-        forget(&mut self.processes, id);
+        let notes = &self.notes;
+        forget(
+            &mut self.events,
+            |(owner, _)| *owner == id,
+            |handle, (owner, number)| notes.forget(&claim(*owner, *number, handle)),
+        );
+        forget(&mut self.processes, |owner| *owner == id, |process, owner| notes.forget(&is_process(*owner, *process)));
         self.numbers.remove(&id);
     }
 }
 
-/// Drops all claims of a tenant.
-fn forget<K: Eq + Hash, T: PartialEq>(said: &mut HashMap<K, Vec<T>>, id: T) {
-    said.retain(|_, owners| {
-        owners.retain(|owner| *owner != id);
-        !owners.is_empty()
+impl<T: Copy + Into<u32>> Attachment<T> {
+    fn fact(&self, id: (T, ExtentId)) -> Fact {
+        let [id, owner] = [id, self.owner].map(|(tenant, extent)| (tenant.into(), extent));
+        Fact::Attached(Attached { id, owner, owner_at: self.owner_at, at: self.at, class: self.class })
+    }
+}
+
+fn claim<T: Into<u32>>(owner: T, number: u64, handle: &[u8; IPC_HANDLE]) -> Fact {
+    Fact::Event { owner: owner.into(), number, handle: *handle }
+}
+
+fn is_process<T: Into<u32>>(owner: T, process: ProcessId) -> Fact {
+    Fact::Process { owner: owner.into(), process }
+}
+
+/// Drops these claims.
+fn forget<K: Eq + Hash, C>(said: &mut HashMap<K, Vec<C>>, is_one: impl Fn(&C) -> bool, drop: impl Fn(&K, &C)) {
+    said.retain(|key, claims| {
+        claims.retain(|claim| {
+            let goes = is_one(claim);
+            if goes {
+                drop(key, claim);
+            }
+            !goes
+        });
+        !claims.is_empty()
     });
 }
 
@@ -298,7 +395,7 @@ mod tests {
 
     fn of(owner: (u8, u32)) -> Attachment<u8> {
         let owner = (owner.0, ExtentId(owner.1));
-        Attachment { owner, at: 0, class: SizeClass::ALL[0], place: Place::Mapped, lost: false }
+        Attachment { owner, owner_at: 0, at: 0, class: SizeClass::ALL[0], place: Place::Mapped, lost: false }
     }
 
     #[test]

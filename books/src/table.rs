@@ -9,7 +9,8 @@
 //! | *here* | in the frame |
 //! | not *here*, or none | in the pool, as its pages' records say; zeros where a page is *zero*, or has no record |
 //!
-//! Each change is one store of a record's first word. A change of owner clears that word first. A [`Scribe`] writes pages before the
+//! Each change is one store of a record's first word. A record that gets another owner or address is written before the records first, and
+//! counts from there until it is whole. A [`Scribe`] writes pages before the
 //! frame that depends on them: a copy's pages are there before the frame is no longer *here*.
 
 #[cfg(test)]
@@ -29,8 +30,10 @@ use crate::pool::Run;
 const MAGIC: u64 = u64::from_le_bytes(*b"BatonTab");
 /// The format of the records.
 const VERSION: u64 = 1;
-/// Words before the records: magic, version, frames, pages, the size of a slab.
+/// Words before the records: magic, version, frames, pages, the size of a slab, and the record that is being written.
 const HEADER: usize = 8;
+/// The record that is being written: its number and one, and its words.
+const JOURNAL: usize = 5;
 /// Words of a record: address and flags, and the tenant.
 const RECORD: usize = 2;
 
@@ -136,20 +139,75 @@ impl<W: AsRef<[AtomicU64]>> Table<W> {
         Some((words.get(at)?, words.get(at + 1)?))
     }
 
-    fn frame(&self, frame: FrameId) -> Option<(&AtomicU64, &AtomicU64)> {
-        self.record(frame.0 as usize).filter(|_| (frame.0 as usize) < self.size.frames)
+    /// The number of a frame's record.
+    fn frame(&self, frame: FrameId) -> Option<usize> {
+        Some(frame.0 as usize).filter(|frame| *frame < self.size.frames)
     }
 
-    fn page(&self, page: u64) -> Option<(&AtomicU64, &AtomicU64)> {
-        self.record(self.size.frames + page as usize).filter(|_| (page as usize) < self.size.pages)
+    /// The number of the record of a page of the pool.
+    fn page(&self, page: u64) -> Option<usize> {
+        let page = usize::try_from(page).ok().filter(|page| *page < self.size.pages)?;
+        Some(self.size.frames + page)
+    }
+
+    /// The words of a record.
+    fn read_record(&self, number: usize) -> Option<(u64, u64)> {
+        let load = |word: &AtomicU64| word.load(Ordering::Acquire);
+        match self.words.as_ref().get(JOURNAL..HEADER)? {
+            [journal, first, tenant] if load(journal) == number as u64 + 1 => Some((load(first), load(tenant))),
+            _ => self.record(number).map(|(first, tenant)| (load(first), load(tenant))),
+        }
+    }
+
+    /// Writes a record as a whole, or only its flags if the tenant and the address stay.
+    fn write(&self, number: Option<usize>, owner: u32, value: u64) {
+        let Some((number, (first, tenant))) = number.and_then(|number| Some((number, self.record(number)?))) else {
+            return;
+        };
+        let (before, by) = (first.load(Ordering::Relaxed), tenant.load(Ordering::Relaxed));
+        let is_its = before & USED != 0 && by == u64::from(owner);
+        if is_its && before == value {
+            return;
+        }
+        let stays = is_its && (before ^ value) & !(GRANULE - 1) == 0;
+        let journal = self.words.as_ref().get(JOURNAL..HEADER).filter(|_| !stays);
+        if let Some([number_there, first_there, tenant_there]) = journal {
+            store(first_there, value);
+            store(tenant_there, owner.into());
+            store(number_there, number as u64 + 1);
+            store(tenant, owner.into());
+            store(first, value);
+            store(number_there, 0);
+        } else {
+            store(first, value);
+        }
+    }
+
+    /// Completes the record that was being written when another coordinator died.
+    fn complete(&self) {
+        if let Some([journal, first, tenant]) = self.words.as_ref().get(JOURNAL..HEADER)
+            && let Some(number) = (journal.load(Ordering::Acquire) as usize).checked_sub(1)
+        {
+            if let Some(record) = self.record(number) {
+                store(record.1, tenant.load(Ordering::Acquire));
+                store(record.0, first.load(Ordering::Acquire));
+            }
+            store(journal, 0);
+        }
+    }
+
+    fn clear(&self, number: Option<usize>) {
+        if let Some((first, _)) = number.and_then(|number| self.record(number)) {
+            store(first, 0);
+        }
     }
 
     /// Everything that the records say.
     pub fn read(&self) -> Found {
         let mut found = Found { slab: self.size.slab, ..Found::default() };
-        let used = |(first, tenant): (&AtomicU64, &AtomicU64)| {
-            let value = first.load(Ordering::Acquire);
-            (value & USED != 0).then(|| ((tenant.load(Ordering::Acquire) as u32, value & !(GRANULE - 1)), value))
+        let used = |number: usize| {
+            let (value, tenant) = self.read_record(number)?;
+            (value & USED != 0).then_some(((tenant as u32, value & !(GRANULE - 1)), value))
         };
         for number in 0..self.size.frames {
             let frame = FrameId(number as u32);
@@ -211,6 +269,29 @@ impl Found {
         }
     }
 
+    /// True if a tenant has any memory.
+    pub fn has_any(&self, tenant: u32) -> bool {
+        self.frames().any(|(one, _)| one == tenant) || self.pages().any(|(one, _)| one == tenant)
+    }
+
+    /// The frame that a tenant has for an extent, and that does not have its contents.
+    pub fn spare_frame(&self, tenant: u32, held: &HeldExtent) -> Option<FrameId> {
+        let frame = self.frames.get(&(tenant, held.at)).filter(|one| one.class == held.class && !one.here);
+        frame.map(|one| one.frame)
+    }
+
+    /// Has an extent of the first tenant, at its address there, be the second's, at its address there.
+    pub fn pass_on(&mut self, (from, at): (u32, u64), (to, there): (u32, u64), class: SizeClass) {
+        if let Some(frame) = self.frames.remove(&(from, at)) {
+            self.frames.entry((to, there)).or_insert(frame);
+        }
+        for offset in (0..class.bytes()).step_by(GRANULE as usize) {
+            if let Some(page) = self.pages.remove(&(from, at + offset)) {
+                self.pages.entry((to, there + offset)).or_insert(page);
+            }
+        }
+    }
+
     /// An extent's place in the pool. None if only a part of it is there, which is never so.
     fn in_pool(&self, tenant: u32, held: &HeldExtent) -> Option<InPool> {
         let pages = (0..held.class.bytes() / GRANULE).map(|page| held.at + page * GRANULE);
@@ -251,8 +332,9 @@ pub struct Scribe<W> {
 }
 
 impl<W: AsRef<[AtomicU64]>> Scribe<W> {
-    /// A scribe for a table that says nothing.
+    /// A scribe for a table of which no extent is known yet.
     pub fn new(table: Table<W>) -> Self {
+        table.complete();
         Self { table, noted: HashMap::new() }
     }
 
@@ -297,12 +379,14 @@ impl<W: AsRef<[AtomicU64]>> Scribe<W> {
         if !lost_frames.is_empty() {
             let kept: HashSet<FrameId> = present().filter_map(|one| Some(frame_of(one)?.0)).collect();
             lost_frames.iter().filter(|frame| !kept.contains(frame)).for_each(|frame| {
-                clear(self.table.frame(*frame));
+                self.table.clear(self.table.frame(*frame));
             });
         }
         if !lost_runs.is_empty() {
             let kept: HashSet<u64> = present().flat_map(|one| pages(one.runs().unwrap_or_default())).collect();
-            pages(&lost_runs).filter(|page| !kept.contains(page)).for_each(|page| clear(self.table.page(page)));
+            pages(&lost_runs).filter(|page| !kept.contains(page)).for_each(|page| {
+                self.table.clear(self.table.page(page));
+            });
         }
     }
 
@@ -310,25 +394,34 @@ impl<W: AsRef<[AtomicU64]>> Scribe<W> {
         for (number, page) in pages(runs).enumerate() {
             let zero = if extent.comes_as_zeros(number) { ZERO } else { 0 };
             let at = extent.at() + number as u64 * GRANULE;
-            if let Some(record) = self.table.page(page) {
-                write(record, tenant, at | USED | zero);
-            }
+            self.table.write(self.table.page(page), tenant, at | USED | zero);
         }
     }
 
     fn write_frame(&self, tenant: u32, extent: &Extent, frame: Option<(FrameId, bool)>) {
-        if let Some((frame, here)) = frame
-            && let Some(record) = self.table.frame(frame)
-        {
+        if let Some((frame, here)) = frame {
             let class = (extent.class().index() as u64) << CLASS;
-            write(record, tenant, extent.at() | USED | class | if here { HERE } else { 0 });
+            let value = extent.at() | USED | class | if here { HERE } else { 0 };
+            self.table.write(self.table.frame(frame), tenant, value);
         }
     }
 
     /// Forgets frames, and pages of the pool by their offsets, that are in no extent's use.
     pub fn clear(&mut self, frames: &[FrameId], pages: &[u64]) {
-        frames.iter().for_each(|frame| clear(self.table.frame(*frame)));
-        pages.iter().for_each(|offset| clear(self.table.page(offset / GRANULE)));
+        frames.iter().for_each(|frame| self.table.clear(self.table.frame(*frame)));
+        pages.iter().for_each(|offset| self.table.clear(self.table.page(offset / GRANULE)));
+    }
+
+    /// Forgets an extent that its tenant does not have any more.
+    pub fn gone(&mut self, tenant: u32, extent: ExtentId) {
+        self.note(tenant, &[(extent, None)]);
+    }
+
+    /// Has an extent of the first tenant be the second's from its next change on.
+    pub fn pass_on(&mut self, from: (u32, ExtentId), to: (u32, ExtentId)) {
+        if let Some(noted) = self.noted.remove(&from) {
+            self.noted.insert(to, noted);
+        }
     }
 
     /// Forgets all that the table says about a tenant.
@@ -336,26 +429,6 @@ impl<W: AsRef<[AtomicU64]>> Scribe<W> {
         let of_it = self.noted.keys().filter(|(one, _)| *one == tenant);
         let gone: Vec<(ExtentId, Option<&Extent>)> = of_it.map(|(_, id)| (*id, None)).collect();
         self.note(tenant, &gone);
-    }
-}
-
-/// Writes a record as a whole, or only its flags if the tenant and the address stay.
-fn write((first, tenant): (&AtomicU64, &AtomicU64), owner: u32, value: u64) {
-    let (before, by) = (first.load(Ordering::Relaxed), tenant.load(Ordering::Relaxed));
-    let is_its = before & USED != 0 && by == u64::from(owner);
-    if is_its && before == value {
-        return;
-    }
-    if !is_its || (before ^ value) & !(GRANULE - 1) != 0 {
-        store(first, 0);
-        store(tenant, owner.into());
-    }
-    store(first, value);
-}
-
-fn clear(record: Option<(&AtomicU64, &AtomicU64)>) {
-    if let Some((first, _)) = record {
-        store(first, 0);
     }
 }
 
@@ -499,6 +572,59 @@ mod tests {
     }
 
     #[test]
+    fn an_extent_that_is_handed_over_is_found_at_every_instant() {
+        use crate::sharing::Place;
+        let (heir, there, class) = (TENANT + 1, AT << 1, SizeClass::ALL[1]);
+        let frame = FrameId(3);
+        let words = words();
+        let mut scribe = Scribe::new(Table::make(&words[..], SIZE).expect("enough words"));
+        let mut own = Extents::default();
+        let id = own.add(AT, class, frame);
+        own.leave(id, Some(runs(8, class.bytes() / GRANULE)), false);
+        own.on_left(id, Half::Copied, true);
+        scribe.note_touched(TENANT, &mut own);
+        let before: Vec<u64> = words.iter().map(|word| word.load(Ordering::Relaxed)).collect();
+        explored::take_stores();
+
+        let (_, entry) = own.into_all().next().expect("it is there");
+        let mut theirs = Extents::default();
+        let number = theirs.borrow_number();
+        scribe.pass_on((TENANT, id), (heir, number));
+        assert_eq!(theirs.adopt(number, (there, Place::Mapped), entry, true), None);
+        scribe.note_touched(heir, &mut theirs);
+        scribe.forget(TENANT);
+
+        let stores = explored::take_stores();
+        let held = HeldExtent { id: number, at: there, class, mapping: Mapping::Mapped };
+        let pool =
+            InPool { runs: runs(8, class.bytes() / GRANULE), zeros: vec![false; (class.bytes() / GRANULE) as usize] };
+        let place = |number: usize| {
+            let words: Vec<AtomicU64> = before.iter().map(|word| AtomicU64::new(*word)).collect();
+            for (address, value) in &stores[..number] {
+                let at = (address - words_at(&scribe)) / size_of::<u64>();
+                words[at].store(*value, Ordering::Relaxed);
+            }
+            let table = Table::open(words).expect("it is one");
+            let mut found = table.read();
+            found.pass_on((TENANT, AT), (heir, there), class);
+            let first = found.find(heir, &held, false);
+            // The next one completes what this one has begun.
+            let mut found = Scribe::new(table).table().read();
+            found.pass_on((TENANT, AT), (heir, there), class);
+            assert_eq!(found.find(heir, &held, false), first, "after {number} stores");
+            first
+        };
+        assert!(stores.len() > 3 * 6, "{stores:?}");
+        for number in 0..=stores.len() {
+            assert_eq!(place(number), Where::ToBeUnmapped(frame, pool.clone()), "after {number} stores");
+        }
+    }
+
+    fn words_at(scribe: &Scribe<&[AtomicU64]>) -> usize {
+        scribe.table.words.as_ptr().addr()
+    }
+
+    #[test]
     fn what_the_table_and_the_tenant_do_not_agree_about_is_lost() {
         let class = SizeClass::ALL[1];
         let model = Model::new();
@@ -508,7 +634,7 @@ mod tests {
         let zeros = InPool { runs: Vec::new(), zeros: vec![true; (class.bytes() / GRANULE) as usize] };
         let behind = Where::LeftBehind(zeros.clone());
         assert_eq!(table.read().find(TENANT, &held(Mapping::Mapped), true), behind, "another has its frame");
-        write(table.page(3).expect("a page"), TENANT, AT | USED);
+        table.write(table.page(3), TENANT, AT | USED);
         assert_eq!(table.read().find(TENANT, &held(Mapping::Away), false), Where::Lost, "one page of several");
         assert_eq!(table.read().find(TENANT + 1, &held(Mapping::Away), false), Where::Host(zeros));
     }

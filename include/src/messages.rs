@@ -299,6 +299,8 @@ declare::messages! {
                 demands: bool,
                 /// A request was under way whose answer is not used: [`Answer::Again`] is to come.
                 asks: bool,
+                /// Bytes beside the arena that it has leased.
+                leased: u64,
             },
         }
         /// Messages on the socket for requests, from threads of the program. Each has one answer ([`Answer`]).

@@ -13,7 +13,7 @@ use baton_harness::coordinator::{self, Address, Signal};
 use baton_harness::stop::Stop;
 use serde_json::Value;
 
-use crate::running::Running;
+use crate::running::{Running, signal};
 use crate::{Driver, LIMIT, Outcome, built, clean};
 
 /// Has a coordinator be one process: the one that a test has started.
@@ -392,6 +392,14 @@ impl Coordinator {
         let signal = Signal::from_named_raw(number).expect("a signal");
         let ended = self.process.end(signal, LIMIT).expect("our own child");
         ended.unwrap_or_else(|| panic!("the coordinator does not end\n{}", self.log()))
+    }
+
+    /// Kills the process that serves, but not its keeper, and waits until the next one serves.
+    #[track_caller]
+    pub fn kill_served(&self) {
+        let before = self.status()["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok()).expect("a process");
+        signal(before, libc::SIGKILL);
+        self.until_next(before);
     }
 
     /// Waits until another process serves in place of this one, which has died.

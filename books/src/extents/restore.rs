@@ -27,6 +27,8 @@ pub enum Where {
     ToBeCopied(FrameId, Vec<Run>),
     /// In the pool, and in a frame that the tenant is to unmap.
     ToBeUnmapped(FrameId, InPool),
+    /// In the pool, and in a frame that the tenant has unmapped and others, that share it, have not.
+    ToBeLetGo(FrameId, InPool),
     /// In the pool; the tenant has this frame for it, whose contents are worthless.
     Reserved(FrameId, InPool),
     /// In the pool, although the tenant has a frame mapped there: it was taken without asking, and is to be unmapped.
@@ -53,6 +55,9 @@ impl Extents {
             }
             Where::ToBeUnmapped(frame, pool) => {
                 (ExtentState::Leaving { frame, copied: true, unmapped: false, whole: true }, Some(pool))
+            }
+            Where::ToBeLetGo(frame, pool) => {
+                (ExtentState::Leaving { frame, copied: true, unmapped: true, whole: true }, Some(pool))
             }
             Where::Reserved(frame, pool) => {
                 let (holds, delivery) = (Holds::Nothing, Delivery::Sent);

@@ -28,6 +28,11 @@ pub(super) fn stored(word: &AtomicU64, value: u64) {
     STORES.with_borrow_mut(|stores| stores.push((std::ptr::from_ref(word).addr(), value)));
 }
 
+/// Takes the stores since the last call.
+pub(super) fn take_stores() -> Vec<(usize, u64)> {
+    STORES.take()
+}
+
 /// Words that another coordinator finds.
 #[derive(Debug)]
 struct Words(Vec<AtomicU64>);
@@ -469,10 +474,10 @@ impl World {
     /// The world in which a coordinator has done something; and those in which it has died after some of its stores.
     fn done(&self, act: impl FnOnce(&mut Self) -> After) -> Vec<Self> {
         let mut done = self.clone();
-        STORES.take();
+        take_stores();
         let start = done.scribe.table().words.0.as_ptr().addr();
         let after = act(&mut done);
-        let stores = STORES.take();
+        let stores = take_stores();
         assert_eq!(start, done.scribe.table().words.0.as_ptr().addr(), "the same table");
         let mut all = Vec::new();
         if self.deaths < self.bounds.deaths {
@@ -544,7 +549,7 @@ impl World {
                 Where::Resident(frame) | Where::ToBeMapped(frame) | Where::ToBeCopied(frame, _) => (Some(*frame), None),
                 Where::ToBeUnmapped(frame, pool) | Where::Reserved(frame, pool) => (Some(*frame), Some(pool)),
                 Where::Host(pool) => (None, Some(pool)),
-                Where::Lost | Where::LeftBehind(_) => panic!("extent {number} is lost: {self}"),
+                Where::Lost | Where::LeftBehind(_) | Where::ToBeLetGo(..) => panic!("extent {number} is lost: {self}"),
             };
             let has = match self.mapped[number] {
                 Mapped::Away => None,
@@ -574,6 +579,7 @@ impl World {
     fn find_all(&mut self) -> After {
         let mut after = After::default();
         let found = self.scribe.table().read();
+        self.scribe.table().complete();
         self.scribe.noted.clear();
         let (mut frames, mut rooms, mut to_copy) = (HashSet::new(), HashSet::new(), Vec::new());
         for number in 0..self.bounds.extents {

@@ -16,7 +16,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, getpid, getppid, pidfd_open, pidf
 use crate::device::words::Words;
 
 use super::ends::{Deaths, has_ended};
-use super::held::{Item, Key, Note, line, receive, send_drop, send_end, send_item};
+use super::held::{Item, Key, Note, line, receive, send_drop, send_end, send_forget, send_item};
 
 /// A keeper that does not take or answer anything for so long is replaced.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -63,6 +63,48 @@ pub struct KeptFrame {
     pub bytes: u64,
     /// Its memory.
     pub descriptor: OwnedFd,
+    /// Others than its tenants may have it mapped.
+    pub reach: Reach,
+}
+
+/// Who may have a frame mapped beside the tenants that have it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reach {
+    /// Nobody.
+    #[default]
+    Tenants,
+    /// Tenants that have had it before.
+    Others,
+    /// Others, at any time: it stays where it is.
+    Always,
+}
+
+/// What the keeper has of a frame beside its memory.
+pub struct FrameFacts {
+    /// Its size, in bytes.
+    pub bytes: u64,
+    /// Others that may have it mapped.
+    pub reach: Reach,
+}
+
+impl FrameFacts {
+    /// The bytes that the keeper holds.
+    pub fn encode(&self) -> [u8; 9] {
+        let mut all = [0; 9];
+        all[..8].copy_from_slice(&self.bytes.to_le_bytes());
+        all[8] = self.reach as u8;
+        all
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let (size, rest) = bytes.split_first_chunk()?;
+        let reach = match rest {
+            [1] => Reach::Others,
+            [2] => Reach::Always,
+            _ => Reach::Tenants,
+        };
+        Some(Self { bytes: u64::from_le_bytes(*size), reach })
+    }
 }
 
 /// A tenant that the coordinator before has left.
@@ -95,6 +137,8 @@ pub struct Inherited {
     pub frames: Vec<KeptFrame>,
     /// The tenants.
     pub tenants: Vec<KeptTenant>,
+    /// Facts that were written down: kinds, numbers and bytes.
+    pub facts: Vec<(u16, u64, Vec<u8>)>,
 }
 
 impl Inherited {
@@ -112,9 +156,9 @@ impl Inherited {
             Key::Table => self.table = with.next(),
             Key::Slab(number) => self.slabs.extend(with.next().map(|slab| (number, slab))),
             Key::Frame(number) => {
-                let bytes = bytes.try_into().map(u64::from_le_bytes);
-                if let (Some(descriptor), Ok(bytes)) = (with.next(), bytes) {
-                    self.frames.push(KeptFrame { number, bytes, descriptor });
+                if let (Some(descriptor), Some(FrameFacts { bytes, reach })) = (with.next(), FrameFacts::decode(&bytes))
+                {
+                    self.frames.push(KeptFrame { number, bytes, descriptor, reach });
                 }
             }
             Key::Tenant(number) => {
@@ -124,6 +168,7 @@ impl Inherited {
                     self.tenants.push(KeptTenant { number, facts: bytes, control, requests, process, page });
                 }
             }
+            Key::Fact(kind, number) => self.facts.push((kind, number, bytes)),
             Key::Coordinator => {}
         }
     }
@@ -143,7 +188,7 @@ impl Keeper {
             match receive(socket.as_fd())? {
                 Some(Note::Hold(key, item)) => inherited.add(key, item),
                 Some(Note::All { is_coordinators }) => break is_coordinators,
-                Some(Note::Drop(_) | Note::Done | Note::Ends(_)) | None => {
+                Some(Note::Drop(_) | Note::Forget(_) | Note::Done | Note::Ends(_)) | None => {
                     return Err(io::ErrorKind::InvalidData.into());
                 }
             }
@@ -251,6 +296,11 @@ impl Keeper {
                 _ => Err(io::ErrorKind::InvalidData.into()),
             }
         });
+    }
+
+    /// Has the keeper let go of a fact, without waiting.
+    pub fn forget(&self, key: Key) {
+        self.tell(|socket| send_forget(socket, key));
     }
 
     /// Tells the keeper that this process ends by itself, with this exit code: it starts no other coordinator.

@@ -26,7 +26,12 @@ pub enum Key {
     Tenant(u32),
     /// The coordinator's own process: the first that a coordinator tells a keeper that it has started itself.
     Coordinator,
+    /// A fact that the coordinator has written down, in bytes without descriptors: its kind, and its number there.
+    Fact(u16, u64),
 }
+
+/// Kinds of facts come behind all others.
+const FACTS: u32 = 1 << 16;
 
 impl Key {
     fn words(self) -> (u32, u64) {
@@ -37,6 +42,7 @@ impl Key {
             Self::Frame(number) => (4, number.into()),
             Self::Tenant(number) => (5, number.into()),
             Self::Coordinator => (6, 0),
+            Self::Fact(kind, number) => (FACTS | u32::from(kind), number),
         }
     }
 
@@ -48,7 +54,7 @@ impl Key {
             4 => Self::Frame(number.try_into().ok()?),
             5 => Self::Tenant(number.try_into().ok()?),
             6 => Self::Coordinator,
-            _ => return None,
+            kind => Self::Fact(kind.checked_sub(FACTS)?.try_into().ok()?, number),
         })
     }
 }
@@ -62,6 +68,8 @@ pub(super) enum Note {
     Drop(Key),
     /// The keeper's answer to a drop.
     Done,
+    /// To the keeper: let go of it, without an answer.
+    Forget(Key),
     /// To the coordinator: this was all that is held.
     All {
         /// True if a coordinator has started this keeper.
@@ -88,6 +96,7 @@ const DROP: u32 = 2;
 const DONE: u32 = 3;
 const ENDS: u32 = 4;
 const ALL: u32 = 5;
+const FORGET: u32 = 6;
 
 fn header(operation: u32, (kind, number): (u32, u64)) -> Vec<u8> {
     [operation.to_le_bytes().as_slice(), &kind.to_le_bytes(), &number.to_le_bytes()].concat()
@@ -99,6 +108,10 @@ pub(super) fn send_item(socket: BorrowedFd<'_>, key: Key, bytes: &[u8], with: &[
 
 pub(super) fn send_drop(socket: BorrowedFd<'_>, key: Key) -> io::Result<()> {
     link::send(socket, &header(DROP, key.words()), &[], false)
+}
+
+pub(super) fn send_forget(socket: BorrowedFd<'_>, key: Key) -> io::Result<()> {
+    link::send(socket, &header(FORGET, key.words()), &[], false)
 }
 
 pub(super) fn send_done(socket: BorrowedFd<'_>) -> io::Result<()> {
@@ -120,6 +133,7 @@ pub(super) fn receive(socket: BorrowedFd<'_>) -> io::Result<Option<Note>> {
     Ok(match (word(0), Key::of(word(4), number)) {
         (HOLD, Some(key)) => Some(Note::Hold(key, Item { bytes: bytes.to_vec(), descriptors: received.descriptors })),
         (DROP, Some(key)) => Some(Note::Drop(key)),
+        (FORGET, Some(key)) => Some(Note::Forget(key)),
         (DONE, _) => Some(Note::Done),
         (ALL, _) => Some(Note::All { is_coordinators: number != 0 }),
         (ENDS, _) => u8::try_from(number).ok().map(Note::Ends),
@@ -173,7 +187,8 @@ mod tests {
     #[test]
     fn what_is_held_arrives_whole_and_in_order() {
         let mut held = Held::default();
-        for key in [Key::Tenant(7), Key::Frame(u32::MAX), Key::Slab(1 << 40), Key::Table, Key::Place] {
+        let fact = Key::Fact(u16::MAX, u64::MAX);
+        for key in [fact, Key::Tenant(7), Key::Frame(u32::MAX), Key::Slab(1 << 40), Key::Table, Key::Place] {
             held.hold(key, Item { bytes: format!("{key:?}").into_bytes(), descriptors: vec![file(), file()] });
         }
         // Other bytes for the same descriptors.
@@ -186,7 +201,7 @@ mod tests {
         while let Some(note) = receive(theirs.as_fd()).expect("it was sent") {
             came.push(match note {
                 Note::Hold(key, item) => (Some(key), item.bytes, item.descriptors.len()),
-                Note::Drop(_) | Note::Ends(_) | Note::Done => unreachable!("nobody says that"),
+                Note::Drop(_) | Note::Forget(_) | Note::Ends(_) | Note::Done => unreachable!("nobody says that"),
                 Note::All { is_coordinators } => {
                     assert!(is_coordinators);
                     (None, Vec::new(), 0)
@@ -201,6 +216,7 @@ mod tests {
                 (Some(Key::Table), text("Table"), 2),
                 (Some(Key::Frame(u32::MAX)), text("Frame(4294967295)"), 2),
                 (Some(Key::Tenant(7)), text("new"), 2),
+                (Some(fact), text("Fact(65535, 18446744073709551615)"), 2),
                 (None, Vec::new(), 0),
             ]
         );

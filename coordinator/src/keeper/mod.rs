@@ -23,6 +23,6 @@ mod ends;
 mod held;
 mod process;
 
-pub use client::{Inherited, Keeper, KeptFrame, KeptTenant, Start};
+pub use client::{FrameFacts, Inherited, Keeper, KeptFrame, KeptTenant, Reach, Start};
 pub use held::Key;
 pub use process::{Death, End, keep};

@@ -211,6 +211,7 @@ fn hold(held: &mut Held, socket: BorrowedFd<'_>) -> Heard {
                 held.let_go(key);
                 let _ = send_done(socket);
             }
+            Note::Forget(key) => held.let_go(key),
             Note::Done | Note::All { .. } => {}
             Note::Ends(code) => ends = Some(code),
         }

@@ -91,7 +91,12 @@ impl Server {
     }
 
     /// Passes each family of reports to its handler.
-    fn report(&mut self, id: TenantId, message: FromTenant, descriptor: Option<OwnedFd>) -> Result<(), Breach> {
+    pub(super) fn report(
+        &mut self,
+        id: TenantId,
+        message: FromTenant,
+        descriptor: Option<OwnedFd>,
+    ) -> Result<(), Breach> {
         if self.hear_unsettled(id, &message) {
             return Ok(());
         }
@@ -131,12 +136,23 @@ impl Server {
             MemoryReport::Unleased { bytes } => self.memory().unlease(id, bytes),
             MemoryReport::ContextMade { made } => {
                 self.memory().context_made(id, made);
+                self.note_contexts(id);
                 Ok(())
             }
             MemoryReport::ContextGone => {
                 self.memory().context_gone(id);
+                self.note_contexts(id);
                 Ok(())
             }
+        }
+    }
+
+    /// Has the keeper know of a tenant's contexts.
+    fn note_contexts(&mut self, id: TenantId) {
+        let account = self.card.memory.account(id);
+        if let Some(tenant) = self.card.tenants.unindexed(id) {
+            tenant.contexts = (account.contexts, account.context_bytes);
+            self.keep_tenant(id);
         }
     }
 
@@ -188,9 +204,6 @@ impl Server {
     fn serve_request(&mut self, id: TenantId, request: Request) -> Result<(), Breach> {
         if depends_on_reports(&request) {
             self.hear_reports(id);
-        }
-        if shares(&request) {
-            self.note_fact(id, |tenant| &mut tenant.shares);
         }
         // That may have been the tenant's last message.
         if !self.card.tenants.get(id).is_some_and(|tenant| tenant.connection.is_open()) {
@@ -245,14 +258,42 @@ impl Server {
     /// Unites two tenants: from here on they are scheduled as one. A tenant that asks for the other's memory or event asks again
     /// when all its own memory is here too.
     fn unite(&mut self, id: TenantId, other: TenantId) {
+        if self.card.arbiter.are_united(id, other) {
+            return;
+        }
         let name = |id: TenantId| self.card.tenants.get(id).map_or("", |tenant| tenant.name.as_str());
         baton_messages::info!(are_united(name(id), name(other)));
         let decisions = self.card.arbiter.unite(self.now(), id, other);
+        self.note_unit(id);
         self.note_waiting(id);
         self.carry_out(decisions);
         for member in self.card.arbiter.members(id) {
             self.memory().show_offer(member);
         }
+    }
+
+    /// Has the keeper know which tenants are united with this one.
+    fn note_unit(&mut self, id: TenantId) {
+        let members = self.card.arbiter.members(id);
+        let unit = members.iter().min().map(|first| first.0);
+        for member in members {
+            let Some(tenant) = self.card.tenants.unindexed(member).filter(|tenant| tenant.unit != unit) else {
+                continue;
+            };
+            tenant.unit = unit;
+            self.keep_tenant(member);
+        }
+    }
+
+    /// Unites a tenant that the arbiter has just got to know with those that it was united with by another coordinator.
+    fn unite_again(&mut self, id: TenantId) {
+        let Some(unit) = self.card.tenants.get(id).and_then(|tenant| tenant.unit) else { return };
+        let others = self.card.tenants.iter().filter(|(other, tenant)| *other != id && tenant.unit == Some(unit));
+        let others: Vec<TenantId> = others
+            .filter(|(_, tenant)| tenant.unsettled.is_none() && tenant.connection.is_open())
+            .map(|(other, _)| other)
+            .collect();
+        others.into_iter().for_each(|other| self.unite(id, other));
     }
 
     /// Serves a request made while the gate was already closed.
@@ -453,6 +494,9 @@ impl Server {
         loop {
             if let Some((id, event)) = self.card.untold.pop_front() {
                 self.tell_arbiter(id, event);
+                if matches!(event, Event::Joined { .. }) {
+                    self.unite_again(id);
+                }
             } else if let Some(event) = self.card.preemptions.next_event() {
                 self.on_preempt_event(event);
             } else if let Some(event) = self.card.memory.next_event() {
@@ -593,21 +637,6 @@ impl Server {
         self.card.corun.part();
         self.steering.stop.wake();
     }
-}
-
-/// True if others can reach the tenant's memory or events by this request, or it theirs.
-fn shares(request: &Request) -> bool {
-    use Request::{Attach, Export, ExportDescriptors, ExportEvent, ImportDescriptor, MakeImmovable, OpenEvent};
-    matches!(
-        request,
-        Attach { .. }
-            | Export { .. }
-            | ExportDescriptors { .. }
-            | ExportEvent { .. }
-            | ImportDescriptor { .. }
-            | MakeImmovable { .. }
-            | OpenEvent { .. }
-    )
 }
 
 /// True if reports that the tenant has just sent on the other socket may change the answer: it may have mapped memory that it wants

@@ -19,7 +19,7 @@ use super::options::{Isolation, Options};
 use super::recorder::event::What;
 use super::state::Server;
 use super::tenants::connection::{Connection, Pages};
-use super::tenants::peer::Peer;
+use super::tenants::peer::{Peer, Sent};
 use super::tenants::process::Process;
 use super::tenants::shared::{Shared, TenantsPage};
 use super::tenants::table::Tenants;
@@ -156,7 +156,7 @@ impl Server {
     fn welcome(&mut self, mut newcomer: Newcomer) {
         let met = std::mem::take(&mut newcomer.met);
         match self.make_tenant(newcomer) {
-            Ok(tenant) => {
+            Ok((tenant, (slot, files))) => {
                 let scheduling = tenant.scheduling.wanted;
                 let joined = What::Joined { name: tenant.name.as_str().into(), class: tenant.class() };
                 baton_messages::info!(joined(&tenant.name, tenant.class(), &tenant.connection.process));
@@ -169,6 +169,8 @@ impl Server {
                         met.into_iter().for_each(|met| self.card.tenants.record_met(id, met));
                         self.card.recorder.record(id, joined);
                         self.keep_tenant(id);
+                        // From here on it counts upon being a tenant, also the next coordinator's.
+                        self.card.tenants.tell_with(id, &Admission::Welcome { tenant: id.0, slot }, &files);
                         self.will_tell(id, Event::Joined { scheduling });
                     }
                     Err(error) => {
@@ -183,8 +185,9 @@ impl Server {
         }
     }
 
-    fn make_tenant(&mut self, newcomer: Newcomer) -> Result<Tenant, (Peer, io::Error)> {
-        let Newcomer { peer: mut control, name, process, scheduling, need, .. } = newcomer;
+    /// Makes a tenant of a newcomer. Returns what comes with its welcome too: its slot on the activity page, and files.
+    fn make_tenant(&mut self, newcomer: Newcomer) -> Result<(Tenant, (u32, [Sent; 5])), (Peer, io::Error)> {
+        let Newcomer { peer: control, name, process, scheduling, need, .. } = newcomer;
         let prepared = (|| -> io::Result<_> {
             let (page, page_file) = Shared::written_by_us()?;
             let theirs = TenantsPage::new()?;
@@ -207,14 +210,11 @@ impl Server {
         if let Err(error) = self.card.corun.join(id, process.domain(), scheduling.class) {
             return Err((control, error));
         }
-        let is_sent = self.card.corun.place(id).is_some_and(|(slot, [activity, elsewhere])| {
-            let files = [page_file.into(), sent.into(), requests.into(), activity, elsewhere];
-            control.send(&Admission::Welcome { tenant: id.0, slot }, &files).is_ok()
-        });
-        if !is_sent {
+        let Some((slot, [activity, elsewhere])) = self.card.corun.place(id) else {
             self.card.corun.leave(id);
-            return Err((control, io::ErrorKind::BrokenPipe.into()));
-        }
+            return Err((control, io::ErrorKind::NotFound.into()));
+        };
+        let files = [page_file.into(), sent.into(), requests.into(), activity, elsewhere];
         let pages = Pages { coordinators: page, tenants: theirs };
         let requests = Peer::new(ours, control.gpu(), control.guest());
         let connection = Connection::new(process, (control, requests), pages);
@@ -224,7 +224,7 @@ impl Server {
             killed_after: self.options.on_stuck.killed_after(tenant.connection.control.guest().is_some()),
             ..Stuck::default()
         };
-        Ok(tenant)
+        Ok((tenant, (slot, files)))
     }
 
     /// The quota that keeps a guest's program waiting, if it is one that does.

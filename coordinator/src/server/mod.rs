@@ -396,21 +396,6 @@ impl Server {
         self.memory().show_offers();
     }
 
-    /// Makes tenants again of another coordinator's that have told what they have. The first with an open gate goes on with the baton;
-    /// others are asked to close theirs.
-    fn welcome_returning(&mut self) {
-        for id in self.ready_to_return() {
-            let is_first = self.card.tenants.is_empty();
-            let is_open = self.come_back(id);
-            let may_hold =
-                |tenant: &tenants::tenant::Tenant| tenant.unsettled.is_none() && tenant.scheduling.suspended.is_none();
-            let may_hold = is_first && self.card.tenants.get(id).is_some_and(may_hold);
-            if is_open && !(may_hold && self.goes_on_holding(id)) {
-                self.have_close(id);
-            }
-        }
-    }
-
     /// True if an urgent tenant has just got the GPU. Scanning memory and overwriting it are kernels, which take turns with the
     /// tenant's: a request of 8 ms took 22 that way.
     fn is_in_haste(&self) -> bool {

@@ -1,6 +1,6 @@
 //! Tenants of a coordinator that has died, until they have told this one what they have.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
@@ -9,10 +9,13 @@ use baton_contract::messages::{
     TurnReport,
 };
 
+use super::memory::HeldBy;
+use super::receive::Told;
 use super::tenants::connection::Pages;
 use super::tenants::facts::Facts;
 use super::tenants::peer::Peer;
 use super::tenants::process::Process;
+use baton_books::sharing::Attached;
 use baton_books::table::Found;
 use baton_policy::arbiter::TenantId;
 
@@ -26,6 +29,10 @@ pub(super) struct Takeover {
     /// The time at which those that have answered go on without the others.
     pub(super) until: Instant,
     pub(super) returning: BTreeMap<TenantId, Returning>,
+    /// The tenants' hold on each other's extents.
+    pub(super) attached: Vec<Attached>,
+    /// Tenants that are gone, of whose memory others may have some.
+    pub(super) gone: BTreeSet<TenantId>,
 }
 
 /// A tenant that has yet to come back.
@@ -43,6 +50,9 @@ pub(super) struct Returning {
     pub(super) extents: Vec<HeldExtent>,
     pub(super) spare: Vec<(u64, u64)>,
     pub(super) channels: Option<(Channels, u32, Option<OwnedFd>)>,
+    /// Reports that are to be handled when it is a tenant again.
+    pub(super) later: Vec<Told>,
+    /// The end of its answer: what it tells from then on is read when it is a tenant again.
     pub(super) stands: Option<Stands>,
 }
 
@@ -53,12 +63,16 @@ pub(super) struct Stands {
     pub(super) grant: u64,
     pub(super) demands: bool,
     pub(super) asks: bool,
+    pub(super) leased: u64,
 }
 
 impl Returning {
     /// Reads its messages. False if it cannot come back.
     pub(super) fn hear(&mut self) -> bool {
         for _ in 0..REPORTS {
+            if self.stands.is_some() {
+                return true;
+            }
             let mut received = match self.control.receive() {
                 Ok(Some(received)) => received,
                 Ok(None) => return true,
@@ -80,29 +94,55 @@ impl Returning {
                 self.answers = true;
                 self.extents.extend(extents);
             }
-            FromTenant::Takeover(TakeoverReport::Stands { gate, grant, demands, asks }) => {
+            FromTenant::Takeover(TakeoverReport::Stands { gate, grant, demands, asks, leased }) => {
                 // A thread may have demanded after that was looked at, and before it was told.
                 let demands = demands || self.demanded;
-                self.stands = Some(Stands { gate, grant, demands, asks });
+                self.stands = Some(Stands { gate, grant, demands, asks, leased });
+            }
+            // The coordinator before has not heard of it, and it is not told again.
+            FromTenant::Memory(MemoryReport::ContextMade { .. } | MemoryReport::ContextGone) => {
+                self.later.push((message, descriptor));
             }
             // All else that is of use was told again.
             _ if !self.answers => {}
+            // It is told with the end of the answer.
+            FromTenant::Memory(MemoryReport::Unleased { .. }) => {}
             FromTenant::Memory(MemoryReport::Spare { ranges }) => self.spare.extend(ranges),
             FromTenant::Preemption(PreemptionReport::Channels { channels, begun }) => {
                 self.channels = Some((channels, begun, descriptor));
             }
-            FromTenant::Turn(TurnReport::Demand) => {
-                self.demanded = true;
-                if let Some(stands) = &mut self.stands {
-                    stands.demands = true;
-                }
-            }
-            _ => {}
+            FromTenant::Turn(TurnReport::Demand) => self.demanded = true,
+            _ => self.later.push((message, descriptor)),
         }
     }
 }
 
 impl Takeover {
+    /// True if a tenant has told all, and so have those that it is united with.
+    fn is_ready(&self, one: &Returning) -> bool {
+        let united = |other: &&Returning| one.facts.unit.is_some() && other.facts.unit == one.facts.unit;
+        one.stands.is_some() && self.returning.values().filter(united).all(|other| other.stands.is_some())
+    }
+
+    /// Tenants that can come back now: those with an open gate first.
+    pub(super) fn ready(&self) -> Vec<TenantId> {
+        let ready = self.returning.iter().filter(|(_, one)| self.is_ready(one));
+        let mut ready: Vec<(bool, TenantId)> =
+            ready.filter_map(|(id, one)| Some((one.stands?.gate != GateState::Open, *id))).collect();
+        ready.sort_unstable();
+        ready.into_iter().map(|(_, id)| id).collect()
+    }
+
+    /// All that these tenants have, and their hold on each other's extents, which is theirs from now on.
+    pub(super) fn take_attached(&mut self, ids: &[TenantId]) -> (HeldBy, Vec<Attached>) {
+        let held = ids.iter().filter_map(|id| {
+            let extents = self.returning.get(id)?.extents.iter().map(|held| (held.id, *held));
+            Some((*id, extents.collect()))
+        });
+        let held = held.collect();
+        (held, self.attached.extract_if(.., |one| ids.contains(&TenantId(one.id.0))).collect())
+    }
+
     /// The time at which those that have answered go on.
     pub(super) fn next_timer(&self) -> Option<Instant> {
         (!self.returning.is_empty() && self.until > Instant::now()).then_some(self.until)

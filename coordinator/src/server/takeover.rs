@@ -5,9 +5,9 @@
 //! again: the tenant is right about its mappings, the table about copies. One whose gate is open goes on as the holder of the baton, and
 //! others with an open gate are asked to close it before the arbiter hears of them.
 //!
-//! A tenant that shares memory or events with others cannot be taken over yet: it is cut off, as without a keeper.
+//! Tenants that share memory come back together: an extent of one of them may be in the frame of another one's.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd as _;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -32,6 +32,7 @@ use super::tenants::shared::{Shared, TenantsPage};
 use super::tenants::tenant::{Stuck, Tenant, Unsettled};
 use crate::device::words::Words;
 use crate::keeper::{Inherited, KeptTenant, Key};
+use baton_books::sharing::{Attached, Fact};
 use baton_books::table::{Found, Scribe, Table};
 use baton_policy::arbiter::{Event, TenantId};
 
@@ -70,6 +71,8 @@ impl Server {
 
     /// Has the keeper let go of all that another coordinator has left. Its tenants see that it is gone.
     fn let_go_of(&self, inherited: &Inherited) {
+        let facts = inherited.facts.iter().map(|(kind, number, _)| Key::Fact(*kind, *number));
+        facts.for_each(|key| self.front.keeper.forget(key));
         let frames = inherited.frames.iter().map(|frame| Key::Frame(frame.number));
         let tenants = inherited.tenants.iter().map(|tenant| Key::Tenant(tenant.number));
         frames.chain(tenants).for_each(|key| self.front.keeper.let_go(key));
@@ -79,9 +82,16 @@ impl Server {
     fn take_over(&mut self, found: Found, inherited: Inherited) {
         let facts = |kept: &KeptTenant| Some((kept.number, Facts::read(&kept.facts)?));
         let known: BTreeMap<u32, Facts> = inherited.tenants.iter().filter_map(facts).collect();
-        self.memory().inherit(inherited.frames, &found, |id| known.get(&id).map(|facts| facts.guest));
+        let attached = self.restore_facts(&inherited.facts, &known);
+        // Of tenants that are gone, others may have some memory: of the same guest.
+        let gone = attached.iter().filter(|one| !known.contains_key(&one.owner.0));
+        let gone: BTreeMap<u32, Option<u32>> =
+            gone.filter_map(|one| Some((one.owner.0, known.get(&one.id.0)?.guest))).collect();
+        let guest_of = |id| known.get(&id).map(|facts| facts.guest).or_else(|| gone.get(&id).copied());
+        self.memory().inherit(inherited.frames, &found, guest_of);
         let until = Instant::now() + PATIENCE;
-        self.card.takeover = Some(Takeover { found, until, returning: BTreeMap::new() });
+        let gone = gone.keys().map(|id| TenantId(*id)).collect();
+        self.card.takeover = Some(Takeover { found, until, returning: BTreeMap::new(), attached, gone });
         let last = inherited.tenants.iter().map(|kept| kept.number).max().unwrap_or(0);
         self.card.tenants.go_on_after(TenantId(last));
         for kept in inherited.tenants {
@@ -99,6 +109,22 @@ impl Server {
                 }
             }
         }
+    }
+
+    /// Begins with the facts about what is shared. Returns the tenants' hold on each other's extents.
+    fn restore_facts(&mut self, facts: &[(u16, u64, Vec<u8>)], known: &BTreeMap<u32, Facts>) -> Vec<Attached> {
+        let mut attached = Vec::new();
+        for fact in facts.iter().filter_map(|(kind, _, bytes)| Fact::decode(*kind, bytes)) {
+            let owner = match &fact {
+                Fact::Export { owner, .. } | Fact::Event { owner, .. } | Fact::Process { owner, .. } => *owner,
+                Fact::Attached(one) => one.id.0,
+            };
+            match fact {
+                Fact::Attached(one) if known.contains_key(&owner) => attached.push(one),
+                _ => self.memory().restore_fact(known.contains_key(&owner).then_some(TenantId(owner)), &fact),
+            }
+        }
+        attached
     }
 
     fn begin_return(&mut self, id: TenantId, kept: KeptTenant) -> std::io::Result<Returning> {
@@ -119,10 +145,9 @@ impl Server {
         page_of_us.arena_bytes.store(total, Relaxed);
         page_of_us.could_have_bytes.store(could_have, Relaxed);
         self.card.corun.join(id, process.domain(), facts.scheduling().class)?;
-        let asked = !facts.shares
-            && self.card.corun.place(id).is_some_and(|(slot, [activity, elsewhere])| {
-                control.send(&TakeoverCommand::Resync { slot }, &[file.into(), activity, elsewhere]).is_ok()
-            });
+        let asked = self.card.corun.place(id).is_some_and(|(slot, [activity, elsewhere])| {
+            control.send(&TakeoverCommand::Resync { slot }, &[file.into(), activity, elsewhere]).is_ok()
+        });
         if !asked {
             return Err(std::io::ErrorKind::Unsupported.into());
         }
@@ -139,6 +164,7 @@ impl Server {
             extents: Vec::new(),
             spare: Vec::new(),
             channels: None,
+            later: Vec::new(),
             stands: None,
         })
     }
@@ -148,9 +174,13 @@ impl Server {
         let Some(takeover) = &mut self.card.takeover else { return false };
         let (Source::Control(id) | Source::Process(id)) = source else { return false };
         let Some(returning) = takeover.returning.get_mut(&id) else { return false };
-        let has_ended = matches!(source, Source::Process(_));
-        if has_ended || !returning.hear() {
-            // If only its connection has ended, its memory stays as it is until its process has.
+        let has_process_ended = matches!(source, Source::Process(_));
+        let is_connected = !has_process_ended && returning.hear();
+        // Without any memory, it may never have known that it was a tenant.
+        let has_ended = has_process_ended || !is_connected && !takeover.found.has_any(id.0);
+        if !is_connected || returning.stands.is_some() {
+            // If only its connection has ended, its memory stays as it is until its process has. If it has told all, the rest is heard
+            // when it is a tenant again.
             self.front.events.remove(&returning.control);
             if has_ended {
                 self.abandon(id);
@@ -165,9 +195,10 @@ impl Server {
         if let Some(gone) = takeover.returning.remove(&id) {
             self.front.events.remove(&gone.process);
             self.front.keeper.let_go(Key::Tenant(id.0));
-            let found = takeover.found.clone();
+            takeover.gone.insert(id);
+            let had: Vec<Attached> = takeover.attached.extract_if(.., |one| one.id.0 == id.0).collect();
             self.card.corun.leave(id);
-            self.memory().let_go_of_unclaimed(id, &found);
+            had.into_iter().for_each(|one| self.memory().restore_fact(None, &Fact::Attached(one)));
         }
     }
 
@@ -178,22 +209,53 @@ impl Server {
         if !all && Instant::now() < takeover.until || self.card.memory.awaits_pages() {
             return Vec::new();
         }
-        let gate = |one: &Returning| one.stands.map(|stands| stands.gate);
-        let mut ready: Vec<(bool, TenantId)> =
-            takeover.returning.iter().filter_map(|(id, one)| Some((gate(one)? != GateState::Open, *id))).collect();
-        ready.sort_unstable();
-        ready.into_iter().map(|(_, id)| id).collect()
+        takeover.ready()
+    }
+
+    /// Makes tenants again of another coordinator's that have told what they have.
+    pub(super) fn welcome_returning(&mut self) {
+        let ready = self.ready_to_return();
+        let Some(takeover) = &mut self.card.takeover else { return };
+        let (held, attached) = takeover.take_attached(&ready);
+        let mut found = std::mem::take(&mut takeover.found);
+        let heirs = self.memory().attach_again(attached, &held, &mut found);
+        for id in &ready {
+            self.welcome_back(*id, &found);
+        }
+        ready.iter().for_each(|id| self.memory().have_what_leaves_unmapped(*id));
+        heirs.into_iter().for_each(|one| self.memory().restore_fact(None, &Fact::Attached(one)));
+        let Some(takeover) = &mut self.card.takeover else { return };
+        // What is left of those that are gone is nobody's when nobody may be attached to it.
+        let attached: BTreeSet<u32> = takeover.attached.iter().map(|one| one.owner.0).collect();
+        let over = takeover.returning.is_empty();
+        let gone: Vec<TenantId> = takeover.gone.extract_if(.., |id| over || !attached.contains(&id.0)).collect();
+        if over {
+            self.card.takeover = None;
+        } else {
+            takeover.found = found.clone();
+        }
+        gone.into_iter().for_each(|id| self.memory().let_go_of_unclaimed(id, &found));
+    }
+
+    /// Makes a tenant again of one. The first with an open gate goes on with the baton; others are asked to close theirs.
+    fn welcome_back(&mut self, id: TenantId, found: &Found) {
+        let is_first = self.card.tenants.is_empty();
+        let is_open = self.come_back(id, found);
+        let may_hold = |tenant: &Tenant| {
+            tenant.unsettled.is_none() && tenant.scheduling.suspended.is_none() && tenant.unit.is_none()
+        };
+        let may_hold = is_first && self.card.tenants.get(id).is_some_and(may_hold);
+        if is_open && !(may_hold && self.goes_on_holding(id)) {
+            self.have_close(id);
+        }
     }
 
     /// Makes a tenant again of one that has answered. True if its gate is open: the arbiter does not know it yet.
-    pub(super) fn come_back(&mut self, id: TenantId) -> bool {
+    fn come_back(&mut self, id: TenantId, found: &Found) -> bool {
         let Some(takeover) = &mut self.card.takeover else { return false };
         let Some(returning) = takeover.returning.remove(&id) else { return false };
-        let found = takeover.found.clone();
-        if takeover.returning.is_empty() {
-            self.card.takeover = None;
-        }
-        let Returning { facts, process, control, requests, pages, extents, spare, channels, stands, .. } = returning;
+        let Returning { facts, process, control, requests, pages, extents, spare, channels, later, stands, .. } =
+            returning;
         let Some(stands) = stands else { return false };
         self.front.events.remove(&control);
         self.front.events.remove(&process);
@@ -212,6 +274,7 @@ impl Server {
         tenant.scheduling.suspended = facts.suspended.then(Instant::now);
         tenant.came_back = true;
         tenant.was_taken = facts.was_taken;
+        (tenant.unit, tenant.contexts) = (facts.unit, facts.contexts);
         tenant.preemption.coordinators_before = facts.coordinators_before + 1;
         tenant.turn.go_on_from(stands.grant);
         if stands.asks {
@@ -230,13 +293,14 @@ impl Server {
         }
         self.card.recorder.record(id, joined);
         self.keep_tenant(id);
-        let is_left_behind = match self.memory().take_over(id, &extents, &spare, &found) {
+        let is_left_behind = match self.memory().take_over(id, &extents, &spare, found) {
             Ok(is_left_behind) => is_left_behind,
             Err(_) => {
                 self.kill(id, baton_messages::NOT_FOUND_AGAIN);
                 false
             }
         };
+        self.memory().restore_account(id, stands.leased, facts.contexts);
         if let Some((channels, begun, descriptor)) = channels {
             // A report that makes no sense leaves it as one that cannot be paused.
             let _ = self.preemptions().heard(id, PreemptionReport::Channels { channels, begun }, descriptor);
@@ -260,6 +324,11 @@ impl Server {
                 }
             }
             GateState::Open => self.preemptions().put_back(id),
+        }
+        for (message, descriptor) in later {
+            if let Err(why) = self.report(id, message, descriptor) {
+                self.cut_off(id, why);
+            }
         }
         stands.gate == GateState::Open
     }

@@ -9,6 +9,12 @@ pub type Micros = u64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TenantId(pub u32);
 
+impl From<TenantId> for u32 {
+    fn from(TenantId(number): TenantId) -> Self {
+        number
+    }
+}
+
 /// An event of a tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {

@@ -101,6 +101,16 @@ impl Requests {
         self.ask_and_apply(request, |_| ())
     }
 
+    /// As [`Requests::ask`], for a request that is served at once, whatever the state of the gate: another coordinator is asked again.
+    fn ask_any(&self, request: &Request) -> Result<(Answer, Vec<OwnedFd>), Unserved> {
+        loop {
+            match self.ask(request) {
+                Err(Unserved::TryAgain) => {}
+                outcome => return outcome,
+            }
+        }
+    }
+
     /// As [`Requests::ask`]; `apply` enters the answer in this process's books before a coordinator that takes over is told of them. It
     /// waits for nothing.
     fn ask_and_apply(
@@ -182,7 +192,7 @@ impl Requests {
 
     /// Asks for the frames of lent extents, at most [`MAX_DESCRIPTORS`](baton_contract::wire::MAX_DESCRIPTORS).
     pub(crate) fn frames(&self, extents: &[ExtentId]) -> Result<Vec<OwnedFd>, Unserved> {
-        match self.ask(&Request::Frames { extents: extents.to_vec() })? {
+        match self.ask_any(&Request::Frames { extents: extents.to_vec() })? {
             (Answer::Frames { extents: answered }, frames) if answered == extents => {
                 if frames.len() == extents.len() {
                     Ok(frames)
@@ -221,7 +231,7 @@ impl Requests {
     /// there.
     pub(crate) fn make_immovable(&self, extents: &[ExtentId]) -> Result<bool, Unserved> {
         for extents in extents.chunks(MAX_LISTED) {
-            match self.ask(&Request::MakeImmovable { extents: extents.to_vec() })? {
+            match self.ask_any(&Request::MakeImmovable { extents: extents.to_vec() })? {
                 (Answer::Immovable, _) => {}
                 (Answer::Movable, _) => return Ok(false),
                 _ => return Err(Unserved::Gone),
@@ -249,7 +259,7 @@ impl Requests {
 
     /// Reports that other processes may open this allocation. Returns the key by which they do so: always the same for an allocation.
     pub(crate) fn export(&self, at: u64, bytes: u64) -> Result<[u8; 16], Unserved> {
-        match self.ask(&Request::Export { at, bytes })? {
+        match self.ask_any(&Request::Export { at, bytes })? {
             (Answer::Exported { key }, _) => Ok(key),
             _ => Err(Unserved::Gone),
         }
@@ -258,7 +268,7 @@ impl Requests {
     /// Reports that an allocation may no longer be opened.
     pub(crate) fn unexport(&self, at: u64) {
         // Without a coordinator no process could.
-        let _ = self.ask(&Request::Unexport { at });
+        let _ = self.ask_any(&Request::Unexport { at });
     }
 
     /// Attaches an allocation that another tenant has exported. The first of its extents is to lie at this address, the others follow it;
@@ -289,7 +299,7 @@ impl Requests {
     /// Reports that other processes may open an event, by this handle of the driver's.
     pub(crate) fn export_event(&self, handle: [u8; IPC_HANDLE]) {
         // Without a coordinator no tenant takes turns with them.
-        let _ = self.ask(&Request::ExportEvent { handle });
+        let _ = self.ask_any(&Request::ExportEvent { handle });
     }
 
     /// Reports that an event is about to be opened, which another tenant may have exported.
@@ -304,13 +314,13 @@ impl Requests {
     /// Reports that other processes may import memory by descriptors that this process owns.
     pub(crate) fn export_descriptors(&self, process: ProcessId) {
         // Without a coordinator no tenant takes turns with them.
-        let _ = self.ask(&Request::ExportDescriptors { process });
+        let _ = self.ask_any(&Request::ExportDescriptors { process });
     }
 
     /// Reports that memory is about to be imported by a descriptor of another process, which may be a tenant.
     pub(crate) fn import_descriptor(&self, owner: ProcessId) {
         // As for `export_descriptors`.
-        let _ = self.ask(&Request::ImportDescriptor { owner });
+        let _ = self.ask_any(&Request::ImportDescriptor { owner });
     }
 
     fn granted(&self, request: &Request) -> Result<u64, Unserved> {

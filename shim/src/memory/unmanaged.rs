@@ -266,6 +266,11 @@ pub(crate) fn is_any() -> bool {
     FOREIGN.load(Ordering::Relaxed) || lock().kinds.iter().any(|bytes| *bytes != 0)
 }
 
+/// Bytes of the lease, used or not.
+pub(crate) fn leased() -> u64 {
+    lock().leased
+}
+
 /// Bytes of one kind.
 pub(crate) fn of_kind(kind: Unmanaged) -> u64 {
     lock().kinds[kind.index()]

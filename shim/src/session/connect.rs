@@ -176,6 +176,8 @@ fn greet(path: &Path, chosen: Chosen, hello: &Opening, uuid: [u8; 16]) -> Result
                 waiting.say(text);
                 std::thread::sleep(COME_AGAIN);
             }
+            // It died before it could welcome this program, and another one has taken over.
+            Ok((_, FromCoordinator::Takeover(_))) => {}
             _ => return Ok((socket, received)),
         }
     }

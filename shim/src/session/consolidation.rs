@@ -23,8 +23,10 @@ const LOOK: Duration = Duration::from_millis(100);
 /// The longest wait for work on another GPU that accesses the memory.
 const LONGEST_WAIT: Duration = Duration::from_millis(100);
 
-/// No answer of the driver's has this value.
+/// No answer of the driver's has these values.
 const PENDING: u32 = u32::MAX;
+/// Another coordinator is there, which has to be asked again.
+const AGAIN: u32 = u32::MAX - 1;
 
 /// A handle of ours, and the memory that is to take its contents.
 struct Wanted {
@@ -36,16 +38,18 @@ struct Wanted {
 }
 
 impl Wanted {
-    /// Waits for the answer.
-    fn wait(&self) -> Result<(), CUresult> {
+    /// Waits for the answer. `ask_again` asks another coordinator.
+    fn wait(&self, ask_again: impl Fn()) -> Result<(), CUresult> {
         loop {
-            futex::wait(&self.answer, PENDING, Some(LOOK), Scope::Process);
-            match self.answer.load(Ordering::Acquire) {
+            let answer = self.answer.load(Ordering::Acquire);
+            match answer {
                 CUDA_SUCCESS => return Ok(()),
-                PENDING if ENDED.load(Ordering::Acquire) => return Err(CUDA_ERROR_NOT_SUPPORTED),
+                PENDING | AGAIN if ENDED.load(Ordering::Acquire) => return Err(CUDA_ERROR_NOT_SUPPORTED),
+                AGAIN => ask_again(),
                 PENDING => {}
                 answer => return Err(answer),
             }
+            futex::wait(&self.answer, answer, Some(LOOK), Scope::Process);
         }
     }
 }
@@ -68,6 +72,14 @@ pub(super) fn is_under_way() -> bool {
     !lock().is_empty()
 }
 
+/// Called when another coordinator has been told everything: it knows of no consolidation.
+pub(super) fn another_coordinator() {
+    for wanted in lock().iter() {
+        wanted.answer.store(AGAIN, Ordering::Release);
+        futex::wake_all(&wanted.answer, Scope::Process);
+    }
+}
+
 impl Session {
     /// Moves a handle's memory into one piece, of which this is a descriptor, and waits for that. The caller has not passed the gate.
     pub(crate) fn consolidate(
@@ -88,17 +100,19 @@ impl Session {
         };
         if let Some(before) = before {
             // Another thread exports the same handle: it has its piece by then, and not this one.
-            return before.wait().and(Err(CUDA_ERROR_INVALID_VALUE));
+            return before.wait(|| ()).and(Err(CUDA_ERROR_INVALID_VALUE));
         }
-        self.link.tell_with(&MemoryReport::Consolidate { at: home, bytes, piece: true }, Some(descriptor));
-        self.link.tell(&TurnReport::Demand);
-        wanted.wait()
-    }
-
-    /// Called when another coordinator takes over, which knows of no consolidation.
-    pub(super) fn fail_consolidations(&self, mut tell: impl FnMut(GivenUp)) {
-        let homes: Vec<CUdeviceptr> = lock().iter().map(|one| one.home).collect();
-        homes.into_iter().for_each(|home| self.consolidated(home, false, &mut tell));
+        let ask = || {
+            self.link.tell_with(&MemoryReport::Consolidate { at: home, bytes, piece: true }, Some(descriptor));
+            self.link.tell(&TurnReport::Demand);
+        };
+        ask();
+        wanted.wait(|| {
+            // It may have been answered since.
+            if wanted.answer.compare_exchange(AGAIN, PENDING, Ordering::AcqRel, Ordering::Acquire).is_ok() {
+                ask();
+            }
+        })
     }
 
     /// Called after the coordinator has copied a handle's memory into its piece, or could not. The gate is closed, and nothing runs.

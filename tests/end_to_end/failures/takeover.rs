@@ -24,14 +24,6 @@ fn serves(coordinator: &Coordinator) -> i32 {
     i32::try_from(coordinator.status()["pid"].as_u64().expect("a number")).expect("a process")
 }
 
-/// Kills the coordinator, but not its keeper, and waits until the next one serves.
-#[track_caller]
-fn kill(coordinator: &Coordinator) {
-    let before = serves(coordinator);
-    signal(before, libc::SIGKILL);
-    coordinator.until_next(before);
-}
-
 /// Ends these programs, which are as they are alone, and have had nothing to say.
 #[track_caller]
 fn quit(programs: &mut [Running], want: &str) {
@@ -56,7 +48,7 @@ fn programs_go_on_with_memory_on_the_gpu_and_on_the_host() {
         for program in &mut programs {
             assert_eq!(program.ask("touch", LIMIT), *answer);
         }
-        kill(&coordinator);
+        coordinator.kill_served();
         let status = coordinator
             .until("both are back", |status| ["one", "other"].iter().all(|name| !tenant(status, name).is_null()));
         println!("{status:#}");
@@ -76,7 +68,7 @@ fn a_program_in_its_turn_goes_on_and_one_that_waits_gets_its_turn() {
     coordinator.until_tenant_is("runs", "running");
     waits.say("touch");
     for _ in 0..3 {
-        kill(&coordinator);
+        coordinator.kill_served();
         until_back(&coordinator, &["waits", "runs"]);
     }
     // The busy one may have paused for so long that its turn was over.
@@ -101,8 +93,8 @@ fn preempted_work_goes_on_where_it_was() {
         let slow = tenant(status, "slow");
         slow["state"] == "preempted" && slow["evicted_bytes"] != 0
     });
-    kill(&coordinator);
-    kill(&coordinator);
+    coordinator.kill_served();
+    coordinator.kill_served();
     busy.end(&mut quick);
     assert_eq!(slow.ask("touch", LIMIT), want[1]);
     assert_eq!(slow.ask("quit", LIMIT), want[2]);
@@ -142,7 +134,7 @@ fn a_coordinator_outlives_its_keeper_and_has_another_one() {
     assert_eq!(second["pid"], serves_now);
     touch(&want[1]);
     // Which the second one knows how to follow.
-    kill(&coordinator);
+    coordinator.kill_served();
     until_back(&coordinator, &["one", "other"]);
     touch(&want[2]);
     // The second keeper has started this one, and does not answer now.
@@ -160,7 +152,7 @@ fn a_coordinator_outlives_its_keeper_and_has_another_one() {
     coordinator.until("the stopped one is replaced", |_| log_has(&coordinator, "B0621", 2));
     let third = keeper_of(serves(&coordinator));
     assert!(third.is_some_and(|third| third != second), "{third:?}, {second}");
-    kill(&coordinator);
+    coordinator.kill_served();
     until_back(&coordinator, &["one", "other"]);
     touch(&want[3]);
     quit(&mut programs, &want[4]);
@@ -187,7 +179,7 @@ fn a_second_serve_keeps_a_coordinator_that_has_outlived_its_keeper() {
     coordinator.until("the new one keeps it", |status| status["keeper"] == second.pid());
     assert!(!std::path::Path::new(&format!("/proc/{}/exe", own.expect("there was one"))).exists());
     touch(&want[1]);
-    kill(&coordinator);
+    coordinator.kill_served();
     until_back(&coordinator, &["one", "other"]);
     touch(&want[2]);
     quit(&mut programs, &want[3]);
@@ -208,13 +200,13 @@ fn a_suspended_program_stays_suspended() {
         baton_tests::run(command.arg(coordinator.place.socket()).arg("one")).succeeded();
     };
     set("suspend");
-    kill(&coordinator);
+    coordinator.kill_served();
     coordinator.until_tenant_is("one", "suspended");
     program.say("touch");
     coordinator.until("it waits", |status| tenant(status, "one")["state"] == "suspended");
     set("resume");
     assert_eq!(program.line(LIMIT), want[0]);
-    kill(&coordinator);
+    coordinator.kill_served();
     until_back(&coordinator, &["one"]);
     assert_ne!(tenant(&coordinator.status(), "one")["state"], "suspended");
     assert_eq!(program.ask("quit", LIMIT), want[1]);
@@ -277,7 +269,7 @@ fn kill_beside(coordinator: &Coordinator, programs: &[(&str, &[&str])], kills: u
     for turn in 0..kills {
         // Times that have no common measure with what the programs do.
         std::thread::sleep(Duration::from_millis(60 + 37 * turn % 101));
-        kill(coordinator);
+        coordinator.kill_served();
     }
     for (program, want) in programs.into_iter().zip(want) {
         let outcome = program.finish(LIMIT).succeeded();
@@ -318,7 +310,7 @@ fn one_whose_memory_was_taken_goes_on() {
         let control = Held::at_once(silent.pid(), held::CONTROL).expect("it lives");
         assert_eq!(quick.ask("touch", LIMIT), *answer);
         assert_ne!(tenant(&coordinator.status(), "silent")["evicted_bytes"], 0, "its memory was not taken");
-        kill(&coordinator);
+        coordinator.kill_served();
         until_back(&coordinator, &["quick"]);
         drop(control);
         assert_eq!(silent.ask("go", LIMIT), "gone");
@@ -343,7 +335,7 @@ fn programs_join_the_next_one_where_the_first_ones_socket_was_removed() {
     while coordinator.place.try_status().is_err() {
         std::thread::sleep(Duration::from_millis(5));
     }
-    kill(&coordinator);
+    coordinator.kill_served();
     let mut second = hold(&coordinator, "second", "normal");
     for program in [&mut first, &mut second] {
         assert_eq!(program.ask("quit", LIMIT), want_after(0));
@@ -413,7 +405,7 @@ fn want_after(touches: usize) -> String {
 fn one_that_dies_again_and_again_is_not_started_for_ever() {
     let mut coordinator = serving().option("--restarts", "3").start();
     for _ in 0..3 {
-        kill(&coordinator);
+        coordinator.kill_served();
     }
     signal(serves(&coordinator), libc::SIGKILL);
     assert_eq!(coordinator.wait().code(), Some(128 + libc::SIGKILL));

@@ -208,7 +208,7 @@ fn under_pressure(count: usize, work: impl Fn(&Arm, usize) + Sync) -> BTreeMap<&
         match pressure {
             Pressure::Evictions => drop(evictions.insert("at rests", evicted)),
             Pressure::Moments => drop(evictions.insert("at any moment", evicted)),
-            Pressure::Preemption | Pressure::Turns => {}
+            Pressure::Preemption | Pressure::Turns | Pressure::Deaths => {}
         }
     }
     evictions

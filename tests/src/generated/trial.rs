@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -43,10 +44,13 @@ pub enum Pressure {
     Preemption,
     /// A program of the same class needs most of the GPU all the time; work is waited for when turns end.
     Turns,
+    /// The coordinator dies whenever a program rests, also in the middle of another one's work, while an urgent one takes turns with them.
+    Deaths,
 }
 
 /// All of them.
-pub const PRESSURES: [Pressure; 4] = [Pressure::Evictions, Pressure::Moments, Pressure::Preemption, Pressure::Turns];
+pub const PRESSURES: [Pressure; 5] =
+    [Pressure::Evictions, Pressure::Moments, Pressure::Preemption, Pressure::Turns, Pressure::Deaths];
 
 /// Between two evictions of [`Pressure::Moments`].
 const MOMENT: Duration = Duration::from_millis(5);
@@ -61,6 +65,8 @@ pub struct Arm {
     coordinator: Coordinator,
     rival: Option<Running>,
     evictions: AtomicUsize,
+    /// One death at a time.
+    killing: Mutex<()>,
 }
 
 /// A program, and what it does bare.
@@ -136,7 +142,7 @@ impl Expected {
     }
 
     fn fault(&self, kind: String, baton: Option<Outcome>) -> Box<Fault> {
-        Box::new(Fault { kind, bare: self.bare.clone(), baton })
+        Box::new(Fault { kind, bare: self.bare.clone(), baton, story: String::new() })
     }
 }
 
@@ -147,12 +153,14 @@ pub struct Fault {
     pub kind: String,
     bare: Outcome,
     baton: Option<Outcome>,
+    /// The state of the coordinator, and what it has logged.
+    story: String,
 }
 
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}\n--- bare: {:?}", self.kind, self.bare)?;
-        self.baton.as_ref().map_or(Ok(()), |baton| write!(f, "\n--- under Baton: {baton:?}"))
+        self.baton.as_ref().map_or(Ok(()), |baton| write!(f, "\n--- under Baton: {baton:?}{}", self.story))
     }
 }
 
@@ -173,6 +181,7 @@ impl Arm {
             }
             Pressure::Preemption => serving,
             Pressure::Turns => serving.flag("--no-preempt"),
+            Pressure::Deaths => serving.keeper().option("--log-level", "debug"),
         };
         let coordinator = serving.start();
         let rival = |class: &str, gap: &str| {
@@ -182,7 +191,7 @@ impl Arm {
         };
         let rival = match pressure {
             Pressure::Evictions | Pressure::Moments => None,
-            Pressure::Preemption => Some(rival("latency", "25")),
+            Pressure::Preemption | Pressure::Deaths => Some(rival("latency", "25")),
             Pressure::Turns => Some(rival("normal", "2")),
         };
         if rival.is_some() {
@@ -190,7 +199,7 @@ impl Arm {
                 crate::coordinator::tenant(status, "rival")["resident_bytes"].as_u64() > Some(196 << 20)
             });
         }
-        Self { pressure, coordinator, rival, evictions: AtomicUsize::new(0) }
+        Self { pressure, coordinator, rival, evictions: AtomicUsize::new(0), killing: Mutex::new(()) }
     }
 
     /// Tells whether a program does under Baton what it does bare.
@@ -203,7 +212,8 @@ impl Arm {
         if baton == expected.bare {
             return Ok(());
         }
-        Err(expected.fault(kind(&expected.bare, &baton), Some(baton)))
+        let fault = expected.fault(kind(&expected.bare, &baton), Some(baton));
+        Err(Box::new(Fault { story: self.coordinator.place.story(), ..*fault }))
     }
 
     fn run(&self, executor: &str, script: &Path, patience: Duration) -> Outcome {
@@ -215,6 +225,7 @@ impl Arm {
         command.env("BATON_REQUIRE", "1").env("BATON_CLASS", "normal");
         let mut at_rest = || match self.pressure {
             Pressure::Evictions => self.evict(&name),
+            Pressure::Deaths => self.kill_coordinator(),
             // The others come by themselves.
             _ => std::thread::sleep(Duration::from_millis(4)),
         };
@@ -247,6 +258,12 @@ impl Arm {
         let _ = evicting.kill();
         let has_moved = evicting.wait().is_ok_and(|status| status.success());
         self.evictions.fetch_add(has_moved.into(), Ordering::Relaxed);
+    }
+
+    /// Has the next coordinator go on with all programs.
+    fn kill_coordinator(&self) {
+        let _one = self.killing.lock();
+        self.coordinator.kill_served();
     }
 
     /// Ends it; the competing program must have done well. Gives how often programs' memory was moved to the host when this asked for it.

@@ -6,6 +6,7 @@ use super::breach::MemoryBreach;
 use super::ground::Ground;
 use super::transfer::Group;
 use crate::device::mover::Lane;
+use crate::keeper::Reach;
 use crate::server::recorder::event::What;
 use crate::server::tenants::memory::Batch;
 use crate::server::tenants::peer::Sent;
@@ -65,7 +66,7 @@ impl Ground<'_> {
                 let (owner, frame) = (attachment.owner.0, self.frame_of_owner(attachment)?);
                 if self.owner_of(owner) != self.owner_of(id) {
                     // Both tenants have had the frame, so no other tenant gets it.
-                    self.store.frames.make_reachable(frame);
+                    self.store.frames.make_reachable(frame, Reach::Others);
                 }
                 Some(frame)
             }

@@ -18,6 +18,7 @@ use super::ground::{Ground, Rules, Store};
 use super::host::Host;
 use super::leases::Leases;
 use super::prefetch::Fetched;
+use super::reattached::HeldBy;
 use super::residency::Residency;
 use super::returned::MemoryLost;
 use super::scans::{Looked, Scans};
@@ -25,7 +26,7 @@ use super::sharing::Attaching;
 use super::transfer::Transfer;
 use crate::device::gpu::Gpu;
 use crate::device::wake::Waker;
-use crate::keeper::{Keeper, KeptFrame};
+use crate::keeper::{self, Keeper, KeptFrame};
 use crate::server::cost_model::CostModel;
 use crate::server::options::{Options, ServeError};
 use crate::server::recorder::Recorder;
@@ -36,7 +37,7 @@ use baton_books::extents::Extents;
 use baton_books::ledger::{Account, Lines, Reading};
 use baton_books::pool::Pool;
 use baton_books::reservations::Need;
-use baton_books::sharing::{Key, Sharing};
+use baton_books::sharing::{Attached, Fact, Key, Notes, Sharing};
 use baton_books::table::{Found, Size};
 use baton_policy::arbiter::TenantId;
 use baton_policy::scheduler::Scheduler;
@@ -75,6 +76,13 @@ impl Memory {
             .map_err(|error| ServeError::Told(baton_messages::cannot_reserve(error)))?;
         let own = gpu.memory.saturating_sub(gpu.free_memory().unwrap_or(gpu.memory)).saturating_sub(left);
         let leases = Leases::new(gpu.memory, own);
+        let notes = Notes::to({
+            let keeper = keeper.clone();
+            move |((kind, number), bytes)| match bytes {
+                Some(bytes) => keeper.hold(keeper::Key::Fact(kind, number), &bytes, &[]),
+                None => keeper.forget(keeper::Key::Fact(kind, number)),
+            }
+        });
         let store = Store {
             rules: Rules { headroom, pipeline, hash, isolation, quotas },
             frames: Frames::new(gpu, options.arena, options.poison, options.keep, (keeper, &waker))?,
@@ -82,7 +90,7 @@ impl Memory {
             transfer,
             departed: Departed::default(),
             scans,
-            sharing: Sharing::default(),
+            sharing: Sharing::noted(notes),
             events: VecDeque::new(),
         };
         Ok(Self { store, residency: Residency::new(waker), claims: Claims::new(leases) })
@@ -124,6 +132,7 @@ impl Memory {
     pub(in crate::server) fn keep_all(&self) {
         self.store.host.keep_all();
         self.store.frames.keep_all();
+        self.store.sharing.note_all();
     }
 
     /// Takes the oldest event that has not been handled yet.
@@ -213,6 +222,37 @@ impl Handle<'_> {
         guest_of: impl Fn(u32) -> Option<Option<u32>>,
     ) {
         self.ground.inherit(frames, found, guest_of);
+    }
+
+    /// Begins with a fact of another coordinator about what a tenant shares, or forgets one about a tenant that is gone.
+    pub(in crate::server) fn restore_fact(&mut self, owner: Option<TenantId>, fact: &Fact) {
+        match owner {
+            Some(owner) => self.ground.store.sharing.restore(owner, fact),
+            None => self.ground.store.sharing.forget_fact(fact),
+        }
+    }
+
+    /// Enters the memory beside the arena that another coordinator's tenant has: its lease, and its contexts with their bytes.
+    pub(in crate::server) fn restore_account(&mut self, id: TenantId, leased: u64, contexts: (u64, u64)) {
+        if let Some(tenant) = self.ground.tenants.get(id) {
+            let unmanaged = tenant.connection.theirs.unmanaged();
+            self.claims.leases.ledger.restore(id, leased, contexts, unmanaged);
+        }
+    }
+
+    /// Attaches tenants that come back together to each other's memory. What the heirs of others were attached to comes back.
+    pub(in crate::server) fn attach_again(
+        &mut self,
+        known: Vec<Attached>,
+        held: &HeldBy,
+        found: &mut Found,
+    ) -> Vec<Attached> {
+        self.ground.attach_again(known, held, found)
+    }
+
+    /// Has a tenant's leaving memory unmapped by those that share it.
+    pub(in crate::server) fn have_what_leaves_unmapped(&mut self, id: TenantId) {
+        self.ground.have_what_leaves_unmapped(id);
     }
 
     /// Enters the memory of another coordinator's tenant where it is found. Returns true if the tenant has others' frames mapped.

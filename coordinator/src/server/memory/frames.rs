@@ -3,7 +3,7 @@
 //! [`Frames`] owns the arena's books and the GPU's memory behind them. A frame that its tenant has left stays unchanged while
 //! anything still reads it.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::ops::Range;
 use std::os::fd::AsFd as _;
 use std::sync::mpsc::{Receiver, channel};
@@ -14,7 +14,7 @@ use baton_contract::memory::SizeClass;
 use crate::device::gpu::{self, Gpu, GpuError};
 use crate::device::mover::{End, Finished, JobId, Lane, Mover, Piece};
 use crate::device::wake::Waker;
-use crate::keeper::{Keeper, KeptFrame, Key};
+use crate::keeper::{FrameFacts, Keeper, KeptFrame, Key, Reach};
 use crate::server::tenants::peer::Sent;
 use baton_books::arena::{Arena, FrameId, Keepsake, Owner};
 use baton_books::sizes::PerClass;
@@ -61,7 +61,7 @@ pub(super) struct Frames {
     /// Frames being read that their tenants no longer have. They become free when the last reader ends.
     released: Vec<FrameId>,
     /// Frames that others than their tenants may have mapped.
-    reachable: HashSet<FrameId>,
+    reachable: HashMap<FrameId, Reach>,
     keeper: Keeper,
 }
 
@@ -87,7 +87,7 @@ impl Frames {
             keeps: keep && poison.is_none(),
             read: HashMap::new(),
             released: Vec::new(),
-            reachable: HashSet::new(),
+            reachable: HashMap::new(),
             keeper,
         })
     }
@@ -96,8 +96,11 @@ impl Frames {
     /// cannot be had.
     pub(super) fn adopt(&mut self, frames: Vec<(KeptFrame, Owner)>) -> Vec<FrameId> {
         let (mut adopted, mut lost) = (Vec::new(), Vec::new());
-        for (KeptFrame { number, bytes, descriptor }, owner) in frames {
+        for (KeptFrame { number, bytes, descriptor, reach }, owner) in frames {
             let frame = FrameId(number);
+            if reach != Reach::Tenants {
+                self.reachable.insert(frame, reach);
+            }
             let class = SizeClass::ALL.into_iter().find(|class| class.bytes() == bytes);
             match (class, self.gpu.adopt(descriptor, bytes)) {
                 (Some(class), Ok(memory)) => {
@@ -108,6 +111,7 @@ impl Frames {
                     if let Err(error) = result {
                         baton_messages::error!(frame_cannot_be_had(error));
                     }
+                    self.reachable.remove(&frame);
                     lost.push(frame);
                 }
             }
@@ -219,8 +223,19 @@ impl Frames {
     }
 
     /// Marks a frame that others than its tenants may have mapped from now on, even after its tenants have left it.
-    pub(super) fn make_reachable(&mut self, frame: FrameId) {
-        self.reachable.insert(frame);
+    pub(super) fn make_reachable(&mut self, frame: FrameId, reach: Reach) {
+        let before = self.reachable.entry(frame).or_default();
+        if *before < reach {
+            *before = reach;
+            if let Some(memory) = self.memory(frame) {
+                self.keeper.hold(Key::Frame(frame.0), &FrameFacts { bytes: memory.bytes, reach }.encode(), &[]);
+            }
+        }
+    }
+
+    /// True if others may have the frame mapped at any time.
+    pub(super) fn is_always_reachable(&self, frame: FrameId) -> bool {
+        self.reachable.get(&frame) == Some(&Reach::Always)
     }
 
     /// Finds a frame of this class: a free one, or a new one. If necessary, the new one replaces free frames of other classes or of
@@ -295,7 +310,9 @@ impl Frames {
     }
 
     fn have_kept(&self, frame: FrameId, memory: &gpu::Memory) {
-        self.keeper.hold(Key::Frame(frame.0), &memory.bytes.to_le_bytes(), &[memory.descriptor.as_fd()]);
+        let reach = self.reachable.get(&frame).copied().unwrap_or_default();
+        let facts = FrameFacts { bytes: memory.bytes, reach };
+        self.keeper.hold(Key::Frame(frame.0), &facts.encode(), &[memory.descriptor.as_fd()]);
     }
 
     /// Has the keeper hold all frames.
@@ -429,12 +446,12 @@ impl Frames {
 
     /// True if others may still read a frame, or write to it.
     fn is_in_use(&self, frame: FrameId) -> bool {
-        self.read.contains_key(&frame) || self.reachable.contains(&frame)
+        self.read.contains_key(&frame) || self.reachable.contains_key(&frame)
     }
 
     /// Frees a frame that no longer belongs to any tenant.
     fn free(&mut self, frame: FrameId) {
-        if self.reachable.remove(&frame) {
+        if self.reachable.remove(&frame).is_some() {
             self.arena.remove_lent(frame);
             self.unmake(frame);
         } else {

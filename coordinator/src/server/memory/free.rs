@@ -26,7 +26,7 @@ impl Ground<'_> {
     }
 
     /// True for a tenant that was another coordinator's: what it was about to tell that one may be known already.
-    fn came_back(&self, id: TenantId) -> bool {
+    pub(super) fn came_back(&self, id: TenantId) -> bool {
         self.tenants.get(id).is_some_and(|tenant| tenant.came_back)
     }
 
@@ -50,7 +50,7 @@ impl Residency {
                 continue;
             }
             let Some(mut own) = ground.tenants.extents(id) else { return Ok(()) };
-            let freed = own.remove(*extent);
+            let freed = own.remove_for_heir(*extent);
             drop(own);
             if freed.is_none() && ground.came_back(id) {
                 continue;
@@ -64,6 +64,7 @@ impl Residency {
                 ground.is_whole_again(id);
             }
             if matches!(freed.state(), ExtentState::Leaving { .. }) {
+                ground.tenants.gone(id, *extent);
                 // The extent was taken, and is still being copied.
                 ground.store.departed.add_orphan((id, *extent), freed);
                 continue;
@@ -90,6 +91,7 @@ impl Residency {
         }
         let own = extents.into_all().filter_map(|(extent, entry)| Some((extent, ground.hand_over(id, extent, entry)?)));
         let own = own.collect();
+        ground.tenants.forget(id);
         ground.store.bury(id, own, remains);
     }
 }

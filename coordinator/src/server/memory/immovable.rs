@@ -10,6 +10,7 @@ use baton_contract::messages::{Answer, ExtentId};
 
 use super::claims::Claims;
 use super::ground::Ground;
+use crate::keeper::Reach;
 use crate::server::tenants::memory::Notice;
 use crate::server::tenants::tenant::Tenant;
 use baton_books::arena::FrameId;
@@ -68,7 +69,7 @@ impl Claims {
         let owner = here.first().map_or(id, |(owner, ..)| *owner);
         for (owner, extent, frame) in here {
             let Some(mut own) = ground.tenants.extents(owner) else { continue };
-            ground.store.frames.make_reachable(frame);
+            ground.store.frames.make_reachable(frame, Reach::Always);
             // The extent will never leave again.
             ground.store.host.give_back(own.make_immovable(extent));
         }

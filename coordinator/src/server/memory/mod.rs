@@ -14,6 +14,7 @@
 //! | `commands` | commands to lanes and tenants |
 //! | `delivery` | frames that do not reach a tenant at its limit of descriptors |
 //! | `sharing` | memory that several tenants have |
+//! | `reattached` | the same, when tenants come back from another coordinator |
 //! | `consolidate` | memory that becomes one piece, because other processes are to reach it |
 //! | **`residency`** | memory that leaves and memory that arrives |
 //! | `recut`, `fit` | memory is cut into as few extents as possible, or into the sizes at hand |
@@ -60,6 +61,7 @@ mod offers;
 mod outside;
 mod prefetch;
 mod quotas;
+mod reattached;
 mod recut;
 mod reports;
 mod residency;
@@ -79,4 +81,5 @@ pub(super) use self::evict::Evicted;
 pub(super) use self::facade::{Handle, Memory};
 pub(super) use self::obstacle::Obstacle;
 pub(super) use self::prefetch::Fetched;
+pub(super) use self::reattached::HeldBy;
 pub(super) use self::sharing::Attaching;

@@ -135,6 +135,7 @@ impl Claims {
             }
             Need::Room { bytes } => (bytes.min(most), bytes.min(most)),
         };
+        log::debug!("{id:?} asks for {need:?}: {now:?}, floor {floor}, {:?}", self.leases.ledger.account(id));
         let granted = loop {
             match self.leases.ledger.judge(&now, floor, least, welcome) {
                 Verdict::Granted(bytes) => break bytes,
@@ -184,6 +185,8 @@ impl Claims {
     /// Takes back `bytes` of a tenant's lease that it no longer needs.
     pub(super) fn unlease(&mut self, ground: &Ground<'_>, id: TenantId, bytes: u64) -> Result<(), MemoryBreach> {
         self.hear_of_unmanaged(ground, id);
+        // One that came back may have counted these bytes as given back when it told of its lease.
+        let bytes = if ground.came_back(id) { bytes.min(self.leases.account(id).leased) } else { bytes };
         if !self.leases.ledger.unlease(id, bytes) {
             return Err(MemoryBreach::GaveBackTooMuch { bytes });
         }

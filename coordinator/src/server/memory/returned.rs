@@ -13,6 +13,7 @@ use crate::server::tenants::memory::Batch;
 use baton_books::arena::FrameId;
 use baton_books::extents::Where;
 use baton_books::pool::Run;
+use baton_books::sharing::Place;
 use baton_books::table::Found;
 use baton_policy::arbiter::TenantId;
 
@@ -36,7 +37,20 @@ impl Ground<'_> {
         let (mut frames, mut pages, mut lost) = (HashSet::new(), HashSet::new(), false);
         let Some(mut own) = self.tenants.extents(id) else { return Ok(false) };
         for held in extents {
-            let place = found.find(id.0, held, was_taken);
+            if let Some(attachment) = self.store.sharing.get((id, held.id)) {
+                if attachment.place == Place::Coming {
+                    to_map.push(held.id);
+                }
+                own.lend_number(held.id);
+                continue;
+            }
+            let place = match found.find(id.0, held, was_taken) {
+                // Others have yet to unmap it.
+                Where::Host(pool) if self.store.sharing.is_held((id, held.id)) => found
+                    .spare_frame(id.0, held)
+                    .map_or(Where::Host(pool.clone()), |frame| Where::ToBeLetGo(frame, pool)),
+                place => place,
+            };
             match &place {
                 Where::ToBeMapped(_) => to_map.push(held.id),
                 Where::ToBeUnmapped(..) => to_unmap.push(held.id),
@@ -49,9 +63,13 @@ impl Ground<'_> {
                     to_copy.push((held.id, runs.clone()));
                     pages.extend(offsets(runs));
                 }
-                Where::Resident(_) | Where::Reserved(..) | Where::Host(_) | Where::Lost => {}
+                Where::Resident(_) | Where::Reserved(..) | Where::ToBeLetGo(..) | Where::Host(_) | Where::Lost => {}
             }
+            let frame = if let Where::Resident(frame) = &place { Some(*frame) } else { None };
             lost |= !own.restore(held, place);
+            if frame.is_some_and(|frame| self.store.frames.is_always_reachable(frame)) {
+                self.store.host.give_back(own.make_immovable(held.id));
+            }
             if let Some(extent) = own.get(held.id) {
                 frames.extend(extent.state().frame());
                 pages.extend(offsets(extent.runs().unwrap_or_default()));
@@ -59,6 +77,7 @@ impl Ground<'_> {
         }
         lost |= pages.iter().any(|page| self.store.host.is_lost(*page));
         spare.iter().for_each(|(at, bytes)| own.restore_spare(*at, *bytes));
+        self.store.sharing.of_owner(id).into_iter().for_each(|extent| own.set_shared(extent, true));
         drop(own);
         self.let_go_of_unclaimed(id, found, &frames, &pages);
         if lost {

@@ -226,7 +226,8 @@ impl Ground<'_> {
             let number = own.borrow_number();
             drop(own);
             let owner = (exporter, extent);
-            let attachment = Attachment { owner, at: at + (address - start), class, place: Place::Mapped, lost: false };
+            let (owner_at, at) = (address, at + (address - start));
+            let attachment = Attachment { owner, owner_at, at, class, place: Place::Mapped, lost: false };
             self.store.sharing.attach((id, number), attachment);
             if let Some(mut theirs) = self.tenants.extents(exporter) {
                 theirs.set_shared(extent, true);
@@ -347,11 +348,16 @@ impl Ground<'_> {
         false
     }
 
-    /// Hands an extent that a tenant no longer has to one of the tenants that share it. Returns the extent if no tenant takes it.
+    /// Hands an extent that a tenant no longer has to one of the tenants that share it. Until that one has it, it is written down as the
+    /// tenant's. Returns the extent if no tenant takes it.
     pub(super) fn hand_over(&mut self, id: TenantId, extent: ExtentId, entry: Extent) -> Option<Extent> {
         let lives = |id: TenantId| self.tenants.get(id).is_some_and(|tenant| tenant.connection.is_open());
         let inherited = self.store.sharing.inherit((id, extent), lives);
-        let Some(((heir, number), had)) = inherited else { return Some(entry) };
+        let Some(((heir, number), had)) = inherited else {
+            self.tenants.gone(id, extent);
+            return Some(entry);
+        };
+        self.tenants.pass_on((id, extent), (heir, number));
         let held = self.store.sharing.is_held((heir, number));
         let comes = entry.state().is_resident() && had.place == Place::Away;
         let Some(mut theirs) = self.tenants.extents(heir) else { return Some(entry) };
@@ -360,6 +366,7 @@ impl Ground<'_> {
         theirs.set_shared(number, is_shared);
         let is_lost = theirs.counts().lost > 0;
         drop(theirs);
+        self.store.sharing.is_its_own((heir, number), &had);
         self.store.transfer.inherit((id, extent), (heir, number));
         if let Some(frame) = spare {
             self.store.frames.release(frame);

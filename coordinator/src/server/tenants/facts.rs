@@ -22,8 +22,12 @@ pub(in crate::server) struct Facts {
     need: Option<(u64, u64)>,
     /// The number of coordinators that it had before.
     pub(in crate::server) coordinators_before: u32,
-    /// True if it shares memory or events with others, or lets others reach them.
-    pub(in crate::server) shares: bool,
+    /// The number of the tenants that it is united with, which they have too.
+    #[serde(default)]
+    pub(in crate::server) unit: Option<u32>,
+    /// Its contexts, and the bytes that they take.
+    #[serde(default)]
+    pub(in crate::server) contexts: (u64, u64),
     /// True if a user keeps it off the GPU.
     #[serde(default)]
     pub(in crate::server) suspended: bool,
@@ -44,7 +48,8 @@ impl Facts {
             gpu: tenant.connection.control.gpu().0,
             need: tenant.need.map(|need| (need.run.number, need.bytes)),
             coordinators_before: tenant.preemption.coordinators_before,
-            shares: tenant.shares,
+            unit: tenant.unit,
+            contexts: tenant.contexts,
             suspended: tenant.scheduling.suspended.is_some(),
             was_taken: tenant.was_taken,
         }

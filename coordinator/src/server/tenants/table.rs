@@ -6,7 +6,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Instant;
 
-use baton_contract::messages::{Answer, Message};
+use baton_contract::messages::{Answer, ExtentId, Message};
 use baton_report::quota::{Met, Quota};
 
 use super::guests::OfGuests;
@@ -131,15 +131,12 @@ impl Tenants {
         Ok(())
     }
 
-    /// Removes a tenant that is gone. Returns it with everything that it had.
+    /// Removes a tenant that is gone. Returns it with everything that it had, which stays written down until it is [forgotten](Self::forget).
     pub(in crate::server) fn remove(&mut self, id: TenantId) -> Option<(Tenant, Extents)> {
         self.listen_no_more(id);
         let mut tenant = self.all.remove(&id)?;
         self.events.remove(&tenant.connection.process);
         let extents = std::mem::take(&mut tenant.memory.extents);
-        if let Some(scribe) = &mut self.scribe {
-            scribe.forget(id.0);
-        }
         self.totals = self.totals.less(extents.counts());
         if let Some(need) = tenant.need {
             self.reservations.go(need.run, extents.counts().used());
@@ -157,6 +154,27 @@ impl Tenants {
         self.changed.remove(&id);
         self.touched.push(id);
         Some((tenant, extents))
+    }
+
+    /// Writes down that a tenant that is gone has nothing any more.
+    pub(in crate::server) fn forget(&mut self, id: TenantId) {
+        if let Some(scribe) = &mut self.scribe {
+            scribe.forget(id.0);
+        }
+    }
+
+    /// Writes down that a tenant does not have an extent any more, which was [removed for an heir](Extents::remove_for_heir).
+    pub(in crate::server) fn gone(&mut self, id: TenantId, extent: ExtentId) {
+        if let Some(scribe) = &mut self.scribe {
+            scribe.gone(id.0, extent);
+        }
+    }
+
+    /// Has an extent of the first tenant be written down as the second's from its next change on.
+    pub(in crate::server) fn pass_on(&mut self, from: (TenantId, ExtentId), to: (TenantId, ExtentId)) {
+        if let Some(scribe) = &mut self.scribe {
+            scribe.pass_on((from.0.0, from.1), (to.0.0, to.1));
+        }
     }
 
     pub(in crate::server) fn get(&self, id: TenantId) -> Option<&Tenant> {

@@ -50,8 +50,10 @@ pub(in crate::server) struct Tenant {
     pub(in crate::server) turn: Turn,
     /// The memory that it has said it needs.
     pub(in crate::server) need: Option<Need>,
-    /// True if it shares memory or events with others, or lets others reach them.
-    pub(in crate::server) shares: bool,
+    /// The number of the tenants that it is united with, which they have too.
+    pub(in crate::server) unit: Option<u32>,
+    /// Its contexts, and the bytes that they take.
+    pub(in crate::server) contexts: (u64, u64),
     /// True if its memory was taken without asking at some time.
     pub(in crate::server) was_taken: bool,
     /// True if it was another coordinator's before.
@@ -120,7 +122,8 @@ impl Tenant {
             preemption: Preemption::default(),
             turn: Turn::default(),
             need,
-            shares: false,
+            unit: None,
+            contexts: (0, 0),
             was_taken: false,
             came_back: false,
             unsettled: None,

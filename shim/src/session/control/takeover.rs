@@ -15,7 +15,7 @@ use super::end_without_memory;
 use super::state::{Control, End, Turn};
 use crate::channels;
 use crate::gate::activity;
-use crate::memory::space::GivenUp;
+use crate::memory::unmanaged;
 use crate::work::limit;
 
 impl Control {
@@ -53,7 +53,6 @@ impl Control {
     fn tell_all(&self) {
         let (session, link) = (self.session, self.session.link);
         let asks = link.requests.supersede();
-        session.fail_consolidations(|given_up: GivenUp| self.report_given_up(given_up));
         let (extents, spare) = session.space.held();
         // The first message, also if it is empty, ends all that was told before.
         let (first, rest) = extents.split_at(extents.len().min(MAX_RANGES));
@@ -70,6 +69,8 @@ impl Control {
             Turn::Here { .. } => GateState::Open,
         };
         let demands = tenant::DEMANDED.load(Ordering::Acquire) || consolidation::is_under_way();
-        link.tell(&TakeoverReport::Stands { gate, grant: self.last_grant, demands, asks });
+        let leased = unmanaged::leased();
+        link.tell(&TakeoverReport::Stands { gate, grant: self.last_grant, demands, asks, leased });
+        consolidation::another_coordinator();
     }
 }

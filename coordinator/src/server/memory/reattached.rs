@@ -1,0 +1,66 @@
+//! Memory that tenants of another coordinator share: each has what it had of the others', and heirs get what its owner no longer has.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use baton_contract::messages::{ExtentId, HeldExtent, MAX_LISTED, Mapping};
+
+use super::ground::Ground;
+use baton_books::extents::ExtentState;
+use baton_books::sharing::{Attached, Attachment, Fact, Place};
+use baton_books::table::Found;
+use baton_policy::arbiter::TenantId;
+
+/// All that tenants which come back together have.
+pub(in crate::server) type HeldBy = BTreeMap<TenantId, BTreeMap<ExtentId, HeldExtent>>;
+
+impl Ground<'_> {
+    /// Attaches tenants that come back together to each other's extents, before any of them enters its memory. An extent that its owner
+    /// does not have any more is passed on to one of those that do. Returns what the heirs were attached to: it is to be forgotten when they
+    /// have entered their memory.
+    pub(super) fn attach_again(&mut self, known: Vec<Attached>, held: &HeldBy, found: &mut Found) -> Vec<Attached> {
+        let has = |(tenant, extent): (u32, ExtentId), at: u64| {
+            held.get(&TenantId(tenant)).and_then(|all| all.get(&extent)).filter(|one| one.at == at)
+        };
+        // What a tenant does not have did not reach it, or was given back.
+        let (mut known, gone): (Vec<_>, Vec<_>) = known.into_iter().partition(|one| has(one.id, one.at).is_some());
+        gone.into_iter().for_each(|one| self.store.sharing.forget_fact(&Fact::Attached(one)));
+        let owners: BTreeSet<_> = known.iter().map(|one| (one.owner, one.owner_at)).collect();
+        let mut heirs = Vec::new();
+        for (owner, owner_at) in owners.iter().filter(|(owner, at)| has(*owner, *at).is_none()) {
+            let sharers = || known.iter().filter(|one| one.owner == *owner);
+            // The coordinator before had begun to attach the others to the heir.
+            let chosen = |one: &&Attached| owners.contains(&(one.id, one.at));
+            let mapped = |one: &&Attached| has(one.id, one.at).is_some_and(|held| held.mapping == Mapping::Mapped);
+            let heir = sharers().find(chosen).or_else(|| sharers().find(mapped)).or_else(|| sharers().next()).copied();
+            let Some(heir) = heir else { continue };
+            found.pass_on((owner.0, *owner_at), (heir.id.0, heir.at), heir.class);
+            known.retain(|one| one.id != heir.id);
+            for other in known.iter_mut().filter(|one| one.owner == *owner) {
+                (other.owner, other.owner_at) = (heir.id, heir.at);
+            }
+            heirs.push(heir);
+        }
+        for one in known {
+            let place = match has(one.id, one.at).map(|held| held.mapping) {
+                Some(Mapping::Mapped) => Place::Mapped,
+                Some(Mapping::Prepared) => Place::Coming,
+                Some(Mapping::Away) | None => Place::Away,
+            };
+            let [id, owner] = [one.id, one.owner].map(|(tenant, extent)| (TenantId(tenant), extent));
+            let Attached { owner_at, at, class, .. } = one;
+            self.store.sharing.attach(id, Attachment { owner, owner_at, at, class, place, lost: false });
+        }
+        heirs
+    }
+
+    /// Has these tenants' leaving memory unmapped by those that share it, when all of them have come back.
+    pub(super) fn have_what_leaves_unmapped(&mut self, id: TenantId) {
+        let shared = self.store.sharing.of_owner(id);
+        let leaves = |extent: &ExtentId| {
+            let entry = self.tenants.get(id).and_then(|tenant| tenant.extents().get(*extent));
+            entry.is_some_and(|entry| matches!(entry.state(), ExtentState::Leaving { .. }))
+        };
+        let leaving: Vec<ExtentId> = shared.into_iter().filter(leaves).collect();
+        leaving.chunks(MAX_LISTED).for_each(|leaving| self.have_others_unmap(id, leaving));
+    }
+}
