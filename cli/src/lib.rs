@@ -47,6 +47,7 @@ pub mod stop;
 pub mod top;
 pub mod trace;
 pub mod units;
+pub mod upgrade;
 mod web;
 pub mod why;
 

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use baton_cli::container::{cdi, kubernetes};
 use baton_cli::{
     CliError, doctor, evict, explain, fit, logs, named, ps, records, run, serve, set, shell, stats, status, stop, top,
-    trace, why,
+    trace, upgrade, why,
 };
 use baton_client::driver::Choice;
 use baton_workbench::output::{print_with, remark, say};
@@ -74,9 +74,11 @@ enum Command {
     Fit(fit::FitArgs),
     /// End the coordinator: it takes no new programs and ends after the last one.
     Stop(stop::Stop),
+    /// Have this version's coordinator follow the one that serves, while programs go on.
+    Upgrade(upgrade::Upgrade),
     /// Show the abilities of this machine, and what is missing.
     Doctor(doctor::Doctor),
-    /// Print the script with which a shell completes `baton` commands: `baton completions bash`.
+    /// Explain a message: `baton explain B0301`.
     Explain(explain::Explain),
     /// Print the script with which a shell completes `baton` commands: `baton completions bash`.
     Completions(shell::Completions),
@@ -156,6 +158,7 @@ fn main() -> ExitCode {
         Command::Records(arguments) => ("records", records::run(arguments).map(|()| true)),
         Command::Fit(arguments) => ("fit", fit::run(arguments)),
         Command::Stop(arguments) => ("stop", stop::run(arguments).map(|()| true)),
+        Command::Upgrade(arguments) => ("upgrade", upgrade::run(arguments).map(|()| true)),
         Command::Cdi(cdi) => ("cdi", cdi::run(&cdi).map(|()| true)),
         Command::K8s(kubernetes) => ("k8s", kubernetes::run(kubernetes).map(|()| true)),
         Command::Trace(arguments) => ("trace", trace::run(arguments).map(|()| true)),

@@ -157,9 +157,9 @@ pub fn run(serve: Serve) -> Result<u8, CliError> {
     };
     let socket = endpoint.path().to_path_buf();
     journal::keep_small(&socket);
-    let web = web::Web::open(&all, &endpoint)?;
+    let web = web::Web::open(&all, &endpoint, &keeper, std::mem::take(&mut inherited.listeners))?;
     // This coordinator's own memory is what has been taken over.
-    if inherited.frames.is_empty() {
+    if inherited.frames.is_empty() && inherited.before.is_none() {
         say_who_is_in_the_way(&gpu, arena);
     }
 
@@ -202,6 +202,14 @@ pub fn run(serve: Serve) -> Result<u8, CliError> {
     web.start(socket)?;
     service::ready(&serving.to_string());
     let served = server.serve();
+    if server.hands_over() {
+        keeper.hand_over();
+        kept.into_iter().for_each(Kept::end);
+        log::logger().flush();
+        // The successor has all of it: nothing of it is to be given up.
+        // SAFETY: ends this process.
+        unsafe { libc::_exit(0) };
+    }
     keeper.end_with(u8::from(served.is_err()));
     service::stopping();
     server.leave();
@@ -234,10 +242,10 @@ fn keep(
 }
 
 /// Starts this command again in another role: options say which, and the numbers of the descriptors that it gets; a variable has these
-/// settings.
+/// settings. It is this version, or that of an upgrade's file.
 fn again_as(role: &'static str, passed: Option<OwnedFd>, settings: Option<&Settings>) -> Start {
     let settings = settings.map(Settings::text);
-    Box::new(move |socket| {
+    Box::new(move |socket, file| {
         let numbers = [Some(socket), passed.as_ref()].map(|given| given.map(AsRawFd::as_raw_fd));
         let given = [role, PASSED].into_iter().zip(numbers);
         let is_ours = |word: &OsString| {
@@ -247,7 +255,9 @@ fn again_as(role: &'static str, passed: Option<OwnedFd>, settings: Option<&Setti
         };
         let mut words = std::env::args_os();
         // This very version, also where another one has its place by now.
-        let mut command = Command::new("/proc/self/exe");
+        let own =
+            file.map_or_else(|| "/proc/self/exe".to_owned(), |file| format!("/proc/self/fd/{}", file.as_raw_fd()));
+        let mut command = Command::new(own);
         command.arg0(words.next().unwrap_or_else(|| "baton".into())).args(words.filter(|word| !is_ours(word)));
         command.args(given.filter_map(|(option, number)| number.map(|number| format!("{option}={number}"))));
         command.envs(settings.iter().map(|text| (KEPT_SETTINGS, text)));

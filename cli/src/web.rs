@@ -1,10 +1,13 @@
 //! Serves metrics over HTTP for `baton serve`, and a page if a setting asks for it.
 
+use std::collections::BTreeMap;
 use std::io::IsTerminal as _;
 use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::PathBuf;
 
 use baton_coordinator::endpoint::Endpoint;
+use baton_coordinator::keeper::{Keeper, Key};
 use baton_kubernetes::pods::Pods;
 use baton_web::{Finding, Listeners, PodFinder, Shown, Token, listen};
 use baton_workbench::output::say;
@@ -34,12 +37,18 @@ pub(super) struct Web {
 }
 
 impl Web {
-    /// Opens the listeners that the settings name.
+    /// Opens the listeners that the settings name, or goes on with those that the coordinator before has left.
     ///
     /// # Errors
     ///
     /// When an address is in use or open to others without need, or a token cannot be used.
-    pub(super) fn open(settings: &Settings, endpoint: &Endpoint) -> Result<Self, CliError> {
+    pub(super) fn open(
+        settings: &Settings,
+        endpoint: &Endpoint,
+        keeper: &Keeper,
+        mut before: BTreeMap<u16, OwnedFd>,
+    ) -> Result<Self, CliError> {
+        let mut bound = |address, setting| bound(address, setting, keeper, &mut before);
         let kubelet = settings.pod_resources.clone().map(|socket| Box::new(Kubelet { socket }) as Box<dyn PodFinder>);
         let mut listeners = Listeners { pods: kubelet, ..Listeners::default() };
         if let Some(Listen(address)) = settings.metrics {
@@ -52,7 +61,7 @@ impl Web {
             listeners.metrics = Some((listener, token));
         }
         if let Some(Listen(address)) = settings.http {
-            listeners.page = Some(page(address, settings, endpoint)?);
+            listeners.page = Some(page(bound(address, "--http")?, settings, endpoint)?);
         }
         match endpoint.listen_beside() {
             Ok(own) => listeners.own = Some(own),
@@ -68,8 +77,7 @@ impl Web {
     }
 }
 
-fn page(address: SocketAddr, settings: &Settings, endpoint: &Endpoint) -> Result<Shown, CliError> {
-    let listener = bound(address, "--http")?;
+fn page(listener: TcpListener, settings: &Settings, endpoint: &Endpoint) -> Result<Shown, CliError> {
     // The actual port, if any port would do.
     let address = listener.local_addr()?;
     let token = match &settings.http_token_file {
@@ -94,6 +102,17 @@ fn page(address: SocketAddr, settings: &Settings, endpoint: &Endpoint) -> Result
     Ok(Shown { listener, token, control: settings.http_control == Some(true) })
 }
 
-fn bound(address: SocketAddr, setting: &str) -> Result<TcpListener, CliError> {
-    Ok(listen(address).map_err(|error| baton_messages::cannot_listen(setting, address, error))?)
+fn bound(
+    address: SocketAddr,
+    setting: &str,
+    keeper: &Keeper,
+    before: &mut BTreeMap<u16, OwnedFd>,
+) -> Result<TcpListener, CliError> {
+    let listener = match before.remove(&address.port()) {
+        Some(listener) => listener.into(),
+        None => listen(address).map_err(|error| baton_messages::cannot_listen(setting, address, error))?,
+    };
+    // Any free port was asked for otherwise, and is another one then.
+    keeper.hold(Key::Listener(address.port()), &[], &[listener.as_fd()]);
+    Ok(listener)
 }

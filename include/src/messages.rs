@@ -150,6 +150,16 @@ declare::messages! {
             /// this one's, which has lost its own. Carries a pidfd of that keeper. Answered by [`Admission::Line`], or by
             /// [`Admission::Text`] with the reason why not.
             19 => Keep carries 1,
+            /// The only message of a tool: another version is to follow this coordinator while its programs go on. Answered by
+            /// [`Admission::Text`], at last when this coordinator touches nothing any more, or with the reason why not.
+            20 => Upgrade {
+                /// The path of the program that is to follow.
+                file: String [MAX_TEXT],
+                /// True: nothing is done, and the answer says what would happen.
+                check: bool,
+                /// The time that the other one may take until it is ready, in milliseconds.
+                within_ms: u32,
+            },
         }
         /// Reports about a tenant's turns.
         Turn(TurnReport) {
@@ -285,12 +295,16 @@ declare::messages! {
         Takeover(TakeoverReport) {
             /// All extents that the tenant has, in several messages if there are many.
             71 => Extents {
+                /// The number of the question.
+                number: u64,
                 /// The extents.
                 extents: Vec<HeldExtent> [MAX_RANGES],
             },
             /// The end of the answer: what the tenant has told before holds no more, except in messages since
             /// [`TakeoverCommand::Resync`] came.
             72 => Stands {
+                /// The number of the question.
+                number: u64,
                 /// The state of its gate.
                 gate: GateState,
                 /// The number of its latest grant.
@@ -591,6 +605,8 @@ declare::messages! {
             /// [`PreemptionReport::Channels`] and at last [`TakeoverReport::Stands`]. Carries the coordinator's page, the activity page,
             /// and the page on which the tenant's domain learns of others, in place of those of [`Admission::Welcome`].
             71 => Resync {
+                /// A number that no other coordinator uses: the answer has it. One to a coordinator that has died since may be under way.
+                number: u64,
                 /// The tenant's slot on the activity page; [`ACTIVITY_SLOTS`](crate::page::ACTIVITY_SLOTS) for none.
                 slot: u32,
             } carries 3,

@@ -444,4 +444,38 @@ group! {
     }
     cause "The process that would start the next coordinator was killed, or did not answer for a second and was killed for that. The \
            coordinator has started another one, at most three times a minute. Programs do not notice.";
+
+    topic {
+        message B0629 successor_prepares(file) = "another version prepares to follow: {file}";
+        message B0630 hands_over(programs) = "another version goes on with {programs} programs";
+        message B0631 upgrade_failed(why) = "no other version follows: {why}";
+        message B0632 successor_has_ended() = "the other version's coordinator ended before it was ready; its reason is in the log";
+        message B0633 successor_is_late() = "the other version's coordinator was not ready in time";
+        message B0634 work_does_not_end() = "copies or preempting calls that are under way do not end";
+        message B0635 no_upgrade_without_keeper() = "the coordinator has no keeper (`--no-keeper`), which would start the other version";
+        message B0636 no_upgrade_at_the_end() = "the coordinator is about to end";
+        message B0637 no_upgrade_now() = "another upgrade or a takeover is under way, or the host pool is still being prepared; try again soon";
+    }
+    cause "`baton upgrade` has asked for another version of the coordinator, which goes on with all programs. If it cannot, the one that serves \
+           stays, and programs do not notice.";
+    remedy "See the lines before for the other version's reason, and ask again.";
+
+    topic {
+        message B0638 would_follow(serves, this, contract, programs) =
+            "version {this} would follow version {serves} (both speak contract {contract}); these go on: {programs}";
+        part B0639 NO_PROGRAMS = "no programs";
+        message B0640 would_not_follow(why) = "not now: {why}";
+        message B0641 waits_for_the_other_version() = "this version's coordinator prepares itself";
+        message B0642 other_version_serves(version, process, programs, millis) =
+            "version {version} (process {process}) goes on with {programs} programs; it answered {millis} ms after the hand-over";
+    }
+    cause "The results of `baton upgrade` and `baton upgrade --check`.";
+
+    topic {
+        message B0643 no_answer_about_the_upgrade() = "the coordinator does not answer";
+        message B0644 other_version_does_not_answer() = "this version's coordinator does not answer yet";
+        message B0645 path_is_not_unicode(path) = "this program's path is not Unicode: {path}";
+    }
+    cause "The state of the upgrade is not known.";
+    remedy "`baton status` says which process serves.";
 }

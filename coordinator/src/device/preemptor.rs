@@ -5,6 +5,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -159,7 +160,11 @@ pub struct Preempted {
 }
 
 /// The server's end of the thread.
-pub struct Preemptor(Sender<Job>);
+pub struct Preemptor {
+    jobs: Sender<Job>,
+    /// Commands that are not carried out yet.
+    under_way: Arc<AtomicUsize>,
+}
 
 /// Work of the coordinator's own, as little as possible.
 struct Nudge {
@@ -192,6 +197,8 @@ impl Preemptor {
     pub fn start(gpu: &Gpu, reports: Sender<Preempted>, waker: Waker) -> Result<Self, GpuError> {
         let (sender, jobs) = channel::<Job>();
         let (pauser, nudge) = (gpu.pauser, Nudge::new(gpu)?);
+        let under_way = Arc::new(AtomicUsize::new(0));
+        let done = Arc::clone(&under_way);
         thread::Builder::new()
             .name("preemptor".to_owned())
             .spawn(move || {
@@ -207,16 +214,23 @@ impl Preemptor {
                     drop(target);
                     // The server is gone only when the process is about to end.
                     let _ = reports.send(Preempted { tenant, command, time: start.elapsed(), result });
+                    done.fetch_sub(1, Ordering::Release);
                     waker.wake();
                 }
             })
             .expect("a thread can be started while the coordinator starts");
-        Ok(Self(sender))
+        Ok(Self { jobs: sender, under_way })
     }
 
     /// Submits a command.
     pub fn submit(&self, tenant: TenantId, command: PreemptCommand, target: PreemptTarget) {
         // The thread lives as long as its sender: it only ends when this value is dropped.
-        let _ = self.0.send(Job { tenant, command, target });
+        self.under_way.fetch_add(1, Ordering::Relaxed);
+        let _ = self.jobs.send(Job { tenant, command, target });
+    }
+
+    /// True if no command is under way.
+    pub fn is_idle(&self) -> bool {
+        self.under_way.load(Ordering::Acquire) == 0
     }
 }

@@ -16,7 +16,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, getpid, getppid, pidfd_open, pidf
 use crate::device::words::Words;
 
 use super::ends::{Deaths, has_ended};
-use super::held::{Item, Key, Note, line, receive, send_drop, send_end, send_forget, send_item};
+use super::held::{Item, Key, Note, line, receive, send_drop, send_end, send_forget, send_hand_over, send_item};
 
 /// A keeper that does not take or answer anything for so long is replaced.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -26,8 +26,8 @@ const MOST: usize = 3;
 /// The place of a tenant's process among its descriptors: after its two sockets, and before its page.
 pub(super) const PROCESS: usize = 2;
 
-/// Starts a process that is given this end of a socket.
-pub type Start = Box<dyn Fn(&OwnedFd) -> io::Result<Child> + Send + Sync>;
+/// Starts a process that is given this end of a socket: of this file, if one is given, or of this process's own.
+pub type Start = Box<dyn Fn(&OwnedFd, Option<&OwnedFd>) -> io::Result<Child> + Send + Sync>;
 
 /// The keeper, if there is one.
 #[derive(Clone, Default)]
@@ -133,12 +133,16 @@ pub struct Inherited {
     pub table: Option<OwnedFd>,
     /// The host pool's slabs.
     pub slabs: BTreeMap<u64, OwnedFd>,
+    /// The sockets on which the coordinator served the web, by their ports.
+    pub listeners: BTreeMap<u16, OwnedFd>,
     /// The frames.
     pub frames: Vec<KeptFrame>,
     /// The tenants.
     pub tenants: Vec<KeptTenant>,
     /// Facts that were written down: kinds, numbers and bytes.
     pub facts: Vec<(u16, u64, Vec<u8>)>,
+    /// The line to the coordinator before, if that is there: the rest comes when it has handed over.
+    pub before: Option<OwnedFd>,
 }
 
 impl Inherited {
@@ -155,6 +159,7 @@ impl Inherited {
             Key::Place => self.place = with.next().zip(with.next()).map(|(listener, lock)| [listener, lock]),
             Key::Table => self.table = with.next(),
             Key::Slab(number) => self.slabs.extend(with.next().map(|slab| (number, slab))),
+            Key::Listener(port) => self.listeners.extend(with.next().map(|listener| (port, listener))),
             Key::Frame(number) => {
                 if let (Some(descriptor), Some(FrameFacts { bytes, reach })) = (with.next(), FrameFacts::decode(&bytes))
                 {
@@ -169,7 +174,20 @@ impl Inherited {
                 }
             }
             Key::Fact(kind, number) => self.facts.push((kind, number, bytes)),
+            Key::Successor => self.before = with.next(),
             Key::Coordinator => {}
+        }
+    }
+
+    /// Receives what the keeper has, up to this part of it or a later one.
+    fn receive(&mut self, socket: BorrowedFd<'_>, first: bool) -> io::Result<bool> {
+        loop {
+            match receive(socket)? {
+                Some(Note::Hold(key, item)) => self.add(key, item),
+                Some(Note::All { is_coordinators }) => return Ok(is_coordinators),
+                Some(Note::RestLater) if first => return Ok(false),
+                _ => return Err(io::ErrorKind::InvalidData.into()),
+            }
         }
     }
 }
@@ -184,19 +202,49 @@ impl Keeper {
     pub fn at(socket: OwnedFd, start: Start) -> io::Result<(Self, Inherited)> {
         let mut inherited = Inherited::default();
         set_limits(&socket)?;
-        let is_coordinators = loop {
-            match receive(socket.as_fd())? {
-                Some(Note::Hold(key, item)) => inherited.add(key, item),
-                Some(Note::All { is_coordinators }) => break is_coordinators,
-                Some(Note::Drop(_) | Note::Forget(_) | Note::Done | Note::Ends(_)) | None => {
-                    return Err(io::ErrorKind::InvalidData.into());
-                }
-            }
-        };
+        let is_coordinators = inherited.receive(socket.as_fd(), true)?;
         let (process, pid) = parent(&socket).unzip();
         let deaths = Deaths::default();
         let end = LineEnd { socket: Ok(socket), process, pid, child: None, is_coordinators, deaths };
         Ok((Self(Some(Arc::new(Line { start, end: Mutex::new(end) }))), inherited))
+    }
+
+    /// Tells the coordinator before that this one is ready, and waits until that has handed over: then the rest is there.
+    ///
+    /// # Errors
+    ///
+    /// When it does not hand over, or the keeper is gone.
+    pub fn await_rest(&self, inherited: &mut Inherited) -> io::Result<()> {
+        let (Some(before), Some(mut end)) = (inherited.before.take(), self.end()) else { return Ok(()) };
+        link::send(before.as_fd(), &[0], &[], false)?;
+        let socket = end.socket.as_ref().map_err(|why| io::Error::other(why.clone()))?;
+        link::set_patience(socket, None)?;
+        let is_coordinators = inherited.receive(socket.as_fd(), false)?;
+        set_limits(socket)?;
+        end.is_coordinators = is_coordinators;
+        Ok(())
+    }
+
+    /// Has the keeper start a coordinator of this file, which is to follow this one. Returns the line to it: it says when it is ready, and
+    /// ends with it.
+    ///
+    /// # Errors
+    ///
+    /// When the system gives no sockets.
+    pub fn start_successor(&self, file: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+        let (ours, theirs) = line()?;
+        self.hold(Key::Successor, &[], &[file, theirs.as_fd()]);
+        Ok(ours)
+    }
+
+    /// Has the successor end: it is not wanted any more.
+    pub fn end_successor(&self) {
+        self.tell(|socket| send_forget(socket, Key::Successor));
+    }
+
+    /// Has the successor go on. This process touches nothing from now on, and ends.
+    pub fn hand_over(&self) {
+        self.tell(send_hand_over);
     }
 
     /// True if there is a keeper, so that another coordinator can take over.
@@ -348,7 +396,7 @@ impl LineEnd {
         }
         self.kill()?;
         let (ours, theirs) = line()?;
-        let child = start(&theirs)?;
+        let child = start(&theirs, None)?;
         self.process = Some(pidfd_open(Pid::from_child(&child), PidfdFlags::empty())?);
         self.pid = Some(child.id());
         self.child = Some(child);

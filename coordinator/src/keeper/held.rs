@@ -20,12 +20,16 @@ pub enum Key {
     Table,
     /// A slab of the host pool.
     Slab(u64),
+    /// A socket on which the coordinator serves the web, by its port.
+    Listener(u16),
     /// A frame's memory.
     Frame(u32),
     /// A tenant.
     Tenant(u32),
     /// The coordinator's own process: the first that a coordinator tells a keeper that it has started itself.
     Coordinator,
+    /// A coordinator that is to follow this one: the program's file, and the successor's end of a line between the two.
+    Successor,
     /// A fact that the coordinator has written down, in bytes without descriptors: its kind, and its number there.
     Fact(u16, u64),
 }
@@ -39,9 +43,11 @@ impl Key {
             Self::Place => (1, 0),
             Self::Table => (2, 0),
             Self::Slab(number) => (3, number),
+            Self::Listener(port) => (8, port.into()),
             Self::Frame(number) => (4, number.into()),
             Self::Tenant(number) => (5, number.into()),
             Self::Coordinator => (6, 0),
+            Self::Successor => (7, 0),
             Self::Fact(kind, number) => (FACTS | u32::from(kind), number),
         }
     }
@@ -54,6 +60,8 @@ impl Key {
             4 => Self::Frame(number.try_into().ok()?),
             5 => Self::Tenant(number.try_into().ok()?),
             6 => Self::Coordinator,
+            7 => Self::Successor,
+            8 => Self::Listener(number.try_into().ok()?),
             kind => Self::Fact(kind.checked_sub(FACTS)?.try_into().ok()?, number),
         })
     }
@@ -77,6 +85,10 @@ pub(super) enum Note {
     },
     /// To the keeper: the coordinator ends by itself, with this exit code.
     Ends(u8),
+    /// To the keeper: the coordinator touches nothing any more, and its successor goes on.
+    HandsOver,
+    /// To a successor: the rest of what is held comes when the coordinator before has handed over.
+    RestLater,
 }
 
 /// Descriptors, and bytes that belong to them.
@@ -97,6 +109,8 @@ const DONE: u32 = 3;
 const ENDS: u32 = 4;
 const ALL: u32 = 5;
 const FORGET: u32 = 6;
+const HANDS_OVER: u32 = 7;
+const REST_LATER: u32 = 8;
 
 fn header(operation: u32, (kind, number): (u32, u64)) -> Vec<u8> {
     [operation.to_le_bytes().as_slice(), &kind.to_le_bytes(), &number.to_le_bytes()].concat()
@@ -112,6 +126,10 @@ pub(super) fn send_drop(socket: BorrowedFd<'_>, key: Key) -> io::Result<()> {
 
 pub(super) fn send_forget(socket: BorrowedFd<'_>, key: Key) -> io::Result<()> {
     link::send(socket, &header(FORGET, key.words()), &[], false)
+}
+
+pub(super) fn send_hand_over(socket: BorrowedFd<'_>) -> io::Result<()> {
+    link::send(socket, &header(HANDS_OVER, (0, 0)), &[], false)
 }
 
 pub(super) fn send_done(socket: BorrowedFd<'_>) -> io::Result<()> {
@@ -136,6 +154,8 @@ pub(super) fn receive(socket: BorrowedFd<'_>) -> io::Result<Option<Note>> {
         (FORGET, Some(key)) => Some(Note::Forget(key)),
         (DONE, _) => Some(Note::Done),
         (ALL, _) => Some(Note::All { is_coordinators: number != 0 }),
+        (HANDS_OVER, _) => Some(Note::HandsOver),
+        (REST_LATER, _) => Some(Note::RestLater),
         (ENDS, _) => u8::try_from(number).ok().map(Note::Ends),
         _ => None,
     })
@@ -164,6 +184,16 @@ impl Held {
     /// Lets go of the items for which this is false.
     pub(super) fn retain(&mut self, is_wanted: impl Fn(&Key, &Item) -> bool) {
         self.0.retain(|key, item| is_wanted(key, item));
+    }
+
+    /// Sends a successor what it can prepare with: all that does not change while another coordinator serves.
+    pub(super) fn send_first(&self, socket: BorrowedFd<'_>, line: &OwnedFd) -> io::Result<()> {
+        for (key, item) in self.0.range(..Key::Frame(0)) {
+            let with: Vec<BorrowedFd<'_>> = item.descriptors.iter().map(AsFd::as_fd).collect();
+            send_item(socket, *key, &item.bytes, &with)?;
+        }
+        send_item(socket, Key::Successor, &[], &[line.as_fd()])?;
+        link::send(socket, &header(REST_LATER, (0, 0)), &[], false)
     }
 
     /// Sends all items, and says that these are all, and if a coordinator has started this keeper.
@@ -201,11 +231,11 @@ mod tests {
         while let Some(note) = receive(theirs.as_fd()).expect("it was sent") {
             came.push(match note {
                 Note::Hold(key, item) => (Some(key), item.bytes, item.descriptors.len()),
-                Note::Drop(_) | Note::Forget(_) | Note::Ends(_) | Note::Done => unreachable!("nobody says that"),
                 Note::All { is_coordinators } => {
                     assert!(is_coordinators);
                     (None, Vec::new(), 0)
                 }
+                other => unreachable!("nobody says {other:?}"),
             });
         }
         let text = |text: &str| text.as_bytes().to_vec();

@@ -116,11 +116,14 @@ fn serve(
     let mut held = Held::default();
     let mut deaths = Deaths::default();
     let is_coordinators = first.is_some();
+    // The file of the last upgrade, and a coordinator of it that is to follow.
+    let (mut file, mut successor) = (None, None);
     loop {
         let mut coordinator = match first.take() {
             Some(coordinator) => coordinator,
             None => {
-                let coordinator = Coordinator::start(start)?;
+                let prepared = successor.take().and_then(|one| Successor::if_alive(one, &mut file));
+                let coordinator = prepared.map_or_else(|| Coordinator::start(start, file.as_ref()), Ok)?;
                 // It may die before it has read all.
                 let _ = held.send_all(coordinator.socket.as_fd(), is_coordinators);
                 coordinator
@@ -133,6 +136,20 @@ fn serve(
                 Heard::Another(process, line) => {
                     coordinator.gives_way_to(process, line)?;
                     on_another();
+                }
+                Heard::Successor(with) => {
+                    // The one before it is not wanted any more. If this one cannot be started, its line ends.
+                    successor.take().into_iter().for_each(Successor::end);
+                    successor = Successor::start(start, with, &held).ok();
+                }
+                Heard::HandsOver => {
+                    let Some(next) = successor.take().and_then(|one| Successor::if_alive(one, &mut file)) else {
+                        continue;
+                    };
+                    let before = std::mem::replace(&mut coordinator, next);
+                    before.ends_by_itself()?;
+                    held.retain(lives);
+                    let _ = held.send_all(coordinator.socket.as_fd(), is_coordinators);
                 }
             }
         };
@@ -153,10 +170,45 @@ fn serve(
     }
 }
 
+/// A coordinator that prepares itself while another one serves.
+struct Successor {
+    coordinator: Coordinator,
+    /// Its program.
+    file: OwnedFd,
+}
+
+impl Successor {
+    /// Starts one of the first of these descriptors, and gives it the other one, and what it can prepare with.
+    fn start(start: &Start, with: Vec<OwnedFd>, held: &Held) -> io::Result<Self> {
+        let [file, line] = <[OwnedFd; 2]>::try_from(with).map_err(|_| io::ErrorKind::InvalidData)?;
+        let coordinator = Coordinator::start(start, Some(&file))?;
+        held.send_first(coordinator.socket.as_fd(), &line)?;
+        Ok(Self { coordinator, file })
+    }
+
+    /// The coordinator, if it has not ended. Others are started of its file then too.
+    fn if_alive(mut self, file: &mut Option<OwnedFd>) -> Option<Coordinator> {
+        let ended = self.coordinator.child.as_mut().is_none_or(|child| !matches!(child.try_wait(), Ok(None)));
+        if ended {
+            return None;
+        }
+        *file = Some(self.file);
+        Some(self.coordinator)
+    }
+
+    fn end(mut self) {
+        if let Some(child) = &mut self.coordinator.child {
+            // This fails without harm if it has ended.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
 impl Coordinator {
-    fn start(start: &Start) -> io::Result<Self> {
+    fn start(start: &Start, file: Option<&OwnedFd>) -> io::Result<Self> {
         let (socket, theirs) = line()?;
-        let child = start(&theirs)?;
+        let child = start(&theirs, file)?;
         let process = pidfd_open(Pid::from_child(&child), PidfdFlags::empty())?;
         Ok(Self { socket, process, child: Some(child) })
     }
@@ -173,10 +225,14 @@ impl Coordinator {
 
     /// It has found another one in its place.
     fn gives_way_to(&mut self, process: OwnedFd, line: OwnedFd) -> io::Result<()> {
-        (self.process, self.socket) = (process, line);
-        // It ends by itself, with which the keeper need not wait.
         let child = self.child.take();
-        std::thread::Builder::new().spawn(move || child.map(|mut child| child.wait())).map(drop)
+        let before = std::mem::replace(self, Self { process, socket: line, child: None });
+        Self { child, ..before }.ends_by_itself()
+    }
+
+    /// It ends by itself, for which the keeper need not wait.
+    fn ends_by_itself(self) -> io::Result<()> {
+        std::thread::Builder::new().spawn(move || self.end()).map(drop)
     }
 
     /// Waits until its process has ended.
@@ -194,6 +250,10 @@ enum Heard {
     End(Option<u8>),
     /// It has found this one in its place: its process, and the line to it.
     Another(OwnedFd, OwnedFd),
+    /// It wants a successor: the program's file, and the successor's line to it. Without these, it wants none any more.
+    Successor(Vec<OwnedFd>),
+    /// Its successor goes on.
+    HandsOver,
 }
 
 /// Holds what the coordinator says, until it is gone, or another one is there in its place.
@@ -206,13 +266,16 @@ fn hold(held: &mut Held, socket: BorrowedFd<'_>) -> Heard {
                     return Heard::Another(process, line);
                 }
             }
+            Note::Hold(Key::Successor, item) => return Heard::Successor(item.descriptors),
+            Note::Forget(Key::Successor) => return Heard::Successor(Vec::new()),
+            Note::HandsOver => return Heard::HandsOver,
             Note::Hold(key, item) => held.hold(key, item),
             Note::Drop(key) => {
                 held.let_go(key);
                 let _ = send_done(socket);
             }
             Note::Forget(key) => held.let_go(key),
-            Note::Done | Note::All { .. } => {}
+            Note::Done | Note::All { .. } | Note::RestLater => {}
             Note::Ends(code) => ends = Some(code),
         }
     }

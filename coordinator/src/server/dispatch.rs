@@ -45,6 +45,9 @@ impl Server {
             Opening::Close { closed } => self.close_on_request(peer, closed),
             Opening::SendAway { name } => self.send_away_on_request(peer, &name),
             Opening::Keep => self.keep_on_request(peer, descriptor),
+            Opening::Upgrade { file, check, within_ms } => {
+                self.upgrade_on_request(peer, &file, check, Duration::from_millis(within_ms.into()));
+            }
         }
         self.settle();
     }

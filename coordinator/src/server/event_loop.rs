@@ -33,6 +33,8 @@ pub(super) enum Source {
     Process(TenantId),
     /// The keeper, at its end.
     Keeper,
+    /// A coordinator that is to follow this one.
+    Successor,
 }
 
 impl Source {
@@ -48,6 +50,7 @@ impl Source {
             Self::Process(id) => (6, id.0),
             Self::Place => (7, 0),
             Self::Keeper => (8, 0),
+            Self::Successor => (9, 0),
         };
         kind << 32 | u64::from(number)
     }
@@ -64,6 +67,7 @@ impl Source {
             6 => Self::Process(TenantId(number)),
             7 => Self::Place,
             8 => Self::Keeper,
+            9 => Self::Successor,
             kind => unreachable!("only our own words are entered, not of kind {kind}"),
         }
     }
@@ -179,6 +183,7 @@ mod tests {
             Source::Listener,
             Source::Place,
             Source::Keeper,
+            Source::Successor,
             Source::Stranger(7),
             Source::Newcomer(u32::MAX),
             Source::Control(tenant),

@@ -167,12 +167,22 @@ impl Server {
         };
         let stop = Stop { flag: Arc::new(AtomicBool::new(false)), waker };
         let steering = Steering { stop, tuner, tunings };
-        let (pending, front) = (Pending::default(), Front { events, lobby, keeper, table: None, endpoint });
-        let mut server = Self { options, clock, steering, pending, card, front };
+        let front = Front { events, lobby, keeper: keeper.clone(), table: None, endpoint };
+        let pending = Pending::default();
+        let mut server = Self { options, clock, steering, pending, card, front, upgrade: None, hands_over: false };
         server.watch_keeper().map_err(|error| system("epoll", error))?;
         server.keep_place();
+        if inherited.before.is_some() {
+            server.card.memory.await_pool();
+            keeper.await_rest(&mut inherited).map_err(|error| system("the coordinator before", error))?;
+        }
         server.inherit(inherited).map_err(|error| system("the table", error))?;
         Ok(server)
+    }
+
+    /// True if a successor goes on: this process touches nothing any more.
+    pub fn hands_over(&self) -> bool {
+        self.hands_over
     }
 
     /// The handle by which it can be ended.
@@ -237,7 +247,11 @@ impl Server {
             self.timers();
             for source in ready {
                 self.serve_source(source);
+                if self.hands_over {
+                    return Ok(());
+                }
             }
+            self.look_at_upgrade();
             if self.card.corun.take_cleared() {
                 // A tenant at work may be gone without a report: those that made way for it go on.
                 self.look_at_activity();
@@ -293,6 +307,7 @@ impl Server {
         let end = self.has_no_more_to_do().then(|| Instant::now() + CLOSE_AGAIN);
         [
             end,
+            self.upgrade_ends(),
             returning,
             lobby,
             unsent,
@@ -357,6 +372,7 @@ impl Server {
             Source::Listener => self.front.lobby.accept(&self.front.endpoint),
             Source::Place => self.front.endpoint.heed_watch(),
             Source::Keeper => self.front.keeper.lose(),
+            Source::Successor => self.hear_successor(),
             Source::Stranger(at) => self.hear_stranger(at),
             Source::Newcomer(at) => self.front.lobby.hear_newcomer(at),
             Source::Control(id) => self.hear(id, Socket::Control),

@@ -43,6 +43,8 @@ pub(super) struct Returning {
     pub(super) control: Peer,
     pub(super) requests: Peer,
     pub(super) pages: Pages,
+    /// The number of the question.
+    pub(super) number: u64,
     /// Its answer has begun: what came before was meant for the coordinator before.
     pub(super) answers: bool,
     /// A call has waited at its closed gate since then.
@@ -90,11 +92,13 @@ impl Returning {
 
     fn note(&mut self, message: FromTenant, descriptor: Option<OwnedFd>) {
         match message {
-            FromTenant::Takeover(TakeoverReport::Extents { extents }) => {
+            FromTenant::Takeover(TakeoverReport::Extents { number, extents }) if number == self.number => {
                 self.answers = true;
                 self.extents.extend(extents);
             }
-            FromTenant::Takeover(TakeoverReport::Stands { gate, grant, demands, asks, leased }) => {
+            FromTenant::Takeover(TakeoverReport::Stands { number, gate, grant, demands, asks, leased })
+                if number == self.number =>
+            {
                 // A thread may have demanded after that was looked at, and before it was told.
                 let demands = demands || self.demanded;
                 self.stands = Some(Stands { gate, grant, demands, asks, leased });

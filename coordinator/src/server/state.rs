@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 use std::time::Instant;
 
+use super::admin::upgrade::Upgrade;
 use super::corun::Corun;
 use super::cost_model::CostModel;
 use super::event_loop::EventLoop;
@@ -97,6 +98,10 @@ pub struct Server {
     pub(super) steering: Steering,
     pub(super) pending: Pending,
     pub(super) card: Card,
+    /// A successor that prepares itself.
+    pub(super) upgrade: Option<Upgrade>,
+    /// It goes on.
+    pub(super) hands_over: bool,
     /// Dropped last.
     pub(super) front: Front,
 }

@@ -145,8 +145,11 @@ impl Server {
         page_of_us.arena_bytes.store(total, Relaxed);
         page_of_us.could_have_bytes.store(could_have, Relaxed);
         self.card.corun.join(id, process.domain(), facts.scheduling().class)?;
+        let mut number = [0; 8];
+        rustix::rand::getrandom(&mut number, rustix::rand::GetRandomFlags::empty())?;
+        let number = u64::from_ne_bytes(number);
         let asked = self.card.corun.place(id).is_some_and(|(slot, [activity, elsewhere])| {
-            control.send(&TakeoverCommand::Resync { slot }, &[file.into(), activity, elsewhere]).is_ok()
+            control.send(&TakeoverCommand::Resync { number, slot }, &[file.into(), activity, elsewhere]).is_ok()
         });
         if !asked {
             return Err(std::io::ErrorKind::Unsupported.into());
@@ -159,6 +162,7 @@ impl Server {
             control,
             requests,
             pages: Pages { coordinators: page_of_us, tenants: theirs },
+            number,
             answers: false,
             demanded: false,
             extents: Vec::new(),

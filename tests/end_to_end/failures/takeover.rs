@@ -411,3 +411,83 @@ fn one_that_dies_again_and_again_is_not_started_for_ever() {
     assert_eq!(coordinator.wait().code(), Some(128 + libc::SIGKILL));
     assert!(coordinator.log().contains("died too often"), "{}", coordinator.log());
 }
+
+/// Has the version that is built follow the coordinator that serves.
+#[track_caller]
+fn upgrade(coordinator: &Coordinator) {
+    coordinator.until_ready();
+    let before = serves(coordinator);
+    let mut command = coordinator.place.baton(&["upgrade", "--timeout", "60s", "--socket"]);
+    let said = baton_tests::run(command.arg(coordinator.place.socket())).succeeded();
+    let after = serves(coordinator);
+    assert!(after != before && said.out.contains(&format!("process {after}")), "{before}, {after}: {said:?}");
+}
+
+#[test]
+fn an_upgrade_is_not_noticed_by_programs() {
+    let want = hold::alone("48", &["touch"; 4]);
+    let coordinator = serving().start();
+    coordinator.until_ready();
+    let mut programs = ["one", "other"].map(|name| hold(&coordinator, name, "normal"));
+    let keeper = coordinator.status()["keeper"].clone();
+    for answer in &want[..4] {
+        for program in &mut programs {
+            assert_eq!(program.ask("touch", LIMIT), *answer);
+        }
+        upgrade(&coordinator);
+    }
+    assert_eq!(coordinator.status()["keeper"], keeper);
+    // It is followed when it dies, too.
+    coordinator.kill_served();
+    quit(&mut programs, &want[4]);
+    assert!(!coordinator.log().contains("WARN"), "{}", coordinator.log());
+    coordinator.until_empty();
+}
+
+/// Work of three classes is under way whenever a successor takes over.
+#[test]
+fn upgrades_under_load_lose_nothing() {
+    let coordinator = serving().start();
+    coordinator.until_ready();
+    let loads: [(&str, &[&str]); 3] = [
+        ("batch", &["--megabytes", "40", "--rounds", "60"]),
+        ("normal", &["--megabytes", "40", "--rounds", "60"]),
+        ("latency", &["--megabytes", "16", "--rounds", "60", "--gap-ms", "20"]),
+    ];
+    let want: Vec<_> =
+        loads.iter().map(|(_, options)| baton_tests::coordinator::alone("fill_and_check", options)).collect();
+    let start = |(class, options): &(&str, &[&str])| coordinator.run(class, class, &program("fill_and_check"), options);
+    let programs: Vec<_> = loads.iter().map(start).collect();
+    for _ in 0..4 {
+        upgrade(&coordinator);
+    }
+    for (program, want) in programs.into_iter().zip(want) {
+        let outcome = program.finish(LIMIT).succeeded();
+        assert_eq!((outcome.out.trim_end(), outcome.said()), (want.trim_end(), String::new()));
+    }
+    coordinator.until_empty();
+}
+
+#[test]
+fn an_upgrade_that_cannot_be_changes_nothing() {
+    let want = hold::alone("48", &["touch"]);
+    let coordinator = serving().start();
+    coordinator.until_ready();
+    let mut one = hold(&coordinator, "one", "normal");
+    let before = serves(&coordinator);
+    let upgrade = |words: &[&str]| {
+        let mut command = coordinator.place.baton(&["upgrade", "--socket"]);
+        baton_tests::run(command.arg(coordinator.place.socket()).args(words))
+    };
+    let checked = upgrade(&["--check"]).succeeded();
+    assert!(checked.out.contains("these go on: one"), "{checked:?}");
+    // No coordinator is ready so soon.
+    let late = upgrade(&["--timeout", "1ms"]);
+    assert!(late.status == "exit status: 1" && late.err.contains("not ready in time"), "{late:?}");
+    assert_eq!(serves(&coordinator), before);
+    assert_eq!(one.ask("touch", LIMIT), want[0]);
+    assert_eq!(one.ask("quit", LIMIT), want[1]);
+    let alone = Serving::small("64MiB").start();
+    let refused = baton_tests::run(alone.place.baton(&["upgrade", "--socket"]).arg(alone.place.socket()));
+    assert!(refused.err.contains("has no keeper"), "{refused:?}");
+}

@@ -10,6 +10,7 @@
 //! | `prefetch` | brings memory back on request |
 //! | `stop` | ends the coordinator on request |
 //! | `keep` | takes another keeper on request |
+//! | `upgrade` | has another version follow on request |
 //! | `mod` | sends an answer as text, piece by piece |
 
 pub(super) mod events;
@@ -19,6 +20,7 @@ pub(super) mod prefetch;
 pub(super) mod set;
 pub(super) mod status;
 pub(super) mod stop;
+pub(super) mod upgrade;
 mod why;
 
 use baton_contract::messages::{Admission, MAX_TEXT};

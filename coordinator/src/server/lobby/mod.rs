@@ -339,9 +339,8 @@ fn is_for_guests(opening: &Opening) -> bool {
     match opening {
         Opening::Hello { .. } | Opening::Expect => true,
         Opening::Set { .. } | Opening::Evict { .. } | Opening::SendAway { .. } | Opening::Prefetch { .. } => true,
-        Opening::Status | Opening::Events { .. } | Opening::Stop { .. } | Opening::Close { .. } | Opening::Keep => {
-            false
-        }
+        Opening::Status | Opening::Events { .. } | Opening::Stop { .. } | Opening::Close { .. } => false,
+        Opening::Keep | Opening::Upgrade { .. } => false,
     }
 }
 

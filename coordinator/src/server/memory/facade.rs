@@ -42,6 +42,8 @@ use baton_books::table::{Found, Size};
 use baton_policy::arbiter::TenantId;
 use baton_policy::scheduler::Scheduler;
 
+/// The interval at which a new part of the host pool is looked for.
+const LOOK: Duration = Duration::from_millis(1);
 /// Interval between checks that let a squeezed arena grow back.
 const UNSQUEEZE: Duration = Duration::from_millis(500);
 
@@ -138,6 +140,24 @@ impl Memory {
     /// Takes the oldest event that has not been handled yet.
     pub(in crate::server) fn next_event(&mut self) -> Option<MemoryEvent> {
         self.store.events.pop_front()
+    }
+
+    /// True if the host pool is not all there yet.
+    pub(in crate::server) fn is_preparing(&self) -> bool {
+        self.store.host.is_preparing()
+    }
+
+    /// Waits until the host pool is there.
+    pub(in crate::server) fn await_pool(&mut self) {
+        while self.store.host.is_preparing() {
+            std::thread::sleep(LOOK);
+            self.store.host.hear();
+        }
+    }
+
+    /// Waits until no copy is under way. False if one takes longer.
+    pub(in crate::server) fn await_copies(&mut self, end: Instant) -> bool {
+        self.store.transfer.await_all(end)
     }
 
     /// The time at which memory has work to do, if no event comes earlier.

@@ -17,6 +17,8 @@ pub(super) struct Host {
     pool: Pool,
     slabs: Slabs,
     keeper: Keeper,
+    /// The slabs that another coordinator has left: the keeper has them.
+    left: HashSet<u64>,
     /// The files of the slabs that are there.
     files: BTreeMap<u64, OwnedFd>,
     /// Pages that another coordinator's tenants have left, by the slab that is yet to come.
@@ -38,11 +40,13 @@ impl Host {
         (keeper, waker): (Keeper, Waker),
     ) -> std::io::Result<Self> {
         let (reports, prepared) = channel();
+        let had = left.keys().copied().collect();
         let slabs = Slabs::prepare(gpu, bytes, bar, left, (reports, waker))?;
         Ok(Self {
             pool: Pool::new(bytes, slabs.slab),
             slabs,
             keeper,
+            left: had,
             files: BTreeMap::new(),
             taken: HashMap::new(),
             lost: HashSet::new(),
@@ -51,10 +55,17 @@ impl Host {
         })
     }
 
-    /// Notes that these pages, by their offsets, are in use, before any slab is there.
+    /// Notes that these pages, by their offsets, are in use.
     pub(super) fn take_pages(&mut self, pages: impl Iterator<Item = u64>) {
         for page in pages {
-            self.taken.entry(page / self.slabs.slab).or_default().push(page);
+            let slab = page / self.slabs.slab;
+            if self.files.contains_key(&slab) {
+                self.pool.take_page(page);
+            } else if self.is_preparing() {
+                self.taken.entry(slab).or_default().push(page);
+            } else {
+                self.lost.insert(slab);
+            }
         }
     }
 
@@ -108,7 +119,9 @@ impl Host {
                 Prepared::Slab(number, file) => {
                     self.pool.slab_ready(number);
                     self.taken.remove(&number).into_iter().flatten().for_each(|page| self.pool.take_page(page));
-                    self.keeper.hold(Key::Slab(number), &[], &[file.as_fd()]);
+                    if !self.left.contains(&number) {
+                        self.keeper.hold(Key::Slab(number), &[], &[file.as_fd()]);
+                    }
                     self.files.insert(number, file);
                 }
                 Prepared::Failed(why) => {

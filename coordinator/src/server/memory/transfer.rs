@@ -2,7 +2,7 @@
 //!
 //! [`Transfer`] owns the lanes that copy and knows the purpose of each job. The layer above decides how to react when a copy ends.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::Range;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Instant;
@@ -125,6 +125,8 @@ pub(super) struct Ended {
 pub(super) struct Transfer {
     mover: Mover,
     finished: Receiver<Finished>,
+    /// Those that have ended while all were waited for.
+    ended: VecDeque<Ended>,
     tasks: HashMap<JobId, Task>,
 }
 
@@ -133,19 +135,35 @@ impl Transfer {
     pub(super) fn new(gpu: &Gpu, waker: &Waker) -> Result<Self, GpuError> {
         let (reports, finished) = channel();
         let mover = Mover::start(gpu, &[Lane::In, Lane::Out], &reports, waker)?;
-        Ok(Self { mover, finished, tasks: HashMap::new() })
+        Ok(Self { mover, finished, ended: VecDeque::new(), tasks: HashMap::new() })
     }
 
     /// The next job that has ended.
     pub(super) fn next_ended(&mut self) -> Option<Ended> {
-        loop {
-            let Finished { lane, job, time, result } = self.finished.try_recv().ok()?;
-            let Some(task) = self.tasks.remove(&job) else { continue };
-            if let Err(error) = &result {
-                baton_messages::error!(copy_failed(format_args!("{lane:?}"), error));
-            }
-            return Some(Ended { lane, task, time, well: result.is_ok() });
+        while self.ended.is_empty() {
+            let finished = self.finished.try_recv().ok()?;
+            self.end(finished);
         }
+        self.ended.pop_front()
+    }
+
+    fn end(&mut self, Finished { lane, job, time, result }: Finished) {
+        if let Err(error) = &result {
+            baton_messages::error!(copy_failed(format_args!("{lane:?}"), error));
+        }
+        let task = self.tasks.remove(&job);
+        self.ended.extend(task.map(|task| Ended { lane, task, time, well: result.is_ok() }));
+    }
+
+    /// Waits until no job is under way. False if one takes longer.
+    pub(super) fn await_all(&mut self, end: Instant) -> bool {
+        while !self.tasks.is_empty() {
+            match self.finished.recv_timeout(end.saturating_duration_since(Instant::now())) {
+                Ok(finished) => self.end(finished),
+                Err(_) => return false,
+            }
+        }
+        true
     }
 
     /// Queues the copies of a tenant's extents, one way.

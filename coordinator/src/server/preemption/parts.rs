@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
 
 use crate::device::gpu::{Gpu, GpuError};
 use crate::device::preemptor::{PreemptCommand, PreemptTarget, Preempted, Preemptor};
@@ -10,6 +11,9 @@ use crate::server::recorder::Recorder;
 use crate::server::tenants::table::Tenants;
 use baton_policy::arbiter::TenantId;
 use baton_policy::scheduler::Scheduler;
+
+/// The interval at which commands' ends are looked for.
+const LOOK: Duration = Duration::from_micros(200);
 
 /// An event of preemption that another module has to act upon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +47,16 @@ pub(in crate::server) struct Preemptions {
     pub(super) is_allowed: bool,
     /// True if a tenant of class latency was connected when time slices were last set.
     pub(super) is_urgent: bool,
+}
+
+impl Preemptions {
+    /// Waits until no command is being carried out. False if one takes longer.
+    pub(in crate::server) fn await_calls(&self, end: Instant) -> bool {
+        while !self.preemptor.is_idle() && Instant::now() < end {
+            std::thread::sleep(LOOK);
+        }
+        self.preemptor.is_idle()
+    }
 }
 
 /// Preemptions, and the other parts needed to carry them out.

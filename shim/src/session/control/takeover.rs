@@ -21,7 +21,7 @@ use crate::work::limit;
 impl Control {
     /// Tells the coordinator that takes over what there is. `pages` came with its command.
     pub(super) fn on_takeover(&mut self, command: TakeoverCommand, pages: Vec<OwnedFd>) -> Result<(), End> {
-        let TakeoverCommand::Resync { slot } = command;
+        let TakeoverCommand::Resync { number, slot } = command;
         let [coordinators, activity, elsewhere] = <[OwnedFd; 3]>::try_from(pages).map_err(|_| End::CoordinatorGone)?;
         let is_taken = || self.session.link.coordinators().taken.load(Ordering::SeqCst) == TAKEN;
         let was_taken = is_taken();
@@ -45,19 +45,19 @@ impl Control {
         self.patience = None;
         self.limit_in_flight(limit::InFlight::Any);
         self.undelivered.clear();
-        self.tell_all();
+        self.tell_all(number);
         Ok(())
     }
 
-    /// Tells everything, in the order in which it is to be heard.
-    fn tell_all(&self) {
+    /// Tells everything, in the order in which it is to be heard, as the answer to the question of this number.
+    fn tell_all(&self, number: u64) {
         let (session, link) = (self.session, self.session.link);
         let asks = link.requests.supersede();
         let (extents, spare) = session.space.held();
         // The first message, also if it is empty, ends all that was told before.
         let (first, rest) = extents.split_at(extents.len().min(MAX_RANGES));
         for extents in core::iter::once(first).chain(rest.chunks(MAX_RANGES)) {
-            link.tell(&TakeoverReport::Extents { extents: extents.to_vec() });
+            link.tell(&TakeoverReport::Extents { number, extents: extents.to_vec() });
         }
         for ranges in spare.chunks(MAX_RANGES) {
             link.tell(&MemoryReport::Spare { ranges: ranges.to_vec() });
@@ -70,7 +70,7 @@ impl Control {
         };
         let demands = tenant::DEMANDED.load(Ordering::Acquire) || consolidation::is_under_way();
         let leased = unmanaged::leased();
-        link.tell(&TakeoverReport::Stands { gate, grant: self.last_grant, demands, asks, leased });
+        link.tell(&TakeoverReport::Stands { number, gate, grant: self.last_grant, demands, asks, leased });
         consolidation::another_coordinator();
     }
 }

@@ -1,0 +1,119 @@
+//! The upgrade: another version follows this coordinator while programs go on.
+//!
+//! The keeper starts the successor, which has its context, the driver and the pinned pool before this coordinator leaves. Then this one ends
+//! its copies, starts none anew, and has the keeper hand everything to the successor. What it has not finished the successor begins again,
+//! as after a death.
+
+use std::fs::File;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use baton_contract::link;
+use baton_contract::wire::VERSION;
+use baton_messages::Message;
+use serde_json::json;
+
+use crate::server::event_loop::{Interest, Source};
+use crate::server::state::Server;
+use crate::server::tenants::peer::Peer;
+
+/// The time that copies and preempting calls which are under way may take.
+const LAST_WORK: Duration = Duration::from_secs(1);
+
+/// A successor that prepares itself.
+pub(in crate::server) struct Upgrade {
+    /// The user who wants it.
+    peer: Peer,
+    /// The line to the successor, which says when it is ready, and ends with it.
+    line: OwnedFd,
+    /// The time at which it is not wanted any more.
+    until: Instant,
+}
+
+impl Server {
+    /// Has the program in this file follow this coordinator, on request; or only tells the peer what would happen.
+    pub(in crate::server) fn upgrade_on_request(&mut self, mut peer: Peer, file: &str, check: bool, within: Duration) {
+        let obstacle = self.obstacle_to_an_upgrade().map(|why| why.to_string());
+        if check || obstacle.is_some() {
+            let programs: Vec<&str> = self.card.tenants.iter().map(|(_, tenant)| tenant.name.as_str()).collect();
+            let version = env!("CARGO_PKG_VERSION");
+            let free = self.card.memory.gpu().free_memory().ok();
+            let answer = match check {
+                true => json!({
+                    "version": version, "contract": VERSION, "programs": programs, "gpu_free_bytes": free, "obstacle": obstacle,
+                }),
+                false => json!({ "error": obstacle }),
+            };
+            super::send(&mut peer, &answer);
+            return;
+        }
+        let started = File::open(Path::new(file)).and_then(|file| {
+            let line = self.front.keeper.start_successor(file.as_fd())?;
+            self.front.events.add(&line, Source::Successor, Interest::Read)?;
+            Ok(line)
+        });
+        match started {
+            Ok(line) => {
+                baton_messages::info!(successor_prepares(file));
+                self.upgrade = Some(Upgrade { peer, line, until: Instant::now() + within });
+            }
+            Err(error) => drop(super::send(&mut peer, &json!({ "error": error.to_string() }))),
+        }
+    }
+
+    /// The reason why there can be no upgrade now.
+    fn obstacle_to_an_upgrade(&self) -> Option<Message> {
+        if !self.front.keeper.is_any() {
+            return Some(baton_messages::no_upgrade_without_keeper());
+        }
+        if self.front.lobby.is_closed() {
+            return Some(baton_messages::no_upgrade_at_the_end());
+        }
+        let is_busy = self.upgrade.is_some() || self.card.takeover.is_some() || self.card.memory.is_preparing();
+        is_busy.then(baton_messages::no_upgrade_now)
+    }
+
+    /// The time at which the successor is given up.
+    pub(in crate::server) fn upgrade_ends(&self) -> Option<Instant> {
+        self.upgrade.as_ref().map(|upgrade| upgrade.until)
+    }
+
+    /// Hears that the successor is ready, or has ended.
+    pub(in crate::server) fn hear_successor(&mut self) {
+        let Some(upgrade) = &self.upgrade else { return };
+        match link::receive(upgrade.line.as_fd(), true) {
+            Ok(Some(_)) => self.hand_over(),
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
+            Ok(None) | Err(_) => self.give_up_upgrade(&baton_messages::successor_has_ended()),
+        }
+    }
+
+    /// Gives the successor up if it is not ready in time.
+    pub(in crate::server) fn look_at_upgrade(&mut self) {
+        if self.upgrade_ends().is_some_and(|end| end <= Instant::now()) {
+            self.give_up_upgrade(&baton_messages::successor_is_late());
+        }
+    }
+
+    fn give_up_upgrade(&mut self, why: &Message) {
+        let Some(mut upgrade) = self.upgrade.take() else { return };
+        self.front.events.remove(&upgrade.line);
+        self.front.keeper.end_successor();
+        baton_messages::warn!(upgrade_failed(why));
+        super::send(&mut upgrade.peer, &json!({ "error": why.to_string() }));
+    }
+
+    /// Ends what is under way. From then on this process touches nothing: what comes is the successor's.
+    fn hand_over(&mut self) {
+        let end = Instant::now() + LAST_WORK;
+        if !self.card.memory.await_copies(end) || !self.card.preemptions.await_calls(end) {
+            return self.give_up_upgrade(&baton_messages::work_does_not_end());
+        }
+        let Some(mut upgrade) = self.upgrade.take() else { return };
+        let programs = self.card.tenants.len();
+        baton_messages::info!(hands_over(programs));
+        super::send(&mut upgrade.peer, &json!({ "programs": programs, "pid": std::process::id() }));
+        self.hands_over = true;
+    }
+}
