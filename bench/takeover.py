@@ -9,6 +9,9 @@ moments; its keeper starts the next one. Everything that any program computes is
 programs that make as many steps: each step's outputs, and all weights at the end. From the start to
 the end, the memory of the GPU and of the host, and the keeper's descriptors.
 
+With `--upgrades`, `baton upgrade` has the same version follow instead: a coordinator that has its
+context and pinned pool before the other one leaves.
+
 A pause is the time that a step takes longer than the longest without a kill; steps count which a
 kill or the wait for the next coordinator fell into. The host pool's size matters, because the next
 coordinator pins it.
@@ -24,6 +27,7 @@ import pathlib
 import random
 import re
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -99,6 +103,17 @@ def phases(log, killed):
     return {name: figures(times) for name, times in found.items() if times}
 
 
+def upgrade_once(serving, arguments, killed):
+    """Has the same version follow. (when, until when it answered), as `kill_once`"""
+    words = [arguments.baton / "baton", "upgrade", "--socket", serving.socket]
+    start = time.perf_counter()
+    said = subprocess.run([*words, "--timeout", f"{arguments.timeout}s"], capture_output=True, text=True)
+    if said.returncode != 0:
+        raise NoCoordinator(f"no upgrade: {said.stderr} {serving.said()}")
+    killed.append(time.time())
+    return start, time.perf_counter(), int(re.search(r"answered (\d+) ms", said.stdout)[1])
+
+
 def kill_once(serving, timeout, killed):
     """Kills the coordinator, and adds when. (when, until when the next one answered)"""
     pid = serving.status()["pid"]
@@ -133,10 +148,15 @@ def measure(work, folder, dice, found):
             began = time.perf_counter()
             time.sleep(arguments.settle)
             calm = began, time.perf_counter()
-            kills, killed = [], []
+            kills, killed, answers = [], [], []
             for _ in range(arguments.kills):
                 time.sleep(dice.uniform(*arguments.between))
-                kills.append(kill_once(serving, arguments.timeout, killed))
+                if arguments.upgrades:
+                    *when, answered = upgrade_once(serving, arguments, killed)
+                    kills.append(tuple(when))
+                    answers.append(answered)
+                else:
+                    kills.append(kill_once(serving, arguments.timeout, killed))
             tenants.all("end")
             told, ends = tenants.all("told"), tenants.all("finish")
             found["keeper_after"] = {
@@ -144,7 +164,10 @@ def measure(work, folder, dice, found):
                 "resident_kib": resident_kib(keeper),
             }
             log = serving.log.read_text(errors="replace")
-            found["phases"] = phases(log, killed)
+            if arguments.upgrades:
+                found["after_hand_over_ms"] = figures(answers)
+            else:
+                found["phases"] = phases(log, killed)
             found["came_back"] = log.count("goes on with this coordinator")
             found["counters"] = {key: serving.status()[key] for key in ("switches", "preemptions")}
             for worker in tenants.workers.values():
@@ -178,6 +201,7 @@ def parse():
     parser.add_argument("--baton", type=pathlib.Path, required=True, help="the folder of `baton`")
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("takeover.json"))
     parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--upgrades", action="store_true", help="instead of kills")
     parser.add_argument("--between", type=float, nargs=2, default=(0.2, 1.2), help="seconds")
     parser.add_argument("--loads", nargs="+", default=LOADED, help="LOAD:CLASS:GAP")
     parser.add_argument("--megabytes", type=int, default=1024, help="of the load `pieces`")
@@ -200,7 +224,8 @@ def main():
     arguments = parse()
     programs.end_tidily()
     work = Work(arguments, Driver(Install.of(arguments.baton), arguments.driver))
-    found = {"kind": "takeover", "machine": machine.describe(), "seed": arguments.seed, "rows": []}
+    kind = "upgrades" if arguments.upgrades else "takeover"
+    found = {"kind": kind, "machine": machine.describe(), "seed": arguments.seed, "rows": []}
     failure = None
     with tempfile.TemporaryDirectory(prefix="takeover-", ignore_cleanup_errors=True) as folder:
         try:
@@ -211,9 +236,11 @@ def main():
     if failure:
         sys.exit(f"takeover.py: {failure}")
     print(table.text(HEADER, rows_of(found)))
-    print(f"\n{found['kills']} kills, {found['came_back']} returns; the next one answered after")
+    what = "upgrades" if arguments.upgrades else "kills"
+    print(f"\n{found['kills']} {what}, {found['came_back']} returns; the next one answered after")
     print(", ".join(f"{key} {shown(value)}" for key, value in found["served_again_ms"].items()))
-    for name, of in found["phases"].items():
+    of_each = {"after the hand-over, ms": found.get("after_hand_over_ms")} | found.get("phases", {})
+    for name, of in ((name, of) for name, of in of_each.items() if of):
         print(name, ", ".join(f"{key} {shown(value)}" for key, value in of.items()))
     print(f"keeper {found['keeper']} -> {found['keeper_after']}; left {found['left']}")
     sys.exit(0 if all(row["equal"] for row in found["rows"]) else 1)

@@ -30,6 +30,13 @@ use baton_policy::arbiter::Event;
 /// One tenant in this many is reserved for the coordinator's user or root.
 const OWN_PART: usize = 8;
 
+/// What comes with a tenant's welcome.
+struct Welcome {
+    /// Its slot on the activity page.
+    slot: u32,
+    files: [Sent; 5],
+}
+
 impl Server {
     /// A program wants to be a tenant.
     pub(super) fn greet(
@@ -156,7 +163,7 @@ impl Server {
     fn welcome(&mut self, mut newcomer: Newcomer) {
         let met = std::mem::take(&mut newcomer.met);
         match self.make_tenant(newcomer) {
-            Ok((tenant, (slot, files))) => {
+            Ok((tenant, Welcome { slot, files })) => {
                 let scheduling = tenant.scheduling.wanted;
                 let joined = What::Joined { name: tenant.name.as_str().into(), class: tenant.class() };
                 baton_messages::info!(joined(&tenant.name, tenant.class(), &tenant.connection.process));
@@ -185,8 +192,8 @@ impl Server {
         }
     }
 
-    /// Makes a tenant of a newcomer. Returns what comes with its welcome too: its slot on the activity page, and files.
-    fn make_tenant(&mut self, newcomer: Newcomer) -> Result<(Tenant, (u32, [Sent; 5])), (Peer, io::Error)> {
+    /// Makes a tenant of a newcomer. Returns its welcome too.
+    fn make_tenant(&mut self, newcomer: Newcomer) -> Result<(Tenant, Welcome), (Peer, io::Error)> {
         let Newcomer { peer: control, name, process, scheduling, need, .. } = newcomer;
         let prepared = (|| -> io::Result<_> {
             let (page, page_file) = Shared::written_by_us()?;
@@ -224,7 +231,7 @@ impl Server {
             killed_after: self.options.on_stuck.killed_after(tenant.connection.control.guest().is_some()),
             ..Stuck::default()
         };
-        Ok((tenant, (slot, files)))
+        Ok((tenant, Welcome { slot, files }))
     }
 
     /// The quota that keeps a guest's program waiting, if it is one that does.

@@ -235,6 +235,7 @@ impl Server {
         let gone: Vec<TenantId> = takeover.gone.extract_if(.., |id| over || !attached.contains(&id.0)).collect();
         if over {
             self.card.takeover = None;
+            self.memory().all_are_back();
         } else {
             takeover.found = found.clone();
         }

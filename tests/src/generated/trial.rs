@@ -52,6 +52,9 @@ pub enum Pressure {
 pub const PRESSURES: [Pressure; 5] =
     [Pressure::Evictions, Pressure::Moments, Pressure::Preemption, Pressure::Turns, Pressure::Deaths];
 
+/// The life of a coordinator: programs wait for their turns anew with each.
+const LIFE: Duration = Duration::from_millis(300);
+
 /// Between two evictions of [`Pressure::Moments`].
 const MOMENT: Duration = Duration::from_millis(5);
 /// How often a program is evicted like that. On a loaded machine it may come no further between two evictions, but it has to behind the
@@ -65,8 +68,8 @@ pub struct Arm {
     coordinator: Coordinator,
     rival: Option<Running>,
     evictions: AtomicUsize,
-    /// One death at a time.
-    killing: Mutex<()>,
+    /// The last death.
+    killed: Mutex<Instant>,
 }
 
 /// A program, and what it does bare.
@@ -181,7 +184,7 @@ impl Arm {
             }
             Pressure::Preemption => serving,
             Pressure::Turns => serving.flag("--no-preempt"),
-            Pressure::Deaths => serving.keeper().option("--log-level", "debug"),
+            Pressure::Deaths => serving.keeper(),
         };
         let coordinator = serving.start();
         let rival = |class: &str, gap: &str| {
@@ -199,7 +202,7 @@ impl Arm {
                 crate::coordinator::tenant(status, "rival")["resident_bytes"].as_u64() > Some(196 << 20)
             });
         }
-        Self { pressure, coordinator, rival, evictions: AtomicUsize::new(0), killing: Mutex::new(()) }
+        Self { pressure, coordinator, rival, evictions: AtomicUsize::new(0), killed: Mutex::new(Instant::now()) }
     }
 
     /// Tells whether a program does under Baton what it does bare.
@@ -260,10 +263,13 @@ impl Arm {
         self.evictions.fetch_add(has_moved.into(), Ordering::Relaxed);
     }
 
-    /// Has the next coordinator go on with all programs.
+    /// Has the next coordinator go on with all programs, if the last one has had the time to do something.
     fn kill_coordinator(&self) {
-        let _one = self.killing.lock();
-        self.coordinator.kill_served();
+        let mut killed = self.killed.lock().expect("no thread panics with it");
+        if killed.elapsed() > LIFE {
+            self.coordinator.kill_served();
+            *killed = Instant::now();
+        }
     }
 
     /// Ends it; the competing program must have done well. Gives how often programs' memory was moved to the host when this asked for it.

@@ -94,6 +94,7 @@ impl Memory {
             scans,
             sharing: Sharing::noted(notes),
             events: VecDeque::new(),
+            returning: None,
         };
         Ok(Self { store, residency: Residency::new(waker), claims: Claims::new(leases) })
     }
@@ -163,7 +164,8 @@ impl Memory {
     /// The time at which memory has work to do, if no event comes earlier.
     pub(in crate::server) fn next_timer(&self) -> Option<Instant> {
         let look = self.store.frames.is_squeezed().then(|| Instant::now() + UNSQUEEZE);
-        [look, self.store.departed.next_look()].into_iter().flatten().min()
+        let returning = self.store.returning.filter(|end| *end > Instant::now());
+        [look, self.store.departed.next_look(), returning].into_iter().flatten().min()
     }
 
     /// The unit that is being swapped in.
@@ -273,6 +275,11 @@ impl Handle<'_> {
     /// Has a tenant's leaving memory unmapped by those that share it.
     pub(in crate::server) fn have_what_leaves_unmapped(&mut self, id: TenantId) {
         self.ground.have_what_leaves_unmapped(id);
+    }
+
+    /// Notes that all tenants of another coordinator are back, or gone.
+    pub(in crate::server) fn all_are_back(&mut self) {
+        self.ground.store.returning = None;
     }
 
     /// Enters the memory of another coordinator's tenant where it is found. Returns true if the tenant has others' frames mapped.

@@ -51,6 +51,8 @@ pub(super) struct Store {
     /// Memory that tenants share with each other.
     pub(super) sharing: Sharing<TenantId>,
     pub(super) events: VecDeque<MemoryEvent>,
+    /// Tenants of another coordinator are expected back until then, with memory that they may give to others.
+    pub(super) returning: Option<Instant>,
 }
 
 /// Memory itself, and everything else needed to manage it.

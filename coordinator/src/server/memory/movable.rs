@@ -2,6 +2,8 @@
 
 use baton_contract::messages::ExtentId;
 
+use std::time::Instant;
+
 use super::ground::Ground;
 use crate::server::tenants::tenant::Tenant;
 use baton_books::extents::Extent;
@@ -35,5 +37,6 @@ impl Ground<'_> {
             || !self.store.scans.is_idle()
             || self.store.departed.is_any_fresh()
             || self.store.host.is_preparing()
+            || self.store.returning.is_some_and(|end| Instant::now() < end)
     }
 }

@@ -1,6 +1,7 @@
 //! Memory of tenants that another coordinator has had: where it is found, and what is left to do about it.
 
 use std::collections::{HashMap, HashSet};
+use std::time::Instant;
 
 use baton_contract::memory::GRANULE;
 use baton_contract::messages::{ExtentId, HeldExtent, MAX_LISTED, MemoryCommand};
@@ -9,6 +10,7 @@ use super::ground::Ground;
 use super::transfer::Group;
 use crate::device::mover::Lane;
 use crate::keeper::KeptFrame;
+use crate::server::tenants::limits::ANSWER_LIMIT;
 use crate::server::tenants::memory::Batch;
 use baton_books::arena::FrameId;
 use baton_books::extents::Where;
@@ -154,6 +156,7 @@ impl Ground<'_> {
         found: &Found,
         guest_of: impl Fn(u32) -> Option<Option<u32>>,
     ) {
+        self.store.returning = Some(Instant::now() + ANSWER_LIMIT);
         let owners: HashMap<FrameId, u32> = found.frames().map(|(id, frame)| (frame, id)).collect();
         let (mut wanted, mut others) = (Vec::new(), Vec::new());
         for frame in frames {
