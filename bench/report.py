@@ -80,6 +80,7 @@ TITLES = {
     "pausing": "How long does it take to take a program off the GPU?",
     "resting": "And one that has nothing to do?",
     "takeover": "And when the coordinator is killed again and again?",
+    "upgrades": "And when another version follows it?",
     "stuck": "Beside a kernel that never ends, and a program that is stopped (SIGSTOP)?",
     "hostile": "Beside another user's program that does harm?",
     "sharing": "And programs that do not fit together?",
@@ -97,6 +98,7 @@ COMMANDS = {
     "pausing": "bench/pausing.py --baton target/release",
     "resting": "bench/resting.py --baton target/release",
     "takeover": "bench/takeover.py --baton target/release",
+    "upgrades": "bench/takeover.py --baton target/release --upgrades --kills 20",
     "stuck": "bench/stuck.py --baton target/release",
     "stopped": "bench/stopped.py --baton target/release",
     "hostile": "bench/hostile.py --baton target/release",
@@ -413,8 +415,8 @@ def resting_section(runs):
     )
 
 
-def takeover_section(runs):
-    """Programs whose coordinators are killed."""
+def takeover_table(runs, what):
+    """The steps of programs whose coordinators are followed by others."""
     lines = []
     for run in runs:
         pool = f"{run['host_pool_bytes'] / 2**30:.1f}"
@@ -425,6 +427,26 @@ def takeover_section(runs):
                 + [figure(times[key]) if times else "-" for key in ("p99_ms", "max_ms")]
                 + ["equal" if row["equal"] else "**differs**"]
             )
+    header = ["program", "class", "host pool, GiB", f"{what}s", "steps", "P50", f"with one {what}: P99", "most", "results"]
+    return table.markdown(header, lines)
+
+
+def upgrades_section(runs):
+    """Programs whose coordinators are followed by another version's."""
+    answered, took = (runs[-1][key] for key in ("after_hand_over_ms", "served_again_ms"))
+    return section(
+        "upgrades",
+        runs,
+        "Half of the programs' memory fits the arena. Every second or two `baton upgrade` has the same version follow, which prepares "
+        "itself while the other one serves; steps in milliseconds, of all and of those that an upgrade fell into, preparation included. "
+        f"In the last run the successor answered {figure(answered['p50_ms'])} ms after the hand-over (P50; most "
+        f"{figure(answered['max_ms'])}), and the command took {figure(took['p50_ms'])} ms.",
+        takeover_table(runs, "upgrade"),
+    )
+
+
+def takeover_section(runs):
+    """Programs whose coordinators are killed."""
     served = runs[-1]["served_again_ms"]
     return section(
         "takeover",
@@ -433,9 +455,7 @@ def takeover_section(runs):
         "and all programs go on; steps in milliseconds, of all and of those that a kill and the wait for the next coordinator fell "
         "into. A program that waits for its turn begins to wait anew with each coordinator. In the last run the next one answered after "
         f"{figure(served['p50_ms'])} ms (P50; most {figure(served['max_ms'])}).",
-        table.markdown(
-            ["program", "class", "host pool, GiB", "kills", "steps", "P50", "with a kill: P99", "most", "results"], lines
-        ),
+        takeover_table(runs, "kill"),
     )
 
 
@@ -754,6 +774,7 @@ SECTIONS = {
     "pausing": pausing_section,
     "resting": resting_section,
     "takeover": takeover_section,
+    "upgrades": upgrades_section,
     "stuck": stuck_section,
     "stopped": stopped_section,
     "hostile": hostile_section,

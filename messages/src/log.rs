@@ -420,8 +420,8 @@ group! {
             "the settings are others than before, so that {count} programs of the coordinator before cannot go on with this one";
         part B0618 NOT_FOUND_AGAIN = "not all of its memory was found again";
     }
-    cause "A coordinator has taken over from one that had died. A program that shares memory or events with others cannot go on with it yet, \
-           and is left to itself.";
+    cause "A coordinator has taken over from one that had died. A program whose connection has ended, or whose memory is not all there, cannot \
+           go on with it.";
     remedy "Start the program again if its calls fail.";
 
     topic {

@@ -76,7 +76,7 @@ fn exchanges_are_equal(count: usize, seed: u64) {
 
 #[test]
 fn generated_exchanges_between_processes_are_equal() {
-    exchanges_are_equal(12, SEED);
+    exchanges_are_equal(15, SEED);
 }
 
 #[test]
