@@ -90,6 +90,6 @@ mod tests {
         let said = plan(&answer);
         assert!(said.contains("0.0.9") && said.contains("a, b") && said.lines().count() == 1, "{said}");
         answer["obstacle"] = "it ends".into();
-        assert!(plan(&answer).ends_with("not now: it ends\n"));
+        assert!(plan(&answer).contains("not now: it ends"));
     }
 }

@@ -20,7 +20,7 @@ fn commands(help: &str) -> Vec<&str> {
 fn help_lists_the_commands_and_each_explains_itself() {
     let help = baton(&["--help"]);
     let listed = commands(text(&help.stdout));
-    let wanted = "run serve status ps top stats logs why trace records evict prefetch set suspend resume cdi k8s fit stop doctor explain completions demo bench help";
+    let wanted = "run serve status ps top stats logs why trace records evict prefetch set suspend resume cdi k8s fit stop upgrade doctor explain completions demo bench help";
     assert_eq!(listed.join(" "), wanted);
     let benchmarks = baton(&["bench", "--help"]);
     assert_eq!(commands(text(&benchmarks.stdout)), ["switch", "corun", "help"]);

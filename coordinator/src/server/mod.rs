@@ -412,6 +412,33 @@ impl Server {
         self.memory().show_offers();
     }
 
+    /// Makes tenants again of another coordinator's that have told what they have.
+    fn welcome_returning(&mut self) {
+        let Some(welcomed) = self.begin_to_welcome() else { return };
+        for id in &welcomed.ready {
+            let is_first = self.card.tenants.is_empty();
+            let Some((is_open, later)) = self.come_back(*id, &welcomed.found) else { continue };
+            self.go_on_with(*id, is_first, is_open);
+            for (message, descriptor) in later {
+                if let Err(why) = self.report(*id, message, descriptor) {
+                    self.cut_off(*id, why);
+                }
+            }
+        }
+        self.end_welcome(welcomed);
+    }
+
+    /// The first tenant that comes back with an open gate goes on with the baton; others are asked to close theirs.
+    fn go_on_with(&mut self, id: TenantId, is_first: bool, is_open: bool) {
+        let may_hold = |tenant: &Tenant| {
+            tenant.unsettled.is_none() && tenant.scheduling.suspended.is_none() && tenant.unit.is_none()
+        };
+        let may_hold = is_first && self.card.tenants.get(id).is_some_and(may_hold);
+        if is_open && !(may_hold && self.goes_on_holding(id)) {
+            self.have_close(id);
+        }
+    }
+
     /// True if an urgent tenant has just got the GPU. Scanning memory and overwriting it are kernels, which take turns with the
     /// tenant's: a request of 8 ms took 22 that way.
     fn is_in_haste(&self) -> bool {

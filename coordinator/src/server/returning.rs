@@ -5,12 +5,10 @@ use std::os::fd::OwnedFd;
 use std::time::Instant;
 
 use baton_contract::messages::{
-    Channels, FromTenant, GateState, HeldExtent, MemoryReport, Message as _, PreemptionReport, TakeoverReport,
-    TurnReport,
+    Channels, ExtentId, FromTenant, GateState, HeldExtent, MemoryReport, Message as _, PreemptionReport,
+    TakeoverReport, TurnReport,
 };
 
-use super::memory::HeldBy;
-use super::receive::Told;
 use super::tenants::connection::Pages;
 use super::tenants::facts::Facts;
 use super::tenants::peer::Peer;
@@ -21,6 +19,9 @@ use baton_policy::arbiter::TenantId;
 
 /// The most messages of a tenant that are read in a round.
 const REPORTS: usize = 64;
+
+/// All that tenants which come back together have.
+pub(super) type HeldBy = BTreeMap<TenantId, BTreeMap<ExtentId, HeldExtent>>;
 
 /// Tenants that have yet to come back.
 #[derive(Debug)]
@@ -53,7 +54,7 @@ pub(super) struct Returning {
     pub(super) spare: Vec<(u64, u64)>,
     pub(super) channels: Option<(Channels, u32, Option<OwnedFd>)>,
     /// Reports that are to be handled when it is a tenant again.
-    pub(super) later: Vec<Told>,
+    pub(super) later: Vec<(FromTenant, Option<OwnedFd>)>,
     /// The end of its answer: what it tells from then on is read when it is a tenant again.
     pub(super) stands: Option<Stands>,
 }

@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 use std::time::Instant;
 
-use super::admin::upgrade::Upgrade;
 use super::corun::Corun;
 use super::cost_model::CostModel;
 use super::event_loop::EventLoop;
@@ -19,6 +18,7 @@ use super::pending::Pending;
 use super::preemption::Preemptions;
 use super::recorder::Recorder;
 use super::returning::Takeover;
+use super::tenants::peer::Peer;
 use super::tenants::table::Tenants;
 use super::tuning::{Tuner, Tuning};
 use super::turns::Turns;
@@ -89,6 +89,16 @@ pub(super) struct Card {
     pub(super) recorder: Recorder,
     /// Tenants of another coordinator that have yet to come back.
     pub(super) takeover: Option<Takeover>,
+}
+
+/// A successor that prepares itself.
+pub(super) struct Upgrade {
+    /// The user who wants it.
+    pub(super) peer: Peer,
+    /// The line to the successor, which says when it is ready, and ends with it.
+    pub(super) line: OwnedFd,
+    /// The time at which it is not wanted any more.
+    pub(super) until: Instant,
 }
 
 /// The coordinator of one GPU.

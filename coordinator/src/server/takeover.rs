@@ -21,6 +21,7 @@ use baton_contract::wire::{GpuNumber, VERSION};
 
 use super::event_loop::{Interest, Source};
 use super::options::Isolation;
+use super::receive::Told;
 use super::recorder::event::What;
 use super::returning::{Returning, Takeover};
 use super::state::Server;
@@ -38,6 +39,14 @@ use baton_policy::arbiter::{Event, TenantId};
 
 /// The time that tenants have to answer before those that have go on without the others.
 const PATIENCE: Duration = Duration::from_millis(500);
+/// Tenants that come back together.
+pub(super) struct Welcomed {
+    pub(super) ready: Vec<TenantId>,
+    pub(super) found: Found,
+    /// What heirs were attached to.
+    heirs: Vec<Attached>,
+}
+
 impl Server {
     /// Has all memory written down from now on, and takes over what the coordinator before has left, if that fits this one.
     pub(super) fn inherit(&mut self, mut inherited: Inherited) -> std::io::Result<()> {
@@ -216,16 +225,18 @@ impl Server {
         takeover.ready()
     }
 
-    /// Makes tenants again of another coordinator's that have told what they have.
-    pub(super) fn welcome_returning(&mut self) {
+    /// Those that come back now, attached to each other's memory again.
+    pub(super) fn begin_to_welcome(&mut self) -> Option<Welcomed> {
         let ready = self.ready_to_return();
-        let Some(takeover) = &mut self.card.takeover else { return };
+        let takeover = self.card.takeover.as_mut()?;
         let (held, attached) = takeover.take_attached(&ready);
         let mut found = std::mem::take(&mut takeover.found);
         let heirs = self.memory().attach_again(attached, &held, &mut found);
-        for id in &ready {
-            self.welcome_back(*id, &found);
-        }
+        Some(Welcomed { ready, found, heirs })
+    }
+
+    /// Does what is left to do when they are back.
+    pub(super) fn end_welcome(&mut self, Welcomed { ready, found, heirs }: Welcomed) {
         ready.iter().for_each(|id| self.memory().have_what_leaves_unmapped(*id));
         heirs.into_iter().for_each(|one| self.memory().restore_fact(None, &Fact::Attached(one)));
         let Some(takeover) = &mut self.card.takeover else { return };
@@ -242,26 +253,13 @@ impl Server {
         gone.into_iter().for_each(|id| self.memory().let_go_of_unclaimed(id, &found));
     }
 
-    /// Makes a tenant again of one. The first with an open gate goes on with the baton; others are asked to close theirs.
-    fn welcome_back(&mut self, id: TenantId, found: &Found) {
-        let is_first = self.card.tenants.is_empty();
-        let is_open = self.come_back(id, found);
-        let may_hold = |tenant: &Tenant| {
-            tenant.unsettled.is_none() && tenant.scheduling.suspended.is_none() && tenant.unit.is_none()
-        };
-        let may_hold = is_first && self.card.tenants.get(id).is_some_and(may_hold);
-        if is_open && !(may_hold && self.goes_on_holding(id)) {
-            self.have_close(id);
-        }
-    }
-
-    /// Makes a tenant again of one that has answered. True if its gate is open: the arbiter does not know it yet.
-    fn come_back(&mut self, id: TenantId, found: &Found) -> bool {
-        let Some(takeover) = &mut self.card.takeover else { return false };
-        let Some(returning) = takeover.returning.remove(&id) else { return false };
+    /// Makes a tenant again of one that has answered. Returns true if its gate is open, so that the arbiter does not know it yet, and the
+    /// reports that are to be handled.
+    pub(super) fn come_back(&mut self, id: TenantId, found: &Found) -> Option<(bool, Vec<Told>)> {
+        let returning = self.card.takeover.as_mut()?.returning.remove(&id)?;
         let Returning { facts, process, control, requests, pages, extents, spare, channels, later, stands, .. } =
             returning;
-        let Some(stands) = stands else { return false };
+        let stands = stands?;
         self.front.events.remove(&control);
         self.front.events.remove(&process);
         let scheduling = facts.scheduling();
@@ -294,7 +292,7 @@ impl Server {
         baton_messages::info!(came_back(&facts.name));
         if let Err(error) = self.card.tenants.add_as(id, tenant) {
             baton_messages::error!(cannot_watch(error));
-            return false;
+            return None;
         }
         self.card.recorder.record(id, joined);
         self.keep_tenant(id);
@@ -330,12 +328,7 @@ impl Server {
             }
             GateState::Open => self.preemptions().put_back(id),
         }
-        for (message, descriptor) in later {
-            if let Err(why) = self.report(id, message, descriptor) {
-                self.cut_off(id, why);
-            }
-        }
-        stands.gate == GateState::Open
+        Some((stands.gate == GateState::Open, later))
     }
 
     /// Has the arbiter know a tenant whose gate is closed.

@@ -5,7 +5,7 @@
 //! as after a death.
 
 use std::fs::File;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::AsFd as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -15,21 +15,11 @@ use baton_messages::Message;
 use serde_json::json;
 
 use crate::server::event_loop::{Interest, Source};
-use crate::server::state::Server;
+use crate::server::state::{Server, Upgrade};
 use crate::server::tenants::peer::Peer;
 
 /// The time that copies and preempting calls which are under way may take.
 const LAST_WORK: Duration = Duration::from_secs(1);
-
-/// A successor that prepares itself.
-pub(in crate::server) struct Upgrade {
-    /// The user who wants it.
-    peer: Peer,
-    /// The line to the successor, which says when it is ready, and ends with it.
-    line: OwnedFd,
-    /// The time at which it is not wanted any more.
-    until: Instant,
-}
 
 impl Server {
     /// Has the program in this file follow this coordinator, on request; or only tells the peer what would happen.

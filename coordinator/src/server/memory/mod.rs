@@ -81,5 +81,4 @@ pub(super) use self::evict::Evicted;
 pub(super) use self::facade::{Handle, Memory};
 pub(super) use self::obstacle::Obstacle;
 pub(super) use self::prefetch::Fetched;
-pub(super) use self::reattached::HeldBy;
 pub(super) use self::sharing::Attaching;

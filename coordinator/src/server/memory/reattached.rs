@@ -1,17 +1,15 @@
 //! Memory that tenants of another coordinator share: each has what it had of the others', and heirs get what its owner no longer has.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use baton_contract::messages::{ExtentId, HeldExtent, MAX_LISTED, Mapping};
+use baton_contract::messages::{ExtentId, MAX_LISTED, Mapping};
 
 use super::ground::Ground;
+use crate::server::returning::HeldBy;
 use baton_books::extents::ExtentState;
 use baton_books::sharing::{Attached, Attachment, Fact, Place};
 use baton_books::table::Found;
 use baton_policy::arbiter::TenantId;
-
-/// All that tenants which come back together have.
-pub(in crate::server) type HeldBy = BTreeMap<TenantId, BTreeMap<ExtentId, HeldExtent>>;
 
 impl Ground<'_> {
     /// Attaches tenants that come back together to each other's extents, before any of them enters its memory. An extent that its owner
