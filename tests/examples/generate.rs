@@ -3,12 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use baton_tests::generated::hunt::{self, Plan, number};
+use baton_tests::generated::trial::PRESSURES;
 
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
     match words.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["again", file, times] => {
-            let faults = hunt::again(&[PathBuf::from(file)], times.parse().expect("a number"));
+            let faults = hunt::again(&[PathBuf::from(file)], times.parse().expect("a number"), &PRESSURES);
             if !faults.is_empty() {
                 eprintln!("{}", faults.join("\n\n"));
                 std::process::exit(1);

@@ -185,10 +185,14 @@ fn folder() -> PathBuf {
 
 /// Does something with each number, under one pressure after the other; neighbours have different ones. A rival computes all the time, so
 /// it is there only while it is needed. Gives the evictions under those that ask for them.
-fn under_pressure(count: usize, work: impl Fn(&Arm, usize) + Sync) -> BTreeMap<&'static str, usize> {
+fn under_pressure(
+    pressures: &[Pressure],
+    count: usize,
+    work: impl Fn(&Arm, usize) + Sync,
+) -> BTreeMap<&'static str, usize> {
     let mut evictions = BTreeMap::new();
     let asked = std::env::var("GENERATE_PRESSURE").unwrap_or_default();
-    for (first, pressure) in PRESSURES.into_iter().enumerate() {
+    for (first, pressure) in pressures.iter().copied().enumerate() {
         if !asked.is_empty() && !format!("{pressure:?}").eq_ignore_ascii_case(&asked) {
             continue;
         }
@@ -196,7 +200,7 @@ fn under_pressure(count: usize, work: impl Fn(&Arm, usize) + Sync) -> BTreeMap<&
         let next = AtomicUsize::new(first);
         let work_on = || {
             loop {
-                let number = next.fetch_add(PRESSURES.len(), Ordering::Relaxed);
+                let number = next.fetch_add(pressures.len(), Ordering::Relaxed);
                 if number >= count {
                     return;
                 }
@@ -219,7 +223,7 @@ pub fn run(plan: &Plan) -> Found {
     let start = Instant::now();
     let (tried, failures) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     let known = Known(Mutex::new(plan.known.iter().cloned().collect()));
-    let evictions = under_pressure(plan.count, |arm, number| {
+    let evictions = under_pressure(&PRESSURES, plan.count, |arm, number| {
         let failed = {
             let failures = failures.lock().expect("no thread panics with it");
             failures.iter().filter(|failure: &&Failure| failure.file.is_some()).count()
@@ -249,7 +253,7 @@ pub fn run(plan: &Plan) -> Found {
 }
 
 /// Runs scripts so many times under each pressure; how they failed.
-pub fn again(files: &[PathBuf], times: usize) -> Vec<String> {
+pub fn again(files: &[PathBuf], times: usize, pressures: &[Pressure]) -> Vec<String> {
     let expected = files.iter().map(|file| {
         let text = std::fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
         let script = Script::from_text(&text).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
@@ -257,8 +261,8 @@ pub fn again(files: &[PathBuf], times: usize) -> Vec<String> {
     });
     let expected: Vec<_> = expected.collect();
     let faults = Mutex::new(Vec::new());
-    under_pressure(PRESSURES.len() * files.len() * times, |arm, number| {
-        let which = number / PRESSURES.len() % files.len();
+    under_pressure(pressures, pressures.len() * files.len() * times, |arm, number| {
+        let which = number / pressures.len() % files.len();
         if let Err(fault) = arm.compare(&expected[which], PATIENCE) {
             let fault = format!("{} ({:?}): {fault}", files[which].display(), arm.pressure);
             faults.lock().expect("no thread panics with it").push(fault);
@@ -311,7 +315,7 @@ pub fn write(plan: &Plan, exchanges: u64, into: &Path) {
 /// Plays exchanges, bare twice and under Baton: how they failed.
 pub fn exchanges(count: usize, seed: u64) -> Vec<String> {
     let faults = Mutex::new(Vec::new());
-    under_pressure(count, |arm, number| {
+    under_pressure(&PRESSURES, count, |arm, number| {
         let exchange = exchange::exchange(seed << 32 | number as u64);
         let expected = Expected::of_exchange(&exchange, PATIENCE);
         let compared = expected.and_then(|expected| {
