@@ -19,7 +19,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
-/// The version of the contract: messages and shared pages. It is in `baton_status.h`, `status.py` and the fuzzer's corpus too.
+/// The version of the contract: messages and shared pages. It is in `baton_status.h` and `status.py` too.
 use baton_messages::Message;
 
 /// The version of the contract: messages and shared pages. It is in `baton_status.h`, `status.py` and the fuzzer's corpus too.
