@@ -66,7 +66,7 @@ pub fn run(Upgrade { place, check, time }: Upgrade) -> Result<(), CliError> {
     Ok(print(&format!("{}\n", baton_messages::other_version_serves(version, pid, programs, millis)))?)
 }
 
-/// What would happen.
+/// Says what would happen.
 fn plan(answer: &Value) -> String {
     let names: Vec<&str> = answer["programs"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     let serves = answer["version"].as_str().unwrap_or_default();

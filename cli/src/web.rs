@@ -16,6 +16,10 @@ use super::CliError;
 use super::settings::Settings;
 use super::units::Listen;
 
+/// The settings that name listeners.
+const METRICS: &str = "--metrics";
+const PAGE: &str = "--http";
+
 /// kubelet, which knows the programs' pods.
 #[derive(Debug)]
 struct Kubelet {
@@ -56,12 +60,12 @@ impl Web {
             if token.is_none() && !address.ip().is_loopback() {
                 return Err(baton_messages::metrics_need_a_token(address).into());
             }
-            let listener = bound(address, "--metrics")?;
+            let listener = bound(address, METRICS)?;
             baton_messages::info!(metrics_are_at(listener.local_addr()?));
             listeners.metrics = Some((listener, token));
         }
         if let Some(Listen(address)) = settings.http {
-            listeners.page = Some(page(bound(address, "--http")?, settings, endpoint)?);
+            listeners.page = Some(page(bound(address, PAGE)?, settings, endpoint)?);
         }
         match endpoint.listen_beside() {
             Ok(own) => listeners.own = Some(own),
@@ -102,17 +106,46 @@ fn page(listener: TcpListener, settings: &Settings, endpoint: &Endpoint) -> Resu
     Ok(Shown { listener, token, control: settings.http_control == Some(true) })
 }
 
+/// The listener of a setting: the one that the coordinator before has left, if it still listens where it is to.
 fn bound(
     address: SocketAddr,
-    setting: &str,
+    setting: &'static str,
     keeper: &Keeper,
     before: &mut BTreeMap<u16, OwnedFd>,
 ) -> Result<TcpListener, CliError> {
-    let listener = match before.remove(&address.port()) {
-        Some(listener) => listener.into(),
-        None => listen(address).map_err(|error| baton_messages::cannot_listen(setting, address, error))?,
+    let number = if setting == METRICS { 0 } else { 1 };
+    let is_there = |at: SocketAddr| at.ip() == address.ip() && (address.port() == 0 || at.port() == address.port());
+    let listener = match before.remove(&number).map(TcpListener::from) {
+        Some(left) if left.local_addr().is_ok_and(is_there) => left,
+        left => {
+            if left.is_some() {
+                // Its port may be wanted.
+                keeper.let_go(Key::Listener(number));
+            }
+            drop(left);
+            listen(address).map_err(|error| baton_messages::cannot_listen(setting, address, error))?
+        }
     };
-    // Any free port was asked for otherwise, and is another one then.
-    keeper.hold(Key::Listener(address.port()), &[], &[listener.as_fd()]);
+    keeper.hold(Key::Listener(number), &[], &[listener.as_fd()]);
     Ok(listener)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listener_that_was_left_is_used_where_it_listens_and_for_what_it_did() {
+        let any: SocketAddr = ([127, 0, 0, 1], 0).into();
+        let left = listen(any).expect("a free port");
+        let at = left.local_addr().expect("it listens");
+        let left = || BTreeMap::from([(0, OwnedFd::from(left.try_clone().expect("a descriptor")))]);
+        let port = |address, setting, before: &mut BTreeMap<u16, OwnedFd>| {
+            bound(address, setting, &Keeper::default(), before).map(|one| one.local_addr().expect("it listens").port())
+        };
+        assert_eq!(port(any, METRICS, &mut left()).ok(), Some(at.port()), "any port would do");
+        assert_eq!(port(at, METRICS, &mut left()).ok(), Some(at.port()));
+        assert_ne!(port(any, PAGE, &mut left()).ok(), Some(at.port()), "it is the metrics'");
+        assert_ne!(port(([127, 0, 0, 2], 0).into(), METRICS, &mut left()).ok(), Some(at.port()), "elsewhere");
+    }
 }

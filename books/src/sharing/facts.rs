@@ -1,4 +1,4 @@
-//! What is shared, as facts that are written down one by one: another coordinator begins with them.
+//! Shared memory and events, as facts that are written down one by one: another coordinator begins with them.
 //!
 //! A fact has a kind, a number that no other of its kind has, and words of 64 bits, in little-endian bytes.
 

@@ -67,10 +67,10 @@ pub struct KeptFrame {
     pub reach: Reach,
 }
 
-/// Who may have a frame mapped beside the tenants that have it.
+/// Others that may have a frame mapped beside the tenants that have it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reach {
-    /// Nobody.
+    /// None.
     #[default]
     Tenants,
     /// Tenants that have had it before.
@@ -79,7 +79,7 @@ pub enum Reach {
     Always,
 }
 
-/// What the keeper has of a frame beside its memory.
+/// The keeper's knowledge of a frame, beside its memory.
 pub struct FrameFacts {
     /// Its size, in bytes.
     pub bytes: u64,
@@ -133,7 +133,7 @@ pub struct Inherited {
     pub table: Option<OwnedFd>,
     /// The host pool's slabs.
     pub slabs: BTreeMap<u64, OwnedFd>,
-    /// The sockets on which the coordinator served the web, by their ports.
+    /// The sockets on which the coordinator served the web, by their purposes.
     pub listeners: BTreeMap<u16, OwnedFd>,
     /// The frames.
     pub frames: Vec<KeptFrame>,
@@ -159,7 +159,7 @@ impl Inherited {
             Key::Place => self.place = with.next().zip(with.next()).map(|(listener, lock)| [listener, lock]),
             Key::Table => self.table = with.next(),
             Key::Slab(number) => self.slabs.extend(with.next().map(|slab| (number, slab))),
-            Key::Listener(port) => self.listeners.extend(with.next().map(|listener| (port, listener))),
+            Key::Listener(number) => self.listeners.extend(with.next().map(|listener| (number, listener))),
             Key::Frame(number) => {
                 if let (Some(descriptor), Some(FrameFacts { bytes, reach })) = (with.next(), FrameFacts::decode(&bytes))
                 {

@@ -20,7 +20,7 @@ pub enum Key {
     Table,
     /// A slab of the host pool.
     Slab(u64),
-    /// A socket on which the coordinator serves the web, by its port.
+    /// A socket on which the coordinator serves the web, by its purpose.
     Listener(u16),
     /// A frame's memory.
     Frame(u32),
@@ -43,7 +43,7 @@ impl Key {
             Self::Place => (1, 0),
             Self::Table => (2, 0),
             Self::Slab(number) => (3, number),
-            Self::Listener(port) => (8, port.into()),
+            Self::Listener(number) => (8, number.into()),
             Self::Frame(number) => (4, number.into()),
             Self::Tenant(number) => (5, number.into()),
             Self::Coordinator => (6, 0),

@@ -118,16 +118,18 @@ fn serve(
     let is_coordinators = first.is_some();
     // The file of the last upgrade, and a coordinator of it that is to follow.
     let (mut file, mut successor) = (None, None);
+    let mut next = |successor: &mut Option<Successor>, held: &mut Held| {
+        held.retain(lives);
+        let prepared = successor.take().and_then(|one| one.if_alive(&mut file));
+        let coordinator = prepared.map_or_else(|| Coordinator::start(start, file.as_ref()), Ok)?;
+        // It may die before it has read all.
+        let _ = held.send_all(coordinator.socket.as_fd(), is_coordinators);
+        io::Result::Ok(coordinator)
+    };
     loop {
         let mut coordinator = match first.take() {
             Some(coordinator) => coordinator,
-            None => {
-                let prepared = successor.take().and_then(|one| Successor::if_alive(one, &mut file));
-                let coordinator = prepared.map_or_else(|| Coordinator::start(start, file.as_ref()), Ok)?;
-                // It may die before it has read all.
-                let _ = held.send_all(coordinator.socket.as_fd(), is_coordinators);
-                coordinator
-            }
+            None => next(&mut successor, &mut held)?,
         };
         let code = loop {
             serving().is(coordinator.process.try_clone()?);
@@ -143,13 +145,8 @@ fn serve(
                     successor = Successor::start(start, with, &held).ok();
                 }
                 Heard::HandsOver => {
-                    let Some(next) = successor.take().and_then(|one| Successor::if_alive(one, &mut file)) else {
-                        continue;
-                    };
-                    let before = std::mem::replace(&mut coordinator, next);
-                    before.ends_by_itself()?;
-                    held.retain(lives);
-                    let _ = held.send_all(coordinator.socket.as_fd(), is_coordinators);
+                    let next = next(&mut successor, &mut held)?;
+                    std::mem::replace(&mut coordinator, next).ends_by_itself()?;
                 }
             }
         };
@@ -166,7 +163,6 @@ fn serve(
             return Ok(End::TooOften(status));
         }
         on_death(status);
-        held.retain(lives);
     }
 }
 

@@ -139,23 +139,14 @@ impl Server {
             MemoryReport::Unleased { bytes } => self.memory().unlease(id, bytes),
             MemoryReport::ContextMade { made } => {
                 self.memory().context_made(id, made);
-                self.note_contexts(id);
+                self.keep_tenant(id);
                 Ok(())
             }
             MemoryReport::ContextGone => {
                 self.memory().context_gone(id);
-                self.note_contexts(id);
+                self.keep_tenant(id);
                 Ok(())
             }
-        }
-    }
-
-    /// Has the keeper know of a tenant's contexts.
-    fn note_contexts(&mut self, id: TenantId) {
-        let account = self.card.memory.account(id);
-        if let Some(tenant) = self.card.tenants.unindexed(id) {
-            tenant.contexts = (account.contexts, account.context_bytes);
-            self.keep_tenant(id);
         }
     }
 

@@ -30,7 +30,7 @@ use baton_policy::arbiter::Event;
 /// One tenant in this many is reserved for the coordinator's user or root.
 const OWN_PART: usize = 8;
 
-/// What comes with a tenant's welcome.
+/// All that comes with a tenant's welcome.
 struct Welcome {
     /// Its slot on the activity page.
     slot: u32,

@@ -17,7 +17,7 @@ impl Server {
         let Some(tenant) = self.card.tenants.get(id).filter(|_| self.front.keeper.is_any()) else { return };
         let connection = &tenant.connection;
         let with = descriptors([&connection.control, &connection.requests], &connection.process, &connection.theirs);
-        self.front.keeper.hold(Key::Tenant(id.0), &Facts::of(tenant).bytes(), &with);
+        self.front.keeper.hold(Key::Tenant(id.0), &Facts::of(tenant, self.card.memory.account(id)).bytes(), &with);
     }
 
     /// Has the keeper hold the socket and the lock, if they are new.

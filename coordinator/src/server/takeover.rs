@@ -39,11 +39,12 @@ use baton_policy::arbiter::{Event, TenantId};
 
 /// The time that tenants have to answer before those that have go on without the others.
 const PATIENCE: Duration = Duration::from_millis(500);
+
 /// Tenants that come back together.
 pub(super) struct Welcomed {
     pub(super) ready: Vec<TenantId>,
     pub(super) found: Found,
-    /// What heirs were attached to.
+    /// The heirs' hold on what is theirs now.
     heirs: Vec<Attached>,
 }
 
@@ -225,10 +226,13 @@ impl Server {
         takeover.ready()
     }
 
-    /// Those that come back now, attached to each other's memory again.
+    /// Those that come back now, attached to each other's memory again; none if nothing has come of the takeover since.
     pub(super) fn begin_to_welcome(&mut self) -> Option<Welcomed> {
         let ready = self.ready_to_return();
         let takeover = self.card.takeover.as_mut()?;
+        if ready.is_empty() && takeover.gone.is_empty() && !takeover.returning.is_empty() {
+            return None;
+        }
         let (held, attached) = takeover.take_attached(&ready);
         let mut found = std::mem::take(&mut takeover.found);
         let heirs = self.memory().attach_again(attached, &held, &mut found);
@@ -240,17 +244,17 @@ impl Server {
         ready.iter().for_each(|id| self.memory().have_what_leaves_unmapped(*id));
         heirs.into_iter().for_each(|one| self.memory().restore_fact(None, &Fact::Attached(one)));
         let Some(takeover) = &mut self.card.takeover else { return };
-        // What is left of those that are gone is nobody's when nobody may be attached to it.
+        // The rest of those that are gone belongs to nobody when nobody may be attached to it.
         let attached: BTreeSet<u32> = takeover.attached.iter().map(|one| one.owner.0).collect();
         let over = takeover.returning.is_empty();
         let gone: Vec<TenantId> = takeover.gone.extract_if(.., |id| over || !attached.contains(&id.0)).collect();
+        gone.into_iter().for_each(|id| self.memory().let_go_of_unclaimed(id, &found));
         if over {
             self.card.takeover = None;
             self.memory().all_are_back();
-        } else {
-            takeover.found = found.clone();
+        } else if let Some(takeover) = &mut self.card.takeover {
+            takeover.found = found;
         }
-        gone.into_iter().for_each(|id| self.memory().let_go_of_unclaimed(id, &found));
     }
 
     /// Makes a tenant again of one that has answered. Returns true if its gate is open, so that the arbiter does not know it yet, and the
@@ -277,7 +281,7 @@ impl Server {
         tenant.scheduling.suspended = facts.suspended.then(Instant::now);
         tenant.came_back = true;
         tenant.was_taken = facts.was_taken;
-        (tenant.unit, tenant.contexts) = (facts.unit, facts.contexts);
+        tenant.unit = facts.unit;
         tenant.preemption.coordinators_before = facts.coordinators_before + 1;
         tenant.turn.go_on_from(stands.grant);
         if stands.asks {
@@ -295,6 +299,7 @@ impl Server {
             return None;
         }
         self.card.recorder.record(id, joined);
+        self.memory().restore_account(id, stands.leased, facts.contexts);
         self.keep_tenant(id);
         let is_left_behind = match self.memory().take_over(id, &extents, &spare, found) {
             Ok(is_left_behind) => is_left_behind,
@@ -303,7 +308,6 @@ impl Server {
                 false
             }
         };
-        self.memory().restore_account(id, stands.leased, facts.contexts);
         if let Some((channels, begun, descriptor)) = channels {
             // A report that makes no sense leaves it as one that cannot be paused.
             let _ = self.preemptions().heard(id, PreemptionReport::Channels { channels, begun }, descriptor);

@@ -102,7 +102,7 @@ impl Requests {
     }
 
     /// As [`Requests::ask`], for a request that is served at once, whatever the state of the gate: another coordinator is asked again.
-    fn ask_any(&self, request: &Request) -> Result<(Answer, Vec<OwnedFd>), Unserved> {
+    fn ask_until_served(&self, request: &Request) -> Result<(Answer, Vec<OwnedFd>), Unserved> {
         loop {
             match self.ask(request) {
                 Err(Unserved::TryAgain) => {}
@@ -192,7 +192,7 @@ impl Requests {
 
     /// Asks for the frames of lent extents, at most [`MAX_DESCRIPTORS`](baton_contract::wire::MAX_DESCRIPTORS).
     pub(crate) fn frames(&self, extents: &[ExtentId]) -> Result<Vec<OwnedFd>, Unserved> {
-        match self.ask_any(&Request::Frames { extents: extents.to_vec() })? {
+        match self.ask_until_served(&Request::Frames { extents: extents.to_vec() })? {
             (Answer::Frames { extents: answered }, frames) if answered == extents => {
                 if frames.len() == extents.len() {
                     Ok(frames)
@@ -200,7 +200,6 @@ impl Requests {
                     Err(Unserved::Undelivered)
                 }
             }
-            (Answer::TryAgain, _) => Err(Unserved::TryAgain),
             _ => Err(Unserved::Gone),
         }
     }
@@ -231,7 +230,7 @@ impl Requests {
     /// there.
     pub(crate) fn make_immovable(&self, extents: &[ExtentId]) -> Result<bool, Unserved> {
         for extents in extents.chunks(MAX_LISTED) {
-            match self.ask_any(&Request::MakeImmovable { extents: extents.to_vec() })? {
+            match self.ask_until_served(&Request::MakeImmovable { extents: extents.to_vec() })? {
                 (Answer::Immovable, _) => {}
                 (Answer::Movable, _) => return Ok(false),
                 _ => return Err(Unserved::Gone),
@@ -259,7 +258,7 @@ impl Requests {
 
     /// Reports that other processes may open this allocation. Returns the key by which they do so: always the same for an allocation.
     pub(crate) fn export(&self, at: u64, bytes: u64) -> Result<[u8; 16], Unserved> {
-        match self.ask_any(&Request::Export { at, bytes })? {
+        match self.ask_until_served(&Request::Export { at, bytes })? {
             (Answer::Exported { key }, _) => Ok(key),
             _ => Err(Unserved::Gone),
         }
@@ -268,7 +267,7 @@ impl Requests {
     /// Reports that an allocation may no longer be opened.
     pub(crate) fn unexport(&self, at: u64) {
         // Without a coordinator no process could.
-        let _ = self.ask_any(&Request::Unexport { at });
+        let _ = self.ask_until_served(&Request::Unexport { at });
     }
 
     /// Attaches an allocation that another tenant has exported. The first of its extents is to lie at this address, the others follow it;
@@ -299,7 +298,7 @@ impl Requests {
     /// Reports that other processes may open an event, by this handle of the driver's.
     pub(crate) fn export_event(&self, handle: [u8; IPC_HANDLE]) {
         // Without a coordinator no tenant takes turns with them.
-        let _ = self.ask_any(&Request::ExportEvent { handle });
+        let _ = self.ask_until_served(&Request::ExportEvent { handle });
     }
 
     /// Reports that an event is about to be opened, which another tenant may have exported.
@@ -314,13 +313,13 @@ impl Requests {
     /// Reports that other processes may import memory by descriptors that this process owns.
     pub(crate) fn export_descriptors(&self, process: ProcessId) {
         // Without a coordinator no tenant takes turns with them.
-        let _ = self.ask_any(&Request::ExportDescriptors { process });
+        let _ = self.ask_until_served(&Request::ExportDescriptors { process });
     }
 
     /// Reports that memory is about to be imported by a descriptor of another process, which may be a tenant.
     pub(crate) fn import_descriptor(&self, owner: ProcessId) {
         // As for `export_descriptors`.
-        let _ = self.ask_any(&Request::ImportDescriptor { owner });
+        let _ = self.ask_until_served(&Request::ImportDescriptor { owner });
     }
 
     fn granted(&self, request: &Request) -> Result<u64, Unserved> {

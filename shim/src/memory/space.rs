@@ -634,8 +634,6 @@ impl Space {
                     user::warn(&baton_messages::gets_no_more_memory());
                     return Err(CUDA_ERROR_OUT_OF_MEMORY);
                 }
-                // Another coordinator has taken over.
-                Err(Unserved::TryAgain) => {}
                 // Without a coordinator there is no memory to get.
                 Err(_) => return Err(CUDA_ERROR_OUT_OF_MEMORY),
             }

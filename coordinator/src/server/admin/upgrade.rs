@@ -6,14 +6,13 @@
 
 use std::fs::File;
 use std::os::fd::AsFd as _;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use baton_contract::link;
-use baton_contract::wire::VERSION;
 use baton_messages::Message;
 use serde_json::json;
 
+use super::set::say;
 use crate::server::event_loop::{Interest, Source};
 use crate::server::state::{Server, Upgrade};
 use crate::server::tenants::peer::Peer;
@@ -24,21 +23,18 @@ const LAST_WORK: Duration = Duration::from_secs(1);
 impl Server {
     /// Has the program in this file follow this coordinator, on request; or only tells the peer what would happen.
     pub(in crate::server) fn upgrade_on_request(&mut self, mut peer: Peer, file: &str, check: bool, within: Duration) {
-        let obstacle = self.obstacle_to_an_upgrade().map(|why| why.to_string());
-        if check || obstacle.is_some() {
+        let obstacle = self.obstacle_to_an_upgrade();
+        if check {
             let programs: Vec<&str> = self.card.tenants.iter().map(|(_, tenant)| tenant.name.as_str()).collect();
+            let obstacle = obstacle.map(|why| why.to_string());
             let version = env!("CARGO_PKG_VERSION");
-            let free = self.card.memory.gpu().free_memory().ok();
-            let answer = match check {
-                true => json!({
-                    "version": version, "contract": VERSION, "programs": programs, "gpu_free_bytes": free, "obstacle": obstacle,
-                }),
-                false => json!({ "error": obstacle }),
-            };
-            super::send(&mut peer, &answer);
+            super::send(&mut peer, &json!({ "version": version, "programs": programs, "obstacle": obstacle }));
             return;
         }
-        let started = File::open(Path::new(file)).and_then(|file| {
+        if let Some(why) = obstacle {
+            return say(&mut peer, Err(why));
+        }
+        let started = File::open(file).and_then(|file| {
             let line = self.front.keeper.start_successor(file.as_fd())?;
             self.front.events.add(&line, Source::Successor, Interest::Read)?;
             Ok(line)
@@ -48,7 +44,7 @@ impl Server {
                 baton_messages::info!(successor_prepares(file));
                 self.upgrade = Some(Upgrade { peer, line, until: Instant::now() + within });
             }
-            Err(error) => drop(super::send(&mut peer, &json!({ "error": error.to_string() }))),
+            Err(error) => say(&mut peer, Err(baton_messages::of_system(error))),
         }
     }
 
@@ -75,30 +71,30 @@ impl Server {
         match link::receive(upgrade.line.as_fd(), true) {
             Ok(Some(_)) => self.hand_over(),
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-            Ok(None) | Err(_) => self.give_up_upgrade(&baton_messages::successor_has_ended()),
+            Ok(None) | Err(_) => self.give_up_upgrade(baton_messages::successor_has_ended()),
         }
     }
 
     /// Gives the successor up if it is not ready in time.
     pub(in crate::server) fn look_at_upgrade(&mut self) {
         if self.upgrade_ends().is_some_and(|end| end <= Instant::now()) {
-            self.give_up_upgrade(&baton_messages::successor_is_late());
+            self.give_up_upgrade(baton_messages::successor_is_late());
         }
     }
 
-    fn give_up_upgrade(&mut self, why: &Message) {
+    fn give_up_upgrade(&mut self, why: Message) {
         let Some(mut upgrade) = self.upgrade.take() else { return };
         self.front.events.remove(&upgrade.line);
         self.front.keeper.end_successor();
-        baton_messages::warn!(upgrade_failed(why));
-        super::send(&mut upgrade.peer, &json!({ "error": why.to_string() }));
+        baton_messages::warn!(upgrade_failed(&why));
+        say(&mut upgrade.peer, Err(why));
     }
 
     /// Ends what is under way. From then on this process touches nothing: what comes is the successor's.
     fn hand_over(&mut self) {
         let end = Instant::now() + LAST_WORK;
         if !self.card.memory.await_copies(end) || !self.card.preemptions.await_calls(end) {
-            return self.give_up_upgrade(&baton_messages::work_does_not_end());
+            return self.give_up_upgrade(baton_messages::work_does_not_end());
         }
         let Some(mut upgrade) = self.upgrade.take() else { return };
         let programs = self.card.tenants.len();

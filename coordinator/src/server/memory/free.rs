@@ -64,8 +64,8 @@ impl Residency {
                 ground.is_whole_again(id);
             }
             if matches!(freed.state(), ExtentState::Leaving { .. }) {
-                ground.tenants.gone(id, *extent);
                 // The extent was taken, and is still being copied.
+                ground.tenants.gone(id, *extent);
                 ground.store.departed.add_orphan((id, *extent), freed);
                 continue;
             }

@@ -1,8 +1,8 @@
 //! Checks that memory can move now, or is about to.
 
-use baton_contract::messages::ExtentId;
-
 use std::time::Instant;
+
+use baton_contract::messages::ExtentId;
 
 use super::ground::Ground;
 use crate::server::tenants::tenant::Tenant;

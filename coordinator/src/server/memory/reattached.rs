@@ -19,7 +19,7 @@ impl Ground<'_> {
         let has = |(tenant, extent): (u32, ExtentId), at: u64| {
             held.get(&TenantId(tenant)).and_then(|all| all.get(&extent)).filter(|one| one.at == at)
         };
-        // What a tenant does not have did not reach it, or was given back.
+        // An extent that a tenant does not have did not reach it, or was given back.
         let (mut known, gone): (Vec<_>, Vec<_>) = known.into_iter().partition(|one| has(one.id, one.at).is_some());
         gone.into_iter().for_each(|one| self.store.sharing.forget_fact(&Fact::Attached(one)));
         let owners: BTreeSet<_> = known.iter().map(|one| (one.owner, one.owner_at)).collect();

@@ -5,6 +5,7 @@ use baton_contract::scheduling::Scheduling;
 use serde::{Deserialize, Serialize};
 
 use super::tenant::Tenant;
+use baton_books::ledger::Account;
 use baton_books::reservations::{Need, Run};
 
 /// A tenant, as the keeper has it.
@@ -37,7 +38,7 @@ pub(in crate::server) struct Facts {
 }
 
 impl Facts {
-    pub(in crate::server) fn of(tenant: &Tenant) -> Self {
+    pub(in crate::server) fn of(tenant: &Tenant, account: Account) -> Self {
         let Scheduling { class, weight, slo_micros } = tenant.scheduling.wanted;
         Self {
             name: tenant.name.clone(),
@@ -49,7 +50,7 @@ impl Facts {
             need: tenant.need.map(|need| (need.run.number, need.bytes)),
             coordinators_before: tenant.preemption.coordinators_before,
             unit: tenant.unit,
-            contexts: tenant.contexts,
+            contexts: (account.contexts, account.context_bytes),
             suspended: tenant.scheduling.suspended.is_some(),
             was_taken: tenant.was_taken,
         }

@@ -52,8 +52,6 @@ pub(in crate::server) struct Tenant {
     pub(in crate::server) need: Option<Need>,
     /// The number of the tenants that it is united with, which they have too.
     pub(in crate::server) unit: Option<u32>,
-    /// Its contexts, and the bytes that they take.
-    pub(in crate::server) contexts: (u64, u64),
     /// True if its memory was taken without asking at some time.
     pub(in crate::server) was_taken: bool,
     /// True if it was another coordinator's before.
@@ -123,7 +121,6 @@ impl Tenant {
             turn: Turn::default(),
             need,
             unit: None,
-            contexts: (0, 0),
             was_taken: false,
             came_back: false,
             unsettled: None,
