@@ -434,7 +434,9 @@ impl<W: AsRef<[AtomicU64]>> Scribe<W> {
 
 /// A step at which everything is known, whatever comes next.
 fn store(word: &AtomicU64, value: u64) {
+    baton_faults::reach("coordinator writes", &"record");
     word.store(value, Ordering::Release);
+    baton_faults::reach("coordinator wrote", &"record");
     #[cfg(test)]
     explored::stored(word, value);
 }

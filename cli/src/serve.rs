@@ -7,13 +7,14 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::Duration;
 
 use baton_client as client;
 use baton_client::install::Install;
 use baton_contract::memory::size;
 use baton_coordinator::device::gpu::Gpu;
 use baton_coordinator::endpoint::{Endpoint, Passed, serving_at};
-use baton_coordinator::keeper::{self, Death, End, Inherited, Keeper, Start};
+use baton_coordinator::keeper::{self, Again, Death, End, Inherited, Keeper, Start};
 use baton_coordinator::records::{self, Book};
 use baton_coordinator::server::{Kept, OnStuck, Options, Server};
 use baton_workbench::output::{print, say};
@@ -46,7 +47,7 @@ pub struct Serve {
     /// For tests: fill freed and evicted memory with a pattern instead of zeros.
     #[arg(long, hide = true)]
     poison: bool,
-    /// For tests: how often in a minute a coordinator that has died is started again.
+    /// For tests: how often in a minute a coordinator or keeper that has died is started again.
     #[arg(long, hide = true, value_name = "COUNT", default_value_t = 3)]
     restarts: usize,
     /// The descriptor that leads to the keeper which has started this coordinator.
@@ -99,11 +100,17 @@ pub fn run(serve: Serve) -> Result<u8, CliError> {
         None => service::passed_socket()?,
     };
     if !all.no_keeper.expect(set) && kept_by.is_none() {
-        return keep(restarts, keeps.map(given).transpose()?, passed, &all);
+        return keep(
+            Again { most: restarts, orphan_wait: all.orphan_wait.expect(set).0 },
+            keeps.map(given).transpose()?,
+            passed,
+            &all,
+        );
     }
     // A keeper that takes the place of one that is gone passes it on too.
     let for_keeper = passed.as_ref().map(OwnedFd::try_clone).transpose()?;
     let passed = passed.map(Passed::new).transpose()?;
+    baton_faults::begin_as(baton_faults::Role::Starting);
     end_at_once_in_a_panic();
     let install = Install::of_this_program()?;
     let choice = all.driver();
@@ -121,7 +128,7 @@ pub fn run(serve: Serve) -> Result<u8, CliError> {
         keep_to_itself()?;
     }
     let (keeper, mut inherited) = match kept_by {
-        Some(number) => Keeper::at(given(number)?, again_as(KEEPS, for_keeper, kept_settings().as_ref()))?,
+        Some(number) => Keeper::at(given(number)?, again_as(KEEPS, for_keeper, kept_settings().as_ref()), restarts)?,
         None => (Keeper::default(), Inherited::default()),
     };
     let (arena, host_pool) = match inherited.sizes() {
@@ -200,6 +207,7 @@ pub fn run(serve: Serve) -> Result<u8, CliError> {
     baton_messages::info!(serving.clone());
     baton_messages::info!(has_arena_and_pool(size(arena), size(host_pool)));
     web.start(socket)?;
+    keeper.serves();
     service::ready(&serving.to_string());
     let served = server.serve();
     if server.hands_over() {
@@ -224,17 +232,18 @@ pub fn run(serve: Serve) -> Result<u8, CliError> {
 
 /// Starts coordinators, one after another as they die, and holds what the next one needs. The first one may be `serving` already. All
 /// get the socket that was passed on, and these settings, for when there are no others.
-fn keep(
-    restarts: usize,
-    serving: Option<OwnedFd>,
-    passed: Option<OwnedFd>,
-    settings: &Settings,
-) -> Result<u8, CliError> {
+fn keep(again: Again, serving: Option<OwnedFd>, passed: Option<OwnedFd>, settings: &Settings) -> Result<u8, CliError> {
     let how = |death: Death| death.map_or_else(|| baton_messages::UNKNOWN_DEATH.to_owned(), |how| how.to_string());
-    let died = |death| baton_messages::error!(coordinator_died(how(death)));
+    let died = |death, pause: Duration| {
+        if pause.is_zero() {
+            baton_messages::error!(coordinator_died(how(death)));
+        } else {
+            baton_messages::error!(coordinator_died_again(how(death), pause.as_secs()));
+        }
+    };
     // A service manager does not hear of it from the process that has found the other one, because that ends at once.
     let kept = || service::ready(baton_messages::KEEPS_ANOTHER);
-    let end = keeper::keep(serving, &again_as(KEPT_BY, passed, Some(settings)), restarts, died, kept)?;
+    let end = keeper::keep(serving, &again_as(KEPT_BY, passed, Some(settings)), again, died, kept)?;
     if let End::TooOften(death) = end {
         baton_messages::error!(coordinator_dies_too_often(how(death)));
     }

@@ -177,6 +177,10 @@ settings! {
     #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true, value_name = "true|false",
         env = "BATON_SERVE_NO_KEEPER")]
     fixed no_keeper: bool = (false),
+    /// How long programs wait for a coordinator when the last one has died and none serves. Then those whose memory is not all on the GPU
+    /// can go on no more, and are told so. [default: 60s]
+    #[arg(long, value_name = "TIME", env = "BATON_SERVE_ORPHAN_WAIT")]
+    fixed orphan_wait: Period = (Period(Duration::from_secs(60))),
     /// Show a page about this coordinator there, to users who know the token that is printed. [default: no page]
     #[arg(long, value_name = "127.0.0.1:7878", env = "BATON_SERVE_HTTP")]
     fixed http: Listen = none("no page"),
@@ -586,7 +590,7 @@ mod tests {
                 None => {}
             }
         }
-        assert_eq!(flags.len(), 38, "{flags:?}");
+        assert_eq!(flags.len(), 39, "{flags:?}");
     }
 
     #[test]

@@ -406,12 +406,13 @@ group! {
 
     topic {
         message B0613 coordinator_died(how) = "the coordinator died ({how}); the next one starts, and its programs go on";
-        message B0614 coordinator_dies_too_often(how) = "the coordinator has died too often ({how}); it is not started again";
+        message B0614 coordinator_dies_too_often(how) =
+            "the coordinator has died ({how}), and its programs have waited long enough: it is not started again";
     }
-    cause "The coordinator was killed, or has a fault. Its keeper starts it again, at most three times a minute. Without it, the programs whose \
-           memory is not all on the GPU can go on no more.";
-    remedy "Look at the lines before, and at the system's log for the reason (out of memory, for example). After too many deaths start \
-            `baton serve` again.";
+    cause "The coordinator was killed, or has a fault. Its keeper starts it again, at most three times a minute, while programs wait. When none \
+           has served for `--orphan-wait`, the keeper ends too: programs whose memory is not all on the GPU can go on no more.";
+    remedy "Look at the lines before, and at the system's log for the reason (out of memory, for example). If it is not started again, start \
+            `baton serve` yourself.";
 
     topic {
         message B0615 came_back(program) = "{program} goes on with this coordinator";
@@ -478,4 +479,12 @@ group! {
     }
     cause "The state of the upgrade is not known.";
     remedy "`baton status` says which process serves.";
+
+    topic {
+        message B0646 coordinator_died_again(how, seconds) =
+            "the coordinator died again ({how}); the next one starts in {seconds} s, and its programs wait for it";
+    }
+    cause "A coordinator that dies more than three times a minute is started again only when a minute has passed since the first of these \
+           deaths. Programs wait meanwhile, for `--orphan-wait` at most.";
+    remedy "Look at the lines before, and at the system's log for the reason.";
 }

@@ -92,8 +92,17 @@ impl Drop for Uncancelled {
 }
 
 /// Runs a call, after its look at the arguments; its result as the program gets it.
-pub(crate) fn enter(needs: Needs, first: impl FnOnce() -> Outcome, call: impl FnOnce() -> Outcome) -> u32 {
+pub(crate) fn enter(
+    symbol: &'static str,
+    needs: Needs,
+    first: impl FnOnce() -> Outcome,
+    call: impl FnOnce() -> Outcome,
+) -> u32 {
     let _uncancelled = Uncancelled::begin();
+    let fails = baton_faults::fails(symbol);
+    if fails != 0 {
+        return fails;
+    }
     let guarded = AssertUnwindSafe(|| {
         first()?;
         needs.check()?;
@@ -198,7 +207,7 @@ macro_rules! doors_export {
         // In the unit tests the names stay the tests' own: a test may have a real driver beside it.
         #[cfg_attr(not(test), unsafe(no_mangle))]
         pub(crate) extern "C" fn $symbol($($arg: $type),*) -> u32 {
-            $crate::door::enter($crate::door::Needs::$needs, || $first, || $call)
+            $crate::door::enter(stringify!($symbol), $crate::door::Needs::$needs, || $first, || $call)
         }
     };
 }

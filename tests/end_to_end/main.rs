@@ -47,6 +47,7 @@ mod failures {
     mod on_stuck; // timed
     mod stopped; // timed
     mod stopped_anywhere; // timed
+    mod strikes; // timed
     mod takeover; // timed
 }
 

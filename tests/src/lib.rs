@@ -17,6 +17,7 @@ pub mod liar;
 pub mod openmetrics;
 pub mod running;
 pub mod sanitizer;
+pub mod strikes;
 pub mod terminal;
 pub mod trace_file;
 pub mod watch;
@@ -28,6 +29,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+pub use baton_faults as faults;
 pub use building::{Built, built, root};
 use running::Running;
 

@@ -136,6 +136,7 @@ impl Worker {
                 jobs.try_recv().ok()
             };
             if let Some(job) = next {
+                baton_faults::reach("coordinator copies", &self.lane);
                 let start = Instant::now();
                 let mark = spare.pop().expect("fewer jobs are queued than there are marks");
                 let submitted = entered
@@ -151,6 +152,7 @@ impl Worker {
                 }
             } else if let Some((job, mark, start)) = queued.pop_front() {
                 let result = self.gpu.wait(&mark);
+                baton_faults::reach("coordinator copied", &self.lane);
                 spare.push(mark);
                 self.report(job, start, result);
             }

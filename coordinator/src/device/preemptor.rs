@@ -205,7 +205,9 @@ impl Preemptor {
                 let entered = nudge.gpu.enter();
                 for Job { tenant, command, target } in jobs {
                     let start = Instant::now();
+                    baton_faults::reach("coordinator carries out", &command);
                     let result = pauser.carry_out(command, &target);
+                    baton_faults::reach("coordinator carried out", &command);
                     if command == PreemptCommand::Reschedule && entered.is_ok() {
                         nudge.give();
                     }

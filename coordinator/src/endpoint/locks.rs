@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use baton_contract::link::Chosen;
 use baton_contract::socket_path::own_folder;
 use baton_contract::{link, socket_path};
+use rustix::fs::fstat;
 use rustix::process::geteuid;
 
 use super::folder::{Folder, Unfit, name, unfit};
@@ -40,6 +41,8 @@ pub(super) struct GpuLock {
     file: File,
     /// The file's text: the owner's process, and its socket.
     text: String,
+    /// True if this process is to give it up when it ends.
+    is_own: bool,
 }
 
 /// Returns the folders in which such locks may lie. They depend on the user alone, so that programs with and without `XDG_RUNTIME_DIR`
@@ -95,7 +98,7 @@ impl GpuLock {
                         file.set_len(0)
                             .and_then(|()| file.write_all(text.as_bytes()))
                             .map_err(|error| unfit(&path, error))?;
-                        return Ok(Self { folder, name, file, text });
+                        return Ok(Self { folder, name, file, text, is_own: true });
                     }
                     // The owner before removed it after it was opened here.
                 }
@@ -120,20 +123,25 @@ impl GpuLock {
         }
     }
 
-    /// Goes on with the lock of a coordinator that has died: it was never given up.
+    /// Goes on with the lock of another coordinator: it was never given up, and is not until this one [serves](Self::serves).
     pub(super) fn go_on(lock: OwnedFd, uuid: [u8; 16], socket: &Path) -> Result<Self, Unfit> {
         let name = lock_name(uuid);
-        let mut file = File::from(lock);
-        let found = file.metadata().map_err(|error| unfit(&name, error))?;
+        let found = fstat(&lock).map_err(|error| unfit(&name, error))?;
         let mut folders = lock_folders().filter_map(|path| Folder::private(&path).ok());
-        let is_its = |folder: &Folder| folder.find(&name) == Some((found.dev(), found.ino()));
+        let is_its = |folder: &Folder| folder.find(&name) == Some((found.st_dev, found.st_ino));
         let folder = folders.find(is_its).ok_or_else(baton_messages::no_folder_for_locks)?;
         let text = format!("{}\n{}\n", std::process::id(), socket.display());
-        file.set_len(0)
-            .and_then(|()| file.rewind())
-            .and_then(|()| file.write_all(text.as_bytes()))
-            .map_err(|error| unfit(&name, error))?;
-        Ok(Self { folder, name, file, text })
+        Ok(Self { folder, name, file: File::from(lock), text, is_own: false })
+    }
+
+    /// This process is its owner from now on.
+    pub(super) fn serves(&mut self) -> std::io::Result<()> {
+        if !std::mem::replace(&mut self.is_own, true) {
+            self.file.set_len(0)?;
+            self.file.rewind()?;
+            self.file.write_all(self.text.as_bytes())?;
+        }
+        Ok(())
     }
 
     /// Puts the file there again if it was removed, unless its place was taken. True if it is another one now.
@@ -163,6 +171,9 @@ impl AsFd for GpuLock {
 
 impl Drop for GpuLock {
     fn drop(&mut self) {
+        if !self.is_own {
+            return;
+        }
         // Before the lock goes: a waiting process checks whether the file is still there.
         self.folder.remove(&self.name);
         let _ = self.file.unlock();

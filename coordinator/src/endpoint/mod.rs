@@ -148,6 +148,15 @@ impl Endpoint {
         Ok(Self { listener, path, folder, visitors, watch, file, look: None, is_passed, is_new: true, gpu })
     }
 
+    /// This process serves there from now on, and gives the place up when it ends.
+    ///
+    /// # Errors
+    ///
+    /// When the lock's file cannot be written.
+    pub fn serves(&mut self) -> std::io::Result<()> {
+        self.gpu.serves()
+    }
+
     /// Opens a socket for metrics beside this one, which only this user can reach. It replaces one that a dead coordinator has left.
     ///
     /// # Errors

@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::process::Child;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use baton_books::table::Table;
 use baton_contract::link;
@@ -16,12 +16,12 @@ use rustix::process::{Pid, PidfdFlags, Signal, getpid, getppid, pidfd_open, pidf
 use crate::device::words::Words;
 
 use super::ends::{Deaths, has_ended};
-use super::held::{Item, Key, Note, line, receive, send_drop, send_end, send_forget, send_hand_over, send_item};
+use super::held::{
+    Item, Key, Note, line, receive, send_drop, send_end, send_forget, send_hand_over, send_item, send_serves,
+};
 
 /// A keeper that does not take or answer anything for so long is replaced.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// A keeper is replaced only so often in a minute.
-const MOST: usize = 3;
 
 /// The place of a tenant's process among its descriptors: after its two sockets, and before its page.
 pub(super) const PROCESS: usize = 2;
@@ -36,6 +36,8 @@ pub struct Keeper(Option<Arc<Line>>);
 struct Line {
     /// Starts another keeper.
     start: Start,
+    /// How often in a minute it is replaced.
+    replaced: usize,
     end: Mutex<LineEnd>,
 }
 
@@ -193,20 +195,20 @@ impl Inherited {
 }
 
 impl Keeper {
-    /// The keeper at this socket, which has started this process, and what it has of the coordinator before. `start` starts another one, if
-    /// it is gone.
+    /// The keeper at this socket, which has started this process, and what it has of the coordinator before. `start` starts another one if
+    /// it is gone, at most `replaced` times a minute.
     ///
     /// # Errors
     ///
     /// When it does not say what it has.
-    pub fn at(socket: OwnedFd, start: Start) -> io::Result<(Self, Inherited)> {
+    pub fn at(socket: OwnedFd, start: Start, replaced: usize) -> io::Result<(Self, Inherited)> {
         let mut inherited = Inherited::default();
         set_limits(&socket)?;
         let is_coordinators = inherited.receive(socket.as_fd(), true)?;
         let (process, pid) = parent(&socket).unzip();
         let deaths = Deaths::default();
         let end = LineEnd { socket: Ok(socket), process, pid, child: None, is_coordinators, deaths };
-        Ok((Self(Some(Arc::new(Line { start, end: Mutex::new(end) }))), inherited))
+        Ok((Self(Some(Arc::new(Line { start, replaced, end: Mutex::new(end) }))), inherited))
     }
 
     /// Tells the coordinator before that this one is ready, and waits until that has handed over: then the rest is there.
@@ -216,6 +218,7 @@ impl Keeper {
     /// When it does not hand over, or the keeper is gone.
     pub fn await_rest(&self, inherited: &mut Inherited) -> io::Result<()> {
         let (Some(before), Some(mut end)) = (inherited.before.take(), self.end()) else { return Ok(()) };
+        baton_faults::reach("successor is ready", &"now");
         link::send(before.as_fd(), &[0], &[], false)?;
         let socket = end.socket.as_ref().map_err(|why| io::Error::other(why.clone()))?;
         link::set_patience(socket, None)?;
@@ -244,6 +247,7 @@ impl Keeper {
 
     /// Has the successor go on. This process touches nothing from now on, and ends.
     pub fn hand_over(&self) {
+        baton_faults::reach("coordinator hands over", &"all");
         self.tell(send_hand_over);
     }
 
@@ -323,7 +327,7 @@ impl Keeper {
     /// When it cannot be started, or the last one does not end, or died too often. Then there is none from now on.
     pub fn replace(&self) -> io::Result<()> {
         let (Some(line), Some(mut end)) = (&self.0, self.end()) else { return Ok(()) };
-        let replaced = end.replace(&line.start);
+        let replaced = end.replace((&line.start, line.replaced));
         if replaced.is_err() {
             end.process = None;
         }
@@ -332,13 +336,17 @@ impl Keeper {
 
     /// Has the keeper hold this, in place of what has this key. Without descriptors, only the bytes change.
     pub fn hold(&self, key: Key, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) {
+        baton_faults::reach("coordinator keeps", &key);
         self.tell(|socket| send_item(socket, key, bytes, descriptors));
+        baton_faults::reach("coordinator kept", &key);
     }
 
     /// Has the keeper let go of this, and waits until it has: memory is free only then.
     pub fn let_go(&self, key: Key) {
+        baton_faults::reach("coordinator lets go of", &key);
         self.tell(|socket| {
             send_drop(socket, key)?;
+            baton_faults::reach("coordinator has let go of", &key);
             match receive(socket)? {
                 Some(Note::Done) => Ok(()),
                 _ => Err(io::ErrorKind::InvalidData.into()),
@@ -348,7 +356,13 @@ impl Keeper {
 
     /// Has the keeper let go of a fact, without waiting.
     pub fn forget(&self, key: Key) {
+        baton_faults::reach("coordinator forgets", &key);
         self.tell(|socket| send_forget(socket, key));
+    }
+
+    /// Tells the keeper that this process serves.
+    pub fn serves(&self) {
+        self.tell(send_serves);
     }
 
     /// Tells the keeper that this process ends by itself, with this exit code: it starts no other coordinator.
@@ -387,8 +401,8 @@ impl LineEnd {
         Ok(())
     }
 
-    fn replace(&mut self, start: &Start) -> io::Result<()> {
-        if self.deaths.are_too_many(MOST) {
+    fn replace(&mut self, (start, most): (&Start, usize)) -> io::Result<()> {
+        if !self.deaths.until_next(most, Instant::now()).is_zero() {
             return Err(io::Error::other(baton_messages::STARTED_TOO_OFTEN));
         }
         if self.process.is_none() {

@@ -89,6 +89,10 @@ pub(super) enum Note {
     HandsOver,
     /// To a successor: the rest of what is held comes when the coordinator before has handed over.
     RestLater,
+    /// To the keeper: the coordinator serves.
+    Serves,
+    /// Of another version.
+    Unknown,
 }
 
 /// Descriptors, and bytes that belong to them.
@@ -132,6 +136,11 @@ pub(super) fn send_hand_over(socket: BorrowedFd<'_>) -> io::Result<()> {
     link::send(socket, &header(HANDS_OVER, (0, 0)), &[], false)
 }
 
+/// A keeper of a version that does not know this forgets an item that it does not hold.
+pub(super) fn send_serves(socket: BorrowedFd<'_>) -> io::Result<()> {
+    send_forget(socket, Key::Coordinator)
+}
+
 pub(super) fn send_done(socket: BorrowedFd<'_>) -> io::Result<()> {
     link::send(socket, &header(DONE, (0, 0)), &[], false)
 }
@@ -151,13 +160,14 @@ pub(super) fn receive(socket: BorrowedFd<'_>) -> io::Result<Option<Note>> {
     Ok(match (word(0), Key::of(word(4), number)) {
         (HOLD, Some(key)) => Some(Note::Hold(key, Item { bytes: bytes.to_vec(), descriptors: received.descriptors })),
         (DROP, Some(key)) => Some(Note::Drop(key)),
+        (FORGET, Some(Key::Coordinator)) => Some(Note::Serves),
         (FORGET, Some(key)) => Some(Note::Forget(key)),
         (DONE, _) => Some(Note::Done),
         (ALL, _) => Some(Note::All { is_coordinators: number != 0 }),
         (HANDS_OVER, _) => Some(Note::HandsOver),
         (REST_LATER, _) => Some(Note::RestLater),
         (ENDS, _) => u8::try_from(number).ok().map(Note::Ends),
-        _ => None,
+        _ => Some(Note::Unknown),
     })
 }
 
@@ -179,6 +189,11 @@ impl Held {
     /// Lets go of an item.
     pub(super) fn let_go(&mut self, key: Key) {
         self.0.remove(&key);
+    }
+
+    /// True if there is any program that waits for a coordinator.
+    pub(super) fn has_tenants(&self) -> bool {
+        self.0.range(Key::Tenant(0)..=Key::Tenant(u32::MAX)).next().is_some()
     }
 
     /// Lets go of the items for which this is false.

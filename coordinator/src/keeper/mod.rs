@@ -25,4 +25,4 @@ mod process;
 
 pub use client::{FrameFacts, Inherited, Keeper, KeptFrame, KeptTenant, Reach, Start};
 pub use held::Key;
-pub use process::{Death, End, keep};
+pub use process::{Again, Death, End, keep};

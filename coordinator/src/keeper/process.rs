@@ -1,11 +1,13 @@
 //! The keeper's process: it starts coordinators, one after the other, and holds what they say.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, ExitStatus};
-use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use baton_contract::link;
 
 use rustix::process::{
     DumpableBehavior, Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal, set_dumpable_behavior,
@@ -13,7 +15,7 @@ use rustix::process::{
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::client::Start;
-use super::ends::{Deaths, has_ended};
+use super::ends::{Deaths, Orphans, has_ended};
 use super::held::{Held, Item, Key, Note, line, receive, send_done};
 
 /// The status with which a coordinator has died; none if another process has started it.
@@ -30,12 +32,40 @@ pub enum End {
     WhenItWasToEnd(Death),
 }
 
+/// The ways in which coordinators are started again.
+#[derive(Clone, Copy, Debug)]
+pub struct Again {
+    /// How often within a minute without a pause.
+    pub most: usize,
+    /// The time for which programs are kept when none serves.
+    pub orphan_wait: Duration,
+}
+
 /// The coordinator to which signals are passed on.
 #[derive(Default)]
 struct Serving {
     process: Option<OwnedFd>,
     /// The signal by which it is to end.
     ends: Option<Signal>,
+}
+
+/// The same for two threads: one hears of signals, and the other one waits for them when none serves.
+#[derive(Default)]
+struct Signals {
+    serving: Mutex<Serving>,
+    came: Condvar,
+}
+
+impl Signals {
+    fn serving(&self) -> MutexGuard<'_, Serving> {
+        self.serving.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for this time, or until the next coordinator is to end. True if it is to end.
+    fn wait(&self, pause: Duration) -> bool {
+        let waited = self.came.wait_timeout_while(self.serving(), pause, |serving| serving.ends.is_none());
+        waited.unwrap_or_else(PoisonError::into_inner).0.ends.is_some()
+    }
 }
 
 impl Serving {
@@ -67,7 +97,7 @@ struct Coordinator {
     child: Option<Child>,
 }
 
-/// Holds what a coordinator says, and starts another one whenever one dies, at most `restarts` times a minute. The first one is started too, or is
+/// Holds what a coordinator says, and starts another one whenever one dies. The first one is started too, or is
 /// that at the other end of `first`, which has started this keeper. Signals for the coordinator that come to this process are passed on.
 /// `on_another` is called if one that was started has found another in its place, which is kept from then on.
 ///
@@ -77,29 +107,31 @@ struct Coordinator {
 pub fn keep(
     first: Option<OwnedFd>,
     start: &Start,
-    restarts: usize,
-    on_death: impl Fn(Death),
+    again: Again,
+    on_death: impl Fn(Death, Duration),
     on_another: impl Fn(),
 ) -> io::Result<End> {
     // Its descriptors lead to programs' memory.
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
+    baton_faults::begin_as(baton_faults::Role::Keeper);
     let first = first.map(Coordinator::that_serves).transpose()?;
-    let serving = Mutex::new(Serving::default());
+    let signals = Signals::default();
     std::thread::scope(|scope| {
-        let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP])?;
-        let handle = signals.handle();
-        let serving = &serving;
+        let mut heard = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP])?;
+        let handle = heard.handle();
+        let signals = &signals;
         scope.spawn(move || {
-            for signal in signals.forever() {
+            for signal in heard.forever() {
                 let signal = match signal {
                     SIGHUP => Signal::HUP,
                     SIGINT => Signal::INT,
                     _ => Signal::TERM,
                 };
-                serving.lock().unwrap_or_else(PoisonError::into_inner).pass_on(signal);
+                signals.serving().pass_on(signal);
+                signals.came.notify_all();
             }
         });
-        let end = serve(first, start, restarts, (&on_death, &on_another), serving);
+        let end = serve(first, start, again, (&on_death, &on_another), signals);
         handle.close();
         end
     })
@@ -108,13 +140,12 @@ pub fn keep(
 fn serve(
     mut first: Option<Coordinator>,
     start: &Start,
-    restarts: usize,
-    (on_death, on_another): (&impl Fn(Death), &impl Fn()),
-    serving: &Mutex<Serving>,
+    again: Again,
+    (on_death, on_another): (&impl Fn(Death, Duration), &impl Fn()),
+    signals: &Signals,
 ) -> io::Result<End> {
-    let serving = || serving.lock().unwrap_or_else(PoisonError::into_inner);
     let mut held = Held::default();
-    let mut deaths = Deaths::default();
+    let (mut deaths, mut orphans) = (Deaths::default(), Orphans::new(again.orphan_wait));
     let is_coordinators = first.is_some();
     // The file of the last upgrade, and a coordinator of it that is to follow.
     let (mut file, mut successor) = (None, None);
@@ -122,6 +153,7 @@ fn serve(
         held.retain(lives);
         let prepared = successor.take().and_then(|one| one.if_alive(&mut file));
         let coordinator = prepared.map_or_else(|| Coordinator::start(start, file.as_ref()), Ok)?;
+        baton_faults::reach("keeper hands over", &"all");
         // It may die before it has read all.
         let _ = held.send_all(coordinator.socket.as_fd(), is_coordinators);
         io::Result::Ok(coordinator)
@@ -132,9 +164,13 @@ fn serve(
             None => next(&mut successor, &mut held)?,
         };
         let code = loop {
-            serving().is(coordinator.process.try_clone()?);
-            match hold(&mut held, coordinator.socket.as_fd()) {
+            signals.serving().is(coordinator.process.try_clone()?);
+            match hold(&mut held, &mut orphans, &coordinator.socket) {
                 Heard::End(code) => break code,
+                Heard::Nothing => {
+                    coordinator.kill();
+                    break None;
+                }
                 Heard::Another(process, line) => {
                     coordinator.gives_way_to(process, line)?;
                     on_another();
@@ -152,17 +188,20 @@ fn serve(
         };
         // Nothing that it had the GPU copy is under way when it is gone.
         let status = coordinator.end()?;
-        let exited = status.and_then(|status| status.code());
+        // One that cannot take over may be followed by one that can.
+        held.retain(lives);
+        let exited = status.and_then(|status| status.code()).filter(|_| !held.has_tenants());
         if let Some(code) = code.or(exited.map(|code| u8::try_from(code).unwrap_or(1))) {
             return Ok(End::ByItself(code));
         }
-        if serving().ends.is_some() {
-            return Ok(End::WhenItWasToEnd(status));
-        }
-        if deaths.are_too_many(restarts) {
+        let pause = deaths.until_next(again.most, Instant::now());
+        if !orphans.can_wait(pause, Instant::now()) {
             return Ok(End::TooOften(status));
         }
-        on_death(status);
+        on_death(status, pause);
+        if signals.wait(pause) {
+            return Ok(End::WhenItWasToEnd(status));
+        }
     }
 }
 
@@ -192,12 +231,9 @@ impl Successor {
         Some(self.coordinator)
     }
 
-    fn end(mut self) {
-        if let Some(child) = &mut self.coordinator.child {
-            // This fails without harm if it has ended.
-            let _ = child.kill();
-            let _ = child.wait();
-        }
+    fn end(self) {
+        self.coordinator.kill();
+        let _ = self.coordinator.end();
     }
 }
 
@@ -231,6 +267,11 @@ impl Coordinator {
         std::thread::Builder::new().spawn(move || self.end()).map(drop)
     }
 
+    fn kill(&self) {
+        // This fails without harm if it has ended.
+        let _ = pidfd_send_signal(&self.process, Signal::KILL);
+    }
+
     /// Waits until its process has ended.
     fn end(self) -> io::Result<Death> {
         match self.child {
@@ -244,6 +285,8 @@ impl Coordinator {
 enum Heard {
     /// It is gone. Perhaps it has said that it ends by itself, with this exit code.
     End(Option<u8>),
+    /// It does not serve although it has had the time for that.
+    Nothing,
     /// It has found this one in its place: its process, and the line to it.
     Another(OwnedFd, OwnedFd),
     /// It wants a successor: the program's file, and the successor's line to it. Without these, it wants none any more.
@@ -253,9 +296,22 @@ enum Heard {
 }
 
 /// Holds what the coordinator says, until it is gone, or another one is there in its place.
-fn hold(held: &mut Held, socket: BorrowedFd<'_>) -> Heard {
-    let mut ends = None;
-    while let Ok(Some(note)) = receive(socket) {
+fn hold(held: &mut Held, orphans: &mut Orphans, line: &OwnedFd) -> Heard {
+    let (mut ends, socket) = (None, line.as_fd());
+    // With orphans it is not waited for without a limit; an error here means that it is.
+    let _ = link::set_patience(line, orphans.left().map(|left| left.max(Duration::from_millis(1))));
+    loop {
+        let note = match receive(socket) {
+            Ok(Some(note)) => note,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && orphans.left().is_some() => {
+                match orphans.left() {
+                    Some(Duration::ZERO) | None => return Heard::Nothing,
+                    Some(left) => drop(link::set_patience(line, Some(left))),
+                }
+                continue;
+            }
+            _ => return Heard::End(ends),
+        };
         match note {
             Note::Hold(Key::Coordinator, item) => {
                 if let Ok([process, line]) = <[OwnedFd; 2]>::try_from(item.descriptors) {
@@ -265,17 +321,29 @@ fn hold(held: &mut Held, socket: BorrowedFd<'_>) -> Heard {
             Note::Hold(Key::Successor, item) => return Heard::Successor(item.descriptors),
             Note::Forget(Key::Successor) => return Heard::Successor(Vec::new()),
             Note::HandsOver => return Heard::HandsOver,
-            Note::Hold(key, item) => held.hold(key, item),
+            Note::Hold(key, item) => {
+                baton_faults::reach("keeper holds", &key);
+                held.hold(key, item);
+                baton_faults::reach("keeper held", &key);
+            }
             Note::Drop(key) => {
+                baton_faults::reach("keeper drops", &key);
                 held.let_go(key);
                 let _ = send_done(socket);
+                baton_faults::reach("keeper dropped", &key);
             }
-            Note::Forget(key) => held.let_go(key),
-            Note::Done | Note::All { .. } | Note::RestLater => {}
+            Note::Forget(key) => {
+                baton_faults::reach("keeper forgets", &key);
+                held.let_go(key);
+            }
+            Note::Serves => {
+                orphans.are_served();
+                let _ = link::set_patience(line, None);
+            }
+            Note::Done | Note::All { .. } | Note::RestLater | Note::Unknown => {}
             Note::Ends(code) => ends = Some(code),
         }
     }
-    Heard::End(ends)
 }
 
 /// False for a tenant whose process has ended.

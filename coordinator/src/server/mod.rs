@@ -176,7 +176,9 @@ impl Server {
             server.card.memory.await_pool();
             keeper.await_rest(&mut inherited).map_err(|error| system("the coordinator before", error))?;
         }
+        baton_faults::begin_as(baton_faults::Role::Coordinator);
         server.inherit(inherited).map_err(|error| system("the table", error))?;
+        server.front.endpoint.serves().map_err(|error| system("the lock", error))?;
         Ok(server)
     }
 

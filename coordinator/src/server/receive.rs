@@ -76,6 +76,9 @@ impl Server {
             tenant.connection.hear();
         }
         let message = decoded.and_then(|message| message.expect(came)).map_err(Breach::from);
+        if let Ok(message) = &message {
+            baton_faults::reach("coordinator hears", message);
+        }
         Some(message.map(|message| (message, descriptors.pop())))
     }
 

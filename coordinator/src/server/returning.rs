@@ -86,6 +86,7 @@ impl Returning {
             if self.control.check(gpu).is_err() || !complete && !received.truncated {
                 return false;
             }
+            baton_faults::reach("coordinator hears of old", &message);
             self.note(message, received.descriptors.pop().filter(|_| complete));
         }
         true

@@ -102,8 +102,8 @@ impl Own {
         match self {
             // SAFETY: our own number.
             Self::Simulated(own) => unsafe {
-                // Several coordinators may have paused it, one after the other.
-                for _ in 0..coordinators {
+                // Each coordinator may have paused and descheduled it, which is one count there.
+                for _ in 0..2 * coordinators {
                     (own.resume)(own.process);
                 }
                 (own.set_slice)(own.process, USUAL_TIMESLICE);

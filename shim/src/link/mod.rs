@@ -102,7 +102,9 @@ impl Link {
 
     pub(crate) fn tell_with(&self, message: &impl Message, descriptor: Option<BorrowedFd<'_>>) {
         let _uncancelled = cancel::Off::begin();
+        baton_faults::reach("program tells", message);
         let _ = link::send(self.control.as_fd(), &message.encode(self.gpu), descriptor.as_slice(), false);
+        baton_faults::reach("program told", message);
     }
 
     /// Reports that so many leased bytes are no longer needed.

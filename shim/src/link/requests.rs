@@ -146,6 +146,7 @@ impl Requests {
     }
 
     fn exchange(&self, socket: &OwnedFd, request: &Request) -> Result<(Answer, Vec<OwnedFd>), Unserved> {
+        baton_faults::reach("program asks", request);
         let sent = link::send(socket.as_fd(), &request.encode(self.gpu), &[], false);
         self.phase.store(WAITING, Ordering::Release);
         sent.map_err(|_| Unserved::Gone)?;
@@ -160,6 +161,7 @@ impl Requests {
             Ok((gpu, FromCoordinator::Answer(answer)))
                 if gpu == self.gpu && (received.truncated || answer.descriptors() == received.descriptors.len()) =>
             {
+                baton_faults::reach("program is answered", &answer);
                 Ok((answer, received.descriptors))
             }
             _ => Err(Unserved::Gone),

@@ -37,7 +37,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// The time after which a message tells the user that the program waits.
 const SILENCE: Duration = Duration::from_secs(1);
 /// How often a coordinator may die before it answers a greeting.
-const MOST_DEATHS: u32 = 3;
+const MOST_DEATHS: u32 = 20;
 /// The pause before a program that was told to come again tries once more.
 const COME_AGAIN: Duration = Duration::from_millis(100);
 
@@ -152,7 +152,7 @@ fn greet(path: &Path, chosen: Chosen, hello: &Opening, uuid: [u8; 16]) -> Result
                     _ => break received,
                 },
                 // It died, and another one may take over: it listens at the same socket.
-                Ok(None) if deaths < MOST_DEATHS => {
+                ended if is_end(&ended) && deaths < MOST_DEATHS => {
                     deaths += 1;
                     std::thread::sleep(COME_AGAIN);
                     continue 'greet;
@@ -180,6 +180,14 @@ fn greet(path: &Path, chosen: Chosen, hello: &Opening, uuid: [u8; 16]) -> Result
             Ok((_, FromCoordinator::Takeover(_))) => {}
             _ => return Ok((socket, received)),
         }
+    }
+}
+
+/// True if the other end is gone, perhaps before it has read what it was sent.
+fn is_end(received: &std::io::Result<Option<Received>>) -> bool {
+    match received {
+        Ok(received) => received.is_none(),
+        Err(error) => error.kind() == std::io::ErrorKind::ConnectionReset,
     }
 }
 

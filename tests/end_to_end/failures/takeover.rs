@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use baton_tests::LIMIT;
 use baton_tests::coordinator::{Coordinator, Serving, program, tenant};
+use baton_tests::faults::{Role, Strike, Victim};
 use baton_tests::held::{self, Held};
 use baton_tests::hold::{self, Busy};
 use baton_tests::running::{Running, signal};
+use baton_tests::strikes::with_board;
 
 /// A coordinator with a keeper, in whose arena one of two programs fits.
 fn serving() -> Serving {
@@ -403,13 +405,58 @@ fn want_after(touches: usize) -> String {
 
 #[test]
 fn one_that_dies_again_and_again_is_not_started_for_ever() {
-    let mut coordinator = serving().option("--restarts", "3").start();
+    let mut coordinator = serving().option("--restarts", "3").option("--orphan-wait", "1s").start();
     for _ in 0..3 {
         coordinator.kill_served();
     }
     signal(serves(&coordinator), libc::SIGKILL);
     assert_eq!(coordinator.wait().code(), Some(128 + libc::SIGKILL));
-    assert!(coordinator.log().contains("died too often"), "{}", coordinator.log());
+    assert!(coordinator.log().contains("have waited long enough"), "{}", coordinator.log());
+}
+
+/// Two coordinators may have taken its work off the GPU by then, each once.
+#[test]
+fn a_call_that_waits_for_interrupted_work_returns_when_no_coordinator_comes_any_more() {
+    let mut coordinator = serving().option("--restarts", "1").option("--orphan-wait", "1s").start();
+    let mut waits = hold::joined(&coordinator, "waits", "batch", "48", Some("0.01"));
+    let mut quick = hold(&coordinator, "quick", "latency");
+    waits.say("touch");
+    coordinator.until_tenant_is("waits", "running");
+    assert!(quick.ask("touch", LIMIT).starts_with("touched "));
+    let busy = Busy::start(&mut quick, &coordinator.place);
+    let until_paused = || {
+        coordinator.until("its work is paused, and its memory away", |status| {
+            let waits = tenant(status, "waits");
+            waits["state"] == "preempted" && waits["evicted_bytes"] != 0
+        });
+    };
+    until_paused();
+    coordinator.kill_served();
+    until_paused();
+    signal(serves(&coordinator), libc::SIGKILL);
+    let answer = waits.line(LIMIT);
+    assert!(answer.starts_with("answer "), "{answer}");
+    assert_eq!(waits.ask("touch", LIMIT), "answer 46", "a call made later");
+    assert_eq!(waits.end(LIMIT).code(), Some(0), "its end does not hang");
+    busy.end(&mut quick);
+    assert_eq!(coordinator.wait().code(), Some(128 + libc::SIGKILL));
+}
+
+#[test]
+#[ignore = "long: programs wait for a minute"]
+fn programs_wait_for_a_coordinator_that_has_died_too_often() {
+    let want = hold::alone("48", &["touch"; 2]);
+    let coordinator = serving().option("--restarts", "1").option("--orphan-wait", "90s").start();
+    let mut programs = ["one", "other"].map(|name| hold(&coordinator, name, "normal"));
+    for answer in &want[..2] {
+        for program in &mut programs {
+            assert_eq!(program.ask("touch", LIMIT), *answer);
+        }
+        coordinator.kill_served();
+    }
+    assert!(log_has(&coordinator, "B0646", 1), "{}", coordinator.log());
+    quit(&mut programs, &want[2]);
+    coordinator.until_empty();
 }
 
 /// Has the version that is built follow the coordinator that serves.
@@ -490,4 +537,51 @@ fn an_upgrade_that_cannot_be_changes_nothing() {
     let alone = Serving::small("64MiB").start();
     let refused = baton_tests::run(alone.place.baton(&["upgrade", "--socket"]).arg(alone.place.socket()));
     assert!(refused.err.contains("has no keeper"), "{refused:?}");
+}
+
+/// The successor has the GPU's lock by then, which it must not give up, and nothing else.
+#[test]
+fn an_upgrade_whose_keeper_dies_leaves_the_place_as_it_is() {
+    let want = hold::alone("48", &["touch"; 2]);
+    let (serving, board) = with_board(serving());
+    let coordinator = serving.start();
+    let _end = EndsWhatServes(&coordinator);
+    coordinator.until_ready();
+    let mut programs = ["one", "other"].map(|name| hold(&coordinator, name, "normal"));
+    let mut touch =
+        |answer: &str| programs.iter_mut().for_each(|program| assert_eq!(program.ask("touch", LIMIT), answer));
+    touch(&want[0]);
+    let victim = Victim::Of(Role::Keeper);
+    let strike = Strike { point: "successor is ready".to_owned(), victim, signal: libc::SIGKILL, ..Strike::default() };
+    board.prepare(&Strike { wait: Duration::from_millis(100), ..strike });
+    let mut upgrade = coordinator.place.baton(&["upgrade", "--timeout", "60s", "--socket"]);
+    // It is of no interest here if there is an upgrade or not.
+    println!("{:?}", baton_tests::run(upgrade.arg(coordinator.place.socket())));
+    assert!(board.struck().is_some());
+    coordinator.until("another keeper holds all", |_| log_has(&coordinator, "B0621", 1));
+    let said = Running::start(coordinator.prepared().serve().arg("--no-keeper"), false, None).finish(LIMIT);
+    assert!(said.err.contains("serves GPU-"), "{said:?}");
+    coordinator.kill_served();
+    touch(&want[1]);
+    quit(&mut programs, &want[2]);
+    coordinator.until_empty();
+}
+
+/// Each of these calls is made once by a coordinator that starts.
+#[test]
+fn one_that_cannot_take_over_is_followed_by_one_that_can() {
+    let want = hold::alone("48", &["touch"; 3]);
+    let (serving, board) = with_board(serving());
+    let coordinator = serving.start();
+    let mut programs = ["one", "other"].map(|name| hold(&coordinator, name, "normal"));
+    for (answer, call) in want[..3].iter().zip(["cuInit", "cuDevicePrimaryCtxRetain", "cuEventCreate"]) {
+        for program in &mut programs {
+            assert_eq!(program.ask("touch", LIMIT), *answer);
+        }
+        board.prepare(&Strike { point: format!("coordinator calls {call}"), error: 2, ..Strike::default() });
+        coordinator.kill_served();
+        assert!(board.struck().is_some(), "{call}");
+    }
+    quit(&mut programs, &want[3]);
+    coordinator.until_empty();
 }

@@ -2,10 +2,10 @@
 
 /// A row of numbers that depends on its start alone (splitmix64).
 #[derive(Clone, Debug)]
-pub(super) struct Dice(u64);
+pub(crate) struct Dice(u64);
 
 impl Dice {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         let mut dice = Self(seed);
         dice.next();
         dice
@@ -19,7 +19,7 @@ impl Dice {
         x ^ (x >> 31)
     }
 
-    pub(super) fn below(&mut self, sides: usize) -> usize {
+    pub(crate) fn below(&mut self, sides: usize) -> usize {
         (self.next() % sides.max(1) as u64) as usize
     }
 
@@ -32,7 +32,7 @@ impl Dice {
         self.below(100) < chance
     }
 
-    pub(super) fn of<T: Clone>(&mut self, all: &[T]) -> T {
+    pub(crate) fn of<T: Clone>(&mut self, all: &[T]) -> T {
         all[self.below(all.len())].clone()
     }
 }

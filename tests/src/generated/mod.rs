@@ -31,5 +31,6 @@ pub mod script;
 pub mod shrink;
 pub mod trial;
 
+pub(crate) use dice::Dice;
 pub use program::Program;
 pub use script::Script;

@@ -12,7 +12,7 @@ use baton_harness::stop::Stop;
 
 use super::Script;
 use super::exchange::Exchange;
-use crate::coordinator::{Coordinator, Serving, program};
+use crate::coordinator::{Coordinator, Place, Serving, program};
 use crate::running::Running;
 use crate::{Driver, Outcome, built};
 
@@ -144,6 +144,31 @@ impl Expected {
         Err(self.fault(format!("it does not do the same twice: {again:?}"), None))
     }
 
+    /// Tells whether it does the same under a coordinator.
+    ///
+    /// # Errors
+    ///
+    /// The difference.
+    pub fn is_the_same_at(&self, place: &Place, name: &str, patience: Duration) -> Result<(), Box<Fault>> {
+        self.is_met_by(obeyed(&mut self.joining(place, name, patience), || {}), place)
+    }
+
+    fn joining(&self, place: &Place, name: &str, patience: Duration) -> Command {
+        let patience = patience.as_secs().to_string();
+        let words = [self.file.path().to_str().expect("UTF-8"), "--rests", "--patience", &patience];
+        let mut command = place.joining(name, &built().bin.join(self.executor), &words);
+        command.env("BATON_REQUIRE", "1").env("BATON_CLASS", "normal");
+        command
+    }
+
+    fn is_met_by(&self, baton: Outcome, place: &Place) -> Result<(), Box<Fault>> {
+        if baton == self.bare {
+            return Ok(());
+        }
+        let fault = self.fault(kind(&self.bare, &baton), Some(baton));
+        Err(Box::new(Fault { story: place.story(), ..*fault }))
+    }
+
     fn fault(&self, kind: String, baton: Option<Outcome>) -> Box<Fault> {
         Box::new(Fault { kind, bare: self.bare.clone(), baton, story: String::new() })
     }
@@ -211,21 +236,13 @@ impl Arm {
     ///
     /// The difference.
     pub fn compare(&self, expected: &Expected, patience: Duration) -> Result<(), Box<Fault>> {
-        let baton = self.run(expected.executor, expected.file.path(), patience);
-        if baton == expected.bare {
-            return Ok(());
-        }
-        let fault = expected.fault(kind(&expected.bare, &baton), Some(baton));
-        Err(Box::new(Fault { story: self.coordinator.place.story(), ..*fault }))
+        expected.is_met_by(self.run(expected, patience), &self.coordinator.place)
     }
 
-    fn run(&self, executor: &str, script: &Path, patience: Duration) -> Outcome {
+    fn run(&self, expected: &Expected, patience: Duration) -> Outcome {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let name = format!("generated-{}", COUNT.fetch_add(1, Ordering::Relaxed));
-        let patience = patience.as_secs().to_string();
-        let words = [script.to_str().expect("UTF-8"), "--rests", "--patience", &patience];
-        let mut command = self.coordinator.place.joining(&name, &built().bin.join(executor), &words);
-        command.env("BATON_REQUIRE", "1").env("BATON_CLASS", "normal");
+        let mut command = expected.joining(&self.coordinator.place, &name, patience);
         let mut at_rest = || match self.pressure {
             Pressure::Evictions => self.evict(&name),
             Pressure::Deaths => self.kill_coordinator(),

@@ -80,7 +80,9 @@ impl Peer {
     pub(in crate::server) fn send(&mut self, message: &impl Message, with: &[Sent]) -> Result<(), Lost> {
         debug_assert_eq!(message.descriptors(), with.len(), "{message:?}");
         let bytes = message.encode(self.gpu);
+        baton_faults::reach("coordinator tells", message);
         if self.kept.is_empty() && self.is_sent(&bytes, with)? {
+            baton_faults::reach("coordinator told", message);
             return Ok(());
         }
         if self.kept.len() >= MOST_KEPT {

@@ -179,7 +179,9 @@ impl Control {
         if !matches!(message, FromCoordinator::Memory(_)) {
             self.rest.end();
         }
-        match message {
+        let kind = baton_faults::Kind::of(&message);
+        baton_faults::reach("program hears", &kind);
+        let obeyed = match message {
             FromCoordinator::Turn(command) => {
                 self.on_turn(command);
                 Ok(())
@@ -190,7 +192,9 @@ impl Control {
             FromCoordinator::Takeover(command) => self.on_takeover(command, descriptors),
             // Answers belong on the other socket.
             _ => Err(End::CoordinatorGone),
-        }
+        };
+        baton_faults::reach("program obeyed", &kind);
+        obeyed
     }
 
     /// A message came without its descriptors, because this process can open no more.

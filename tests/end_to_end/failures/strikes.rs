@@ -1,0 +1,96 @@
+//! Processes die, stop and wait at fault points, and at random moments; the others go on.
+//!
+//! `tests/strikes` runs the long forms.
+
+use std::time::Duration;
+
+use baton_tests::generated::hunt::number;
+use baton_tests::strikes::{Outcome, State, Victim, at_random, matrix};
+
+/// The seed of the strikes.
+const SEED: u64 = 48;
+
+fn strikes(usual: usize) -> usize {
+    number("STRIKES_COUNT").map_or(usual, |count| count as usize)
+}
+
+fn seed() -> u64 {
+    number("STRIKES_SEED").unwrap_or(SEED)
+}
+
+#[track_caller]
+fn all_go_on(outcome: &Outcome) {
+    println!("{}", outcome.table());
+    let failures = outcome.tally.failures();
+    assert!(failures.is_empty(), "{} did not go on:\n{}", failures.len(), failures.join("\n"));
+}
+
+#[test]
+fn programs_outlive_a_few_kills() {
+    all_go_on(&at_random(State::Preemption, &[Victim::Coordinator, Victim::Keeper], 12, seed()));
+}
+
+mod each_cell {
+    use super::*;
+
+    #[track_caller]
+    fn of(state: State) {
+        let strikes = strikes(1);
+        let limit = number("STRIKES_SECONDS").map(Duration::from_secs);
+        let part = |name| number(name).map_or(0, |number| number as usize);
+        let outcome = matrix(state, strikes, (part("STRIKES_PART"), part("STRIKES_PARTS")), seed(), limit);
+        all_go_on(&outcome);
+        println!("{state:?}: cells with fewer strikes: {:#?}", outcome.missed(strikes));
+    }
+
+    #[test]
+    #[ignore = "long: 20 minutes"]
+    fn of_programs_that_take_turns() {
+        of(State::Turns);
+    }
+
+    #[test]
+    #[ignore = "long: 20 minutes"]
+    fn of_programs_that_are_preempted() {
+        of(State::Preemption);
+    }
+
+    #[test]
+    #[ignore = "long: 20 minutes"]
+    fn of_programs_that_share_memory() {
+        of(State::Sharing);
+    }
+
+    #[test]
+    #[ignore = "long: 20 minutes"]
+    fn of_upgrades() {
+        of(State::Upgrades);
+    }
+}
+
+mod at_random {
+    use super::*;
+
+    #[track_caller]
+    fn of(state: State) {
+        all_go_on(&at_random(state, &[Victim::Coordinator, Victim::Keeper], strikes(100) / 3, seed()));
+    }
+
+    #[test]
+    #[ignore = "long: as many kills as tests/strikes says"]
+    fn of_programs_that_take_turns() {
+        of(State::Turns);
+    }
+
+    #[test]
+    #[ignore = "long: as many kills as tests/strikes says"]
+    fn of_programs_that_are_preempted() {
+        of(State::Preemption);
+    }
+
+    #[test]
+    #[ignore = "long: as many kills as tests/strikes says"]
+    fn of_programs_that_share_memory() {
+        of(State::Sharing);
+    }
+}

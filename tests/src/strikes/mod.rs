@@ -1,0 +1,367 @@
+//! Strikes at fault points: processes die, stop and wait at every point that programs reach, and the others go on.
+//!
+//! A *cell* is a point of `baton-faults`, a victim and a [`State`]. Each cell gets the same number of strikes, one after the other, while
+//! programs compute; each program must compute what it computes alone, unless it was the victim.
+//!
+//! | file | what it does |
+//! |---|---|
+//! | `mod` | goes through the cells |
+//! | `state` | the states, and the programs of each |
+//! | `tally` | counts the survivors of each strike |
+
+mod state;
+mod tally;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::{Duration, Instant};
+
+use baton_faults::{Board, Role, Strike, Victim as Hit};
+use serde_json::Value;
+
+use crate::coordinator::{Coordinator, Serving, SetAtEnd};
+use crate::generated::Dice;
+use crate::running::signal;
+
+pub use state::State;
+pub use tally::Tally;
+
+/// How long a strike's point may take to be reached.
+const REACHED: Duration = Duration::from_secs(5);
+/// A point that is not reached for so long is a rare one. Programs wait for their turns anew with each coordinator.
+const RARE: Duration = Duration::from_millis(700);
+/// How long programs run without a strike, so that it is known which points they reach.
+const LOOK: Duration = Duration::from_secs(6);
+/// A stopped process goes on after this time; a delayed one waits for it.
+const PAUSE: Duration = Duration::from_millis(80);
+/// The most times that a point is passed before a strike, if it is reached so often while programs run without one.
+const MOST_SKIPPED: usize = 3;
+const OFTEN: u64 = 50;
+
+/// The process that a strike hits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Victim {
+    /// The coordinator dies.
+    Coordinator,
+    /// Its keeper dies.
+    Keeper,
+    /// Both die: programs that cannot go on are told so.
+    Both,
+    /// A program dies.
+    Program,
+    /// The process at the point stops for a while.
+    Stopped,
+    /// It goes on a little later.
+    Late,
+}
+
+impl Victim {
+    fn dies(self) -> bool {
+        !matches!(self, Self::Stopped | Self::Late)
+    }
+}
+
+/// The victims of a matrix.
+const VICTIMS: [Victim; 5] = [Victim::Coordinator, Victim::Keeper, Victim::Program, Victim::Stopped, Victim::Late];
+
+/// The outcome of all strikes in a state.
+pub struct Outcome {
+    state: State,
+    /// Strikes by point and victim.
+    cells: BTreeMap<(String, Victim), usize>,
+    /// The survivors.
+    pub tally: Tally,
+}
+
+/// A coordinator, programs, and their board.
+struct Field<'a> {
+    coordinator: &'a Coordinator,
+    board: &'a Board,
+    tally: &'a Tally,
+    dice: Dice,
+    /// Programs that are known not to have gone on.
+    failed: usize,
+}
+
+/// The processes that serve now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Serve {
+    coordinator: i32,
+    keeper: i32,
+}
+
+/// Ends a coordinator that has outlived the keeper which the test has started, and its keeper with it.
+struct EndsWhatServes<'a>(&'a Coordinator);
+
+impl Drop for EndsWhatServes<'_> {
+    fn drop(&mut self) {
+        if let Some(now) = self.0.place.try_status().ok().and_then(|status| serve(&status)) {
+            signal(now.coordinator, libc::SIGTERM);
+        }
+    }
+}
+
+fn serve(status: &Value) -> Option<Serve> {
+    let number = |name: &str| status[name].as_i64().and_then(|number| i32::try_from(number).ok());
+    Some(Serve { coordinator: number("pid")?, keeper: number("keeper")? })
+}
+
+/// Strikes in each cell of a state that its programs reach: so many times to kill, and once to stop or delay.
+/// `part` (n of so many): only every so many-th point, so that several machines or processes share them.
+///
+/// No point is begun with after `limit`.
+pub fn matrix(state: State, strikes: usize, part: (usize, usize), seed: u64, limit: Option<Duration>) -> Outcome {
+    let mut cells = BTreeMap::new();
+    let begun = Instant::now();
+    let tally = in_state(state, seed, |field| {
+        for (point, reached) in field.points(state).into_iter().skip(part.0).step_by(part.1.max(1)) {
+            if limit.is_some_and(|limit| begun.elapsed() > limit) {
+                break;
+            }
+            let most_skipped = if reached > OFTEN { MOST_SKIPPED } else { 1 };
+            for victim in VICTIMS {
+                let times = if victim.dies() { strikes } else { 1 };
+                let strike = |_: &usize| field.strike(state, (&point, most_skipped), victim);
+                let struck = (0..times).take_while(strike).count();
+                cells.insert((point.clone(), victim), struck);
+            }
+            field.say(&point);
+        }
+    });
+    Outcome { state, cells, tally }
+}
+
+/// Kills so many processes, at random moments: coordinators, keepers, or both.
+pub fn at_random(state: State, victims: &[Victim], kills: usize, seed: u64) -> Outcome {
+    let mut cells = BTreeMap::new();
+    let tally = in_state(state, seed, |field| {
+        for kill in 0..kills {
+            let victim = field.dice.of(victims);
+            field.kill_now(victim);
+            *cells.entry(("at any moment".to_owned(), victim)).or_insert(0) += 1;
+            if kill % 50 == 49 {
+                field.say("at any moment");
+            }
+        }
+    });
+    Outcome { state, cells, tally }
+}
+
+/// A coordinator, which is to be started, and programs with a board that tells and makes what happens to them.
+pub fn with_board(serving: Serving) -> (Serving, Board) {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("board");
+    let board = Board::make(&file).expect("a file of our own");
+    // Whoever opens it later has it by this name.
+    let file = folder.keep().join("board");
+    (serving.setting(baton_faults::BOARD, file.to_str().expect("UTF-8")), board)
+}
+
+/// Does something while the programs of a state compute.
+fn in_state(state: State, seed: u64, work: impl FnOnce(&mut Field<'_>)) -> Tally {
+    let (serving, board) = with_board(state.serving());
+    let coordinator = serving.start();
+    coordinator.until_ready();
+    let tally = Tally::default();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let _end = SetAtEnd(&over);
+        for load in state.loads() {
+            let (coordinator, tally, over) = (&coordinator, &tally, &over);
+            scope.spawn(move || {
+                let _end = SetAtEnd(over);
+                load.play(coordinator, tally, over);
+            });
+        }
+        while tally.begun() < state.loads().len() && !over.load(Relaxed) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let dice = Dice::new(seed);
+        let mut field = Field { coordinator: &coordinator, board: &board, tally: &tally, dice, failed: 0 };
+        work(&mut field);
+        assert!(!over.load(Relaxed), "a program hangs, or the test is wrong; see above");
+    });
+    {
+        let _end = EndsWhatServes(&coordinator);
+        coordinator.until_empty();
+    }
+    tally
+}
+
+impl Field<'_> {
+    /// The points that programs of this state reach, and how often, also when a coordinator or keeper is followed by another one.
+    fn points(&mut self, state: State) -> Vec<(String, u64)> {
+        std::thread::sleep(LOOK);
+        for victim in [Victim::Coordinator, Victim::Keeper, Victim::Coordinator] {
+            self.kill_now(victim);
+            let _upgrade = state.upgrades().then(|| state::Upgrade::start(self.coordinator));
+            std::thread::sleep(LOOK / 6);
+        }
+        let points = self.board.points();
+        println!("{state:?}: {} points are reached", points.len());
+        points
+    }
+
+    /// Tells how far it has come, where that is wanted.
+    fn say(&mut self, point: &str) {
+        if std::env::var_os("STRIKES_SAY").is_none() {
+            return;
+        }
+        let failures = self.tally.failures();
+        failures[self.failed.min(failures.len())..].iter().for_each(|failure| eprintln!("{failure}"));
+        self.failed = failures.len();
+        eprintln!("{point}; {}", self.tally.summary());
+    }
+
+    /// The processes that serve, and the programs that do; waits until they can be told.
+    fn look(&self) -> (Serve, Value) {
+        let end = Instant::now() + crate::LIMIT;
+        loop {
+            if let Ok(status) = self.coordinator.place.try_status()
+                && let Some(now) = serve(&status)
+            {
+                return (now, status);
+            }
+            assert!(Instant::now() < end, "none serves{}", self.coordinator.place.story());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Strikes once at a point. False if no process reaches it any more.
+    fn strike(&mut self, state: State, (point, most_skipped): (&str, usize), victim: Victim) -> bool {
+        let (mut before, status) = self.look();
+        let _upgrade = state.upgrades().then(|| state::Upgrade::start(self.coordinator));
+        let is_at = |process: &str| point.starts_with(process);
+        let (hit, number, wait) = match victim {
+            Victim::Coordinator if is_at("coordinator") => (Hit::This, libc::SIGKILL, Duration::ZERO),
+            Victim::Coordinator => (Hit::Of(Role::Coordinator), libc::SIGKILL, self.moment()),
+            Victim::Keeper if is_at("keeper") => (Hit::This, libc::SIGKILL, Duration::ZERO),
+            Victim::Keeper => (Hit::Of(Role::Keeper), libc::SIGKILL, self.moment()),
+            Victim::Program if is_at("program") => (Hit::This, libc::SIGKILL, Duration::ZERO),
+            Victim::Program => match self.any_program(&status) {
+                Some(program) => (Hit::Process(program), libc::SIGKILL, self.moment()),
+                None => return true,
+            },
+            Victim::Stopped => (Hit::This, libc::SIGSTOP, Duration::ZERO),
+            Victim::Late => (Hit::This, 0, PAUSE),
+            Victim::Both => unreachable!("only at random moments"),
+        };
+        let skip = self.dice.below(most_skipped) as u32;
+        let at = self.tally.about_to(victim, &status);
+        self.board.prepare(&Strike { point: point.to_owned(), skip, victim: hit, signal: number, wait, error: 0 });
+        let begun = Instant::now();
+        let mut takeovers = 0;
+        let by = loop {
+            if let Some(by) = self.board.struck() {
+                break by;
+            }
+            let patience = if victim == Victim::Keeper { REACHED / 2 } else { REACHED };
+            if begun.elapsed() > patience && self.board.take_back() {
+                self.tally.take_back(at);
+                return false;
+            }
+            // There are points that are reached only when a coordinator takes over: a keeper that dies there is the second to die.
+            if victim != Victim::Keeper && begun.elapsed() > RARE * (1 + takeovers) && !state.upgrades() {
+                takeovers += 1;
+                signal(self.board.who_is(Role::Coordinator), libc::SIGKILL);
+            }
+            std::thread::sleep(Duration::from_micros(200));
+        };
+        if victim == Victim::Stopped {
+            std::thread::sleep(PAUSE);
+            signal(by.process, libc::SIGCONT);
+        }
+        let killed = match (victim, hit) {
+            (Victim::Program, Hit::This) => Some(by.name),
+            (Victim::Program, Hit::Process(process)) => self.name_of(&status, process),
+            _ => None,
+        };
+        self.tally.struck(at, killed, format!("{point} ({victim:?})"));
+        if takeovers > 0 || hit == Hit::This && by.process != before.coordinator {
+            // The one before has been followed, or a successor that prepared itself was hit.
+            before.coordinator = 0;
+        }
+        self.until_followed(victim, before);
+        true
+    }
+
+    /// Kills a process now.
+    fn kill_now(&mut self, victim: Victim) {
+        std::thread::sleep(Duration::from_micros(self.dice.below(60_000) as u64));
+        let (before, status) = self.look();
+        let at = self.tally.about_to(victim, &status);
+        for (process, dies) in [
+            (before.coordinator, matches!(victim, Victim::Coordinator | Victim::Both)),
+            (before.keeper, matches!(victim, Victim::Keeper | Victim::Both)),
+        ] {
+            if dies {
+                signal(process, libc::SIGKILL);
+            }
+        }
+        self.tally.struck(at, None, format!("at any moment ({victim:?})"));
+        self.until_followed(victim, before);
+    }
+
+    /// Waits until another process is there in place of one that has died.
+    fn until_followed(&mut self, victim: Victim, before: Serve) {
+        let end = Instant::now() + crate::LIMIT;
+        loop {
+            let (now, _) = self.look();
+            let is_followed = match victim {
+                Victim::Coordinator => now.coordinator != before.coordinator,
+                Victim::Keeper => now.keeper != before.keeper,
+                _ => true,
+            };
+            if is_followed {
+                break;
+            }
+            assert!(Instant::now() < end, "none follows{}", self.coordinator.place.story());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        std::thread::sleep(Duration::from_micros(self.dice.below(30_000) as u64));
+    }
+
+    fn moment(&mut self) -> Duration {
+        Duration::from_micros(self.dice.below(3000) as u64)
+    }
+
+    fn any_program(&mut self, status: &Value) -> Option<i32> {
+        let all: Vec<i32> = tenants(status).filter_map(|one| i32::try_from(one["pid"].as_i64()?).ok()).collect();
+        (!all.is_empty()).then(|| self.dice.of(&all))
+    }
+
+    /// The name of a program that a status shows.
+    fn name_of(&self, status: &Value, process: i32) -> Option<String> {
+        let one = tenants(status).find(|one| one["pid"] == process)?;
+        one["name"].as_str().map(str::to_owned)
+    }
+}
+
+fn tenants(status: &Value) -> impl Iterator<Item = &Value> {
+    status["tenants"].as_array().into_iter().flatten()
+}
+
+impl Outcome {
+    /// The table of all cells: points, and how often each victim was struck there.
+    pub fn table(&self) -> String {
+        let mut table = format!("{:?}: {}\n", self.state, self.tally.summary());
+        let mut points: Vec<&String> = self.cells.keys().map(|(point, _)| point).collect();
+        points.dedup();
+        for point in points {
+            let cells = VICTIMS.iter().chain(&[Victim::Both]).filter_map(|victim| {
+                let count = self.cells.get(&(point.clone(), *victim))?;
+                Some(format!("{victim:?} {count}"))
+            });
+            table += &format!("  {point}: {}\n", cells.collect::<Vec<_>>().join(", "));
+        }
+        table
+    }
+
+    /// Cells with fewer strikes than there were to be.
+    pub fn missed(&self, strikes: usize) -> Vec<String> {
+        let missed =
+            self.cells.iter().filter(|((_, victim), struck)| **struck < if victim.dies() { strikes } else { 1 });
+        missed.map(|((point, victim), struck)| format!("{point} ({victim:?}): {struck}")).collect()
+    }
+}

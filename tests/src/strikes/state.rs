@@ -1,0 +1,166 @@
+//! The states in which strikes come, and the programs of each.
+
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use super::tally::{End, Tally};
+use crate::LIMIT;
+use crate::coordinator::{Coordinator, Serving, alone, program};
+use crate::generated::exchange;
+use crate::generated::trial::{Expected, PATIENCE};
+use crate::running::Running;
+
+/// A state of the GPU and its programs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Programs take turns, and more than one does not fit; work is waited for.
+    Turns,
+    /// Programs of three classes, which are paused in the middle of their work.
+    Preemption,
+    /// Pairs of processes that share memory and events take turns with an urgent program.
+    Sharing,
+    /// As in `Preemption`, and a coordinator is followed by another one all the time.
+    Upgrades,
+}
+
+/// Programs of a kind, one after the other.
+pub(super) enum Load {
+    /// `fill_and_check` of a class, with these options.
+    Fill(&'static str, &'static [&'static str]),
+    /// Exchanges between two processes.
+    Exchanges,
+}
+
+/// Seeds of programs that are played again and again.
+const SEEDS: u64 = 5;
+
+impl State {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Turns, Self::Preemption, Self::Sharing, Self::Upgrades];
+
+    /// True if a coordinator is to be followed by another one meanwhile.
+    pub(super) fn upgrades(self) -> bool {
+        self == Self::Upgrades
+    }
+
+    pub(super) fn serving(self) -> Serving {
+        let serving = match self {
+            Self::Turns => Serving::small("24MiB").flag("--no-preempt"),
+            Self::Preemption | Self::Upgrades => Serving::small("24MiB"),
+            Self::Sharing => Serving::arena("224MiB").memory("1GiB").option("--host-pool", "512MiB"),
+        };
+        let serving = if self == Self::Sharing {
+            serving.setting("SIMCUDA_GPUS", "2").option("--gpu", "0").option("--quantum", "3ms")
+        } else {
+            serving
+        };
+        serving.keeper().option("--restarts", "1000000").option("--max-wait", "1s")
+    }
+
+    pub(super) fn loads(self) -> Vec<Load> {
+        const LARGE: &[&str] = &["--megabytes", "12", "--small", "2", "--rounds", "40"];
+        const URGENT: &[&str] = &["--megabytes", "8", "--small", "2", "--rounds", "60", "--gap-ms", "8"];
+        // What the others share stays on the GPU, and needs the rest of the arena.
+        const RIVAL: &[&str] = &[
+            "--megabytes",
+            "160",
+            "--small",
+            "0",
+            "--churn",
+            "0",
+            "--pieces",
+            "1",
+            "--rounds",
+            "40",
+            "--gap-ms",
+            "25",
+        ];
+        match self {
+            Self::Turns => vec![Load::Fill("normal", LARGE), Load::Fill("normal", LARGE), Load::Fill("normal", LARGE)],
+            Self::Preemption | Self::Upgrades => {
+                vec![Load::Fill("batch", LARGE), Load::Fill("normal", LARGE), Load::Fill("latency", URGENT)]
+            }
+            Self::Sharing => vec![Load::Exchanges, Load::Exchanges, Load::Fill("latency", RIVAL)],
+        }
+    }
+}
+
+/// The next number of a program.
+fn next() -> u64 {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    COUNT.fetch_add(1, Ordering::Relaxed)
+}
+
+impl Load {
+    /// Plays programs until it is over.
+    pub(super) fn play(&self, coordinator: &Coordinator, tally: &Tally, over: &AtomicBool) {
+        let expected: Vec<OnceLock<Alone>> = (0..SEEDS).map(|_| OnceLock::new()).collect();
+        while !over.load(Ordering::Relaxed) {
+            let number = next();
+            let seed = number % SEEDS;
+            let name = format!("program-{number}");
+            let alone = expected[seed as usize].get_or_init(|| self.alone(seed));
+            let run = tally.begins(&name);
+            let end = match (self, alone) {
+                (Self::Fill(class, options), Alone::Says(wanted)) => {
+                    let mut command = coordinator.place.joining(&name, &program("fill_and_check"), options);
+                    command.args(["--seed", &seed.to_string()]);
+                    command.env("BATON_CLASS", class).env("BATON_REQUIRE", "1");
+                    let outcome = Running::start(&mut command, false, Some(coordinator.place.clone())).finish(LIMIT);
+                    match outcome.status == "exit status: 0"
+                        && outcome.out.trim_end() == wanted
+                        && outcome.said().is_empty()
+                    {
+                        true => End::Well,
+                        false => End::Otherwise(format!("{outcome:?}")),
+                    }
+                }
+                (_, Alone::Does(expected)) => match expected.is_the_same_at(&coordinator.place, &name, PATIENCE) {
+                    Ok(()) => End::Well,
+                    Err(fault) => End::Otherwise(fault.to_string()),
+                },
+                _ => unreachable!("of one kind"),
+            };
+            tally.ends(run, end);
+        }
+    }
+
+    fn alone(&self, seed: u64) -> Alone {
+        match self {
+            Self::Fill(_, options) => {
+                let seed = seed.to_string();
+                let options: Vec<&str> = options.iter().copied().chain(["--seed", seed.as_str()]).collect();
+                Alone::Says(alone("fill_and_check", &options).trim_end().to_owned())
+            }
+            Self::Exchanges => {
+                let expected = Expected::of_exchange(&exchange::exchange(seed), PATIENCE);
+                Alone::Does(expected.unwrap_or_else(|fault| panic!("exchange {seed}: {fault}")))
+            }
+        }
+    }
+}
+
+/// A program's effect when it has the GPU to itself.
+enum Alone {
+    Says(String),
+    Does(Expected),
+}
+
+/// An upgrade under way; what becomes of it is not asked.
+pub(super) struct Upgrade(Child);
+
+impl Upgrade {
+    pub(super) fn start(coordinator: &Coordinator) -> Self {
+        let mut command: Command = coordinator.place.baton(&["upgrade", "--timeout", "5s", "--socket"]);
+        command.arg(coordinator.place.socket()).stdout(Stdio::null()).stderr(Stdio::null());
+        Self(command.spawn().expect("baton can be started"))
+    }
+}
+
+impl Drop for Upgrade {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

@@ -1,0 +1,172 @@
+//! Counts how programs that were not hit themselves went on after each strike.
+
+use std::collections::HashSet;
+use std::fmt::Write as _;
+use std::sync::{Mutex, MutexGuard};
+use std::time::Instant;
+
+use serde_json::Value;
+
+use super::{Victim, tenants};
+
+/// All strikes, and all programs.
+#[derive(Default)]
+pub struct Tally(Mutex<Inner>);
+
+#[derive(Default)]
+struct Inner {
+    strikes: Vec<Struck>,
+    runs: Vec<Run>,
+}
+
+struct Struck {
+    victim: Victim,
+    /// Its place in the matrix; none if it has not come.
+    cell: Option<String>,
+    at: Instant,
+    /// Programs with memory on the host then.
+    partly_evicted: HashSet<String>,
+    /// The name of the program that was hit.
+    hit: Option<String>,
+}
+
+struct Run {
+    name: String,
+    began: Instant,
+    ended: Option<(Instant, End)>,
+}
+
+/// A program's end.
+pub(super) enum End {
+    /// It has computed what it computes alone.
+    Well,
+    Otherwise(String),
+}
+
+/// Survivors, and those of them that went on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Survivors {
+    /// Programs that lived at a strike, and were not hit, summed over all strikes.
+    pub all: usize,
+    /// Those that computed what they compute alone, or outlived the next strike too.
+    pub went_on: usize,
+}
+
+impl Tally {
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().expect("no thread panics with it")
+    }
+
+    pub(super) fn begins(&self, name: &str) -> usize {
+        let mut inner = self.inner();
+        inner.runs.push(Run { name: name.to_owned(), began: Instant::now(), ended: None });
+        inner.runs.len() - 1
+    }
+
+    /// The number of programs that have begun.
+    pub(super) fn begun(&self) -> usize {
+        self.inner().runs.len()
+    }
+
+    pub(super) fn ends(&self, run: usize, end: End) {
+        let mut inner = self.inner();
+        inner.runs[run].ended = Some((Instant::now(), end));
+    }
+
+    /// A strike is to come.
+    pub(super) fn about_to(&self, victim: Victim, status: &Value) -> usize {
+        let partly = tenants(status).filter(|one| one["evicted_bytes"].as_u64() > Some(0));
+        let partly_evicted = partly.filter_map(|one| one["name"].as_str().map(str::to_owned)).collect();
+        let mut inner = self.inner();
+        inner.strikes.push(Struck { victim, cell: None, at: Instant::now(), partly_evicted, hit: None });
+        inner.strikes.len() - 1
+    }
+
+    pub(super) fn struck(&self, at: usize, hit: Option<String>, cell: String) {
+        let mut inner = self.inner();
+        let strike = &mut inner.strikes[at];
+        (strike.at, strike.hit, strike.cell) = (Instant::now(), hit, Some(cell));
+    }
+
+    /// The last strike has not come.
+    pub(super) fn take_back(&self, at: usize) {
+        self.inner().strikes.truncate(at);
+    }
+
+    /// The survivors of strikes on these victims: all, and those with memory on the host.
+    pub fn survivors(&self, victims: &[Victim]) -> [Survivors; 2] {
+        let inner = self.inner();
+        let mut all = [Survivors::default(); 2];
+        let strikes: Vec<&Struck> = inner.strikes.iter().filter(|strike| strike.cell.is_some()).collect();
+        for run in &inner.runs {
+            let lives = |strike: &&&Struck| {
+                run.began < strike.at && run.ended.as_ref().is_none_or(|(ended, _)| *ended > strike.at)
+            };
+            let lived: Vec<&&Struck> = strikes.iter().filter(lives).collect();
+            if is_hit(run, &strikes) {
+                continue;
+            }
+            let fails = matches!(run.ended, Some((_, End::Otherwise(_))));
+            for (number, strike) in lived.iter().enumerate() {
+                let went_on = !(fails && number + 1 == lived.len());
+                if !victims.contains(&strike.victim) {
+                    continue;
+                }
+                let is_partly = strike.partly_evicted.contains(&run.name);
+                for sum in all.iter_mut().take(1 + usize::from(is_partly)) {
+                    sum.all += 1;
+                    sum.went_on += usize::from(went_on);
+                }
+            }
+        }
+        all
+    }
+
+    /// Programs that did not go on, without having been hit: after which strike, and how they ended.
+    pub fn failures(&self) -> Vec<String> {
+        let inner = self.inner();
+        let strikes: Vec<&Struck> = inner.strikes.iter().filter(|strike| strike.cell.is_some()).collect();
+        let mut failures = Vec::new();
+        for run in &inner.runs {
+            let Some((ended, End::Otherwise(how))) = &run.ended else { continue };
+            if is_hit(run, &strikes) {
+                continue;
+            }
+            let last = strikes.iter().rev().find(|strike| strike.at < *ended && strike.at > run.began);
+            let last = last.map_or("no strike at all", |strike| strike.cell.as_deref().unwrap_or_default());
+            failures.push(format!("{} after {last}: {how}", run.name));
+        }
+        failures
+    }
+
+    /// Strikes and survivors in a line.
+    pub fn summary(&self) -> String {
+        let strikes = self.inner().strikes.iter().filter(|strike| strike.cell.is_some()).count();
+        let mut line = format!("{strikes} strikes");
+        for victims in [
+            &[Victim::Coordinator][..],
+            &[Victim::Keeper],
+            &[Victim::Program],
+            &[Victim::Stopped, Victim::Late],
+            &[Victim::Both],
+        ] {
+            let [all, partly] = self.survivors(victims);
+            if all.all > 0 {
+                let _ = write!(
+                    line,
+                    "; {victims:?}: {} of {} survivors went on, {} of {} partly evicted ones",
+                    all.went_on, all.all, partly.went_on, partly.all
+                );
+            }
+        }
+        line
+    }
+}
+
+/// True if a strike has hit this program. It may have ended before that was written down.
+fn is_hit(run: &Run, strikes: &[&Struck]) -> bool {
+    // Two processes of a program have names that differ by a number.
+    let is_its =
+        |hit: &String| hit.strip_prefix(run.name.as_str()).is_some_and(|rest| !rest.starts_with(char::is_numeric));
+    strikes.iter().any(|strike| strike.hit.as_ref().is_some_and(is_its))
+}
