@@ -178,7 +178,7 @@ settings! {
         env = "BATON_SERVE_NO_KEEPER")]
     fixed no_keeper: bool = (false),
     /// How long programs wait for a coordinator when the last one has died and none serves. Then those whose memory is not all on the GPU
-    /// can go on no more, and are told so. [default: 60s]
+    /// can go on no more, and are told so. [default: 1m]
     #[arg(long, value_name = "TIME", env = "BATON_SERVE_ORPHAN_WAIT")]
     fixed orphan_wait: Period = (Period(Duration::from_secs(60))),
     /// Show a page about this coordinator there, to users who know the token that is printed. [default: no page]
