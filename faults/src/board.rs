@@ -53,7 +53,7 @@ struct Shared {
 /// The board of a test.
 pub struct Board(&'static Shared);
 
-/// What happens at a point.
+/// The fate of a process at a point.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Strike {
     /// The point's name.

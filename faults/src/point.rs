@@ -16,7 +16,7 @@ pub(crate) struct Name {
 struct Reader<'a> {
     name: &'a mut Name,
     start: usize,
-    /// What comes may be the kind of what is inside.
+    /// The next word may be the kind of what is inside.
     goes_inside: bool,
 }
 

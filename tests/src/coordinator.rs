@@ -446,6 +446,17 @@ impl Drop for Coordinator {
     }
 }
 
+/// Ends a coordinator that has outlived the keeper which the test has started, and its keeper with it.
+pub struct EndsWhatServes<'a>(pub &'a Coordinator);
+
+impl Drop for EndsWhatServes<'_> {
+    fn drop(&mut self) {
+        if let Some(pid) = self.0.place.try_status().ok().and_then(|status| status["pid"].as_i64()) {
+            signal(pid as i32, libc::SIGTERM);
+        }
+    }
+}
+
 /// Something is over, however the part of a test ends that this lives in: threads that go on until then must not go on for ever.
 pub struct SetAtEnd<'a>(pub &'a AtomicBool);
 

@@ -26,7 +26,7 @@ fn all_go_on(outcome: &Outcome) {
 }
 
 #[test]
-#[ignore = "long: a program is cut off now and then on a loaded machine, which is yet to be understood"]
+#[ignore = "long: it has failed once on a loaded machine, and the reason is yet to be found"]
 fn programs_outlive_a_few_kills() {
     all_go_on(&at_random(State::Preemption, &[Victim::Coordinator, Victim::Keeper], 12, seed()));
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use baton_tests::LIMIT;
-use baton_tests::coordinator::{Coordinator, Serving, program, tenant};
+use baton_tests::coordinator::{Coordinator, EndsWhatServes, Serving, program, tenant};
 use baton_tests::faults::{Role, Strike, Victim};
 use baton_tests::held::{self, Held};
 use baton_tests::hold::{self, Busy};
@@ -108,17 +108,6 @@ fn preempted_work_goes_on_where_it_was() {
 fn keeper_of(pid: i32) -> Option<i32> {
     let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
     children.split_whitespace().next()?.parse().ok()
-}
-
-/// Ends a coordinator that has outlived the keeper which the test has started, and its keeper with it.
-struct EndsWhatServes<'a>(&'a Coordinator);
-
-impl Drop for EndsWhatServes<'_> {
-    fn drop(&mut self) {
-        if let Some(pid) = self.0.place.try_status().ok().and_then(|status| status["pid"].as_i64()) {
-            signal(pid as i32, libc::SIGTERM);
-        }
-    }
 }
 
 #[test]

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use baton_faults::{Board, Role, Strike, Victim as Hit};
 use serde_json::Value;
 
-use crate::coordinator::{Coordinator, Serving, SetAtEnd};
+use crate::coordinator::{Coordinator, EndsWhatServes, Serving, SetAtEnd};
 use crate::generated::Dice;
 use crate::running::signal;
 
@@ -46,8 +46,6 @@ pub enum Victim {
     Coordinator,
     /// Its keeper dies.
     Keeper,
-    /// Both die: programs that cannot go on are told so.
-    Both,
     /// A program dies.
     Program,
     /// The process at the point stops for a while.
@@ -91,17 +89,6 @@ struct Serve {
     keeper: i32,
 }
 
-/// Ends a coordinator that has outlived the keeper which the test has started, and its keeper with it.
-struct EndsWhatServes<'a>(&'a Coordinator);
-
-impl Drop for EndsWhatServes<'_> {
-    fn drop(&mut self) {
-        if let Some(now) = self.0.place.try_status().ok().and_then(|status| serve(&status)) {
-            signal(now.coordinator, libc::SIGTERM);
-        }
-    }
-}
-
 fn serve(status: &Value) -> Option<Serve> {
     let number = |name: &str| status[name].as_i64().and_then(|number| i32::try_from(number).ok());
     Some(Serve { coordinator: number("pid")?, keeper: number("keeper")? })
@@ -132,7 +119,7 @@ pub fn matrix(state: State, strikes: usize, part: (usize, usize), seed: u64, lim
     Outcome { state, cells, tally }
 }
 
-/// Kills so many processes, at random moments: coordinators, keepers, or both.
+/// Kills so many processes, at random moments: coordinators or keepers.
 pub fn at_random(state: State, victims: &[Victim], kills: usize, seed: u64) -> Outcome {
     let mut cells = BTreeMap::new();
     let tally = in_state(state, seed, |field| {
@@ -153,7 +140,7 @@ pub fn with_board(serving: Serving) -> (Serving, Board) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let file = folder.path().join("board");
     let board = Board::make(&file).expect("a file of our own");
-    // Whoever opens it later has it by this name.
+    // Processes that start later open it by this name.
     let file = folder.keep().join("board");
     (serving.setting(baton_faults::BOARD, file.to_str().expect("UTF-8")), board)
 }
@@ -245,7 +232,6 @@ impl Field<'_> {
             },
             Victim::Stopped => (Hit::This, libc::SIGSTOP, Duration::ZERO),
             Victim::Late => (Hit::This, 0, PAUSE),
-            Victim::Both => unreachable!("only at random moments"),
         };
         let skip = self.dice.below(most_skipped) as u32;
         let at = self.tally.about_to(victim, &status);
@@ -291,10 +277,9 @@ impl Field<'_> {
         std::thread::sleep(Duration::from_micros(self.dice.below(60_000) as u64));
         let (before, status) = self.look();
         let at = self.tally.about_to(victim, &status);
-        for (process, dies) in [
-            (before.coordinator, matches!(victim, Victim::Coordinator | Victim::Both)),
-            (before.keeper, matches!(victim, Victim::Keeper | Victim::Both)),
-        ] {
+        for (process, dies) in
+            [(before.coordinator, victim == Victim::Coordinator), (before.keeper, victim == Victim::Keeper)]
+        {
             if dies {
                 signal(process, libc::SIGKILL);
             }
@@ -349,7 +334,7 @@ impl Outcome {
         let mut points: Vec<&String> = self.cells.keys().map(|(point, _)| point).collect();
         points.dedup();
         for point in points {
-            let cells = VICTIMS.iter().chain(&[Victim::Both]).filter_map(|victim| {
+            let cells = VICTIMS.iter().filter_map(|victim| {
                 let count = self.cells.get(&(point.clone(), *victim))?;
                 Some(format!("{victim:?} {count}"))
             });

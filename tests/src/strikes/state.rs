@@ -36,9 +36,6 @@ pub(super) enum Load {
 const SEEDS: u64 = 5;
 
 impl State {
-    /// All of them.
-    pub const ALL: [Self; 4] = [Self::Turns, Self::Preemption, Self::Sharing, Self::Upgrades];
-
     /// True if a coordinator is to be followed by another one meanwhile.
     pub(super) fn upgrades(self) -> bool {
         self == Self::Upgrades
@@ -61,7 +58,7 @@ impl State {
     pub(super) fn loads(self) -> Vec<Load> {
         const LARGE: &[&str] = &["--megabytes", "12", "--small", "2", "--rounds", "40"];
         const URGENT: &[&str] = &["--megabytes", "8", "--small", "2", "--rounds", "60", "--gap-ms", "8"];
-        // What the others share stays on the GPU, and needs the rest of the arena.
+        // The memory that the others share stays on the GPU, and needs the rest of the arena.
         const RIVAL: &[&str] = &[
             "--megabytes",
             "160",

@@ -143,13 +143,9 @@ impl Tally {
     pub fn summary(&self) -> String {
         let strikes = self.inner().strikes.iter().filter(|strike| strike.cell.is_some()).count();
         let mut line = format!("{strikes} strikes");
-        for victims in [
-            &[Victim::Coordinator][..],
-            &[Victim::Keeper],
-            &[Victim::Program],
-            &[Victim::Stopped, Victim::Late],
-            &[Victim::Both],
-        ] {
+        for victims in
+            [&[Victim::Coordinator][..], &[Victim::Keeper], &[Victim::Program], &[Victim::Stopped, Victim::Late]]
+        {
             let [all, partly] = self.survivors(victims);
             if all.all > 0 {
                 let _ = write!(
