@@ -303,12 +303,19 @@ fn count(socket: BorrowedFd<'_>, what: libc::Ioctl) -> Option<usize> {
     usize::try_from(count).ok().filter(|_| known == 0)
 }
 
-/// Stays awake until a message can be received, or for at most `most`. Sleeping and waking takes longer than most answers.
-pub fn stay_awake(socket: BorrowedFd<'_>, most: Duration) {
-    let end = Instant::now() + most;
+/// Waits until a message can be received, or the peer has gone; for at most `awake` without sleeping. Sleeping and waking takes longer
+/// than most answers.
+pub fn await_message(socket: BorrowedFd<'_>, awake: Duration) {
+    let end = Instant::now() + awake;
     let mut one = libc::pollfd { fd: socket.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     // SAFETY: one structure, which lives over the call.
-    while unsafe { libc::poll(&mut one, 1, 0) } == 0 && Instant::now() < end {
+    let mut poll = |limit| unsafe { libc::poll(&mut one, 1, limit) };
+    while poll(0) == 0 {
+        if Instant::now() >= end {
+            // A signal may end this too.
+            poll(-1);
+            return;
+        }
         // The process that is to answer may have no other processor.
         std::thread::yield_now();
     }

@@ -161,7 +161,7 @@ impl Server {
         }
         if tenant.memory.is_taken() {
             // Its memory may be other tenants' until it is let in again.
-            tenant.connection.defer(request);
+            self.defer(id, request);
             return Ok(());
         }
         if tenant.preemption.has_begun() || tenant.unsettled.is_some() {
@@ -177,7 +177,7 @@ impl Server {
                     return Ok(());
                 }
                 Request::UnmanagedMemory { .. } | Request::Context { .. } | Request::Room { .. } => {
-                    tenant.connection.defer(request);
+                    self.defer(id, request);
                     return Ok(());
                 }
                 Request::Free { .. }
@@ -193,6 +193,27 @@ impl Server {
             }
         }
         self.serve_request(id, request)
+    }
+
+    /// Serves a request when its tenant is let in again. Its thread waits for that, and perhaps none at the gate.
+    fn defer(&mut self, id: TenantId, request: Request) {
+        if let Some(tenant) = self.card.tenants.get_mut(id) {
+            tenant.connection.defer(request);
+        }
+        self.demand(id);
+    }
+
+    /// A tenant wants a turn.
+    fn demand(&mut self, id: TenantId) {
+        let Some(tenant) = self.card.tenants.get_mut(id) else { return };
+        if let Some(unsettled) = &mut tenant.unsettled {
+            unsettled.demands = true;
+            return;
+        }
+        tenant.turn.demand();
+        tenant.memory.sent_away = false;
+        self.card.recorder.record(id, What::Asked);
+        self.tell_arbiter(id, Event::Demand);
     }
 
     fn serve_request(&mut self, id: TenantId, request: Request) -> Result<(), Breach> {
@@ -303,14 +324,7 @@ impl Server {
     /// Handles a tenant's reports about its turns.
     fn hear_of_turn(&mut self, id: TenantId, report: TurnReport) {
         match report {
-            TurnReport::Demand => {
-                if let Some(tenant) = self.card.tenants.get_mut(id) {
-                    tenant.turn.demand();
-                    tenant.memory.sent_away = false;
-                    self.card.recorder.record(id, What::Asked);
-                }
-                self.tell_arbiter(id, Event::Demand);
-            }
+            TurnReport::Demand => self.demand(id),
             TurnReport::Opened { grant } => self.turns().on_opened(id, grant),
             TurnReport::Closed { grant, drain_micros } => {
                 self.turns().read_requests(id);

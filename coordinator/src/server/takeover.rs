@@ -365,12 +365,10 @@ impl Server {
     /// A tenant that was taken over with its gate open tells of it.
     pub(super) fn hear_unsettled(&mut self, id: TenantId, report: &FromTenant) -> bool {
         let Some(tenant) = self.card.tenants.get_mut(id) else { return false };
-        let Some(unsettled) = &mut tenant.unsettled else { return false };
+        if tenant.unsettled.is_none() {
+            return false;
+        }
         match report {
-            FromTenant::Turn(TurnReport::Demand) => {
-                unsettled.demands = true;
-                true
-            }
             FromTenant::Turn(TurnReport::Closed { .. }) => {
                 tenant.turn.expect_no_end();
                 if self.preemptions().on_unsettled_drained(id) {

@@ -1,8 +1,8 @@
 //! The requests of the program's threads to the coordinator: one at a time, each answered.
 
-use core::sync::atomic::{AtomicU32, Ordering};
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use baton_contract::link;
@@ -20,21 +20,24 @@ const SOON: Duration = Duration::from_micros(50);
 /// The socket for requests. A thread that waits for its answer keeps the others waiting; no thread calls the driver meanwhile.
 #[derive(Debug)]
 pub(crate) struct Requests {
-    socket: Mutex<OwnedFd>,
+    socket: OwnedFd,
     gpu: GpuNumber,
-    phase: AtomicU32,
-    /// Threads that have an answer which this process's books do not show yet.
-    applying: AtomicU32,
+    /// Held by the thread that makes a request, until it is answered.
+    turn: Mutex<()>,
+    /// Held while a message is sent, or received and entered in this process's books, and never for longer.
+    request: Mutex<Current>,
 }
 
-/// No request is under way.
-const IDLE: u32 = 0;
-/// A thread is about to send a request.
-const SENDING: u32 = 1;
-/// It waits for its answer.
-const WAITING: u32 = 2;
-/// A coordinator has taken over since the request was sent: only [`Answer::Again`] counts.
-const SUPERSEDED: u32 = 3;
+/// The request that is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Current {
+    /// There is none.
+    Nothing,
+    /// A thread waits for its answer.
+    Waits,
+    /// A coordinator has taken over since it was sent: only [`Answer::Again`] counts.
+    Superseded,
+}
 
 /// The reason why a request was not served.
 #[derive(Debug)]
@@ -74,26 +77,28 @@ pub(crate) struct Attached {
 
 impl Requests {
     pub(super) fn new(socket: OwnedFd, gpu: GpuNumber) -> Self {
-        Self { socket: Mutex::new(socket), gpu, phase: AtomicU32::new(IDLE), applying: AtomicU32::new(0) }
+        Self { socket, gpu, turn: Mutex::new(()), request: Mutex::new(Current::Nothing) }
     }
 
-    /// Has the request that is under way, if there is one, count for nothing: its thread asks again. True if there is one. From then on
-    /// the books of this process show the effects of all answers.
+    /// Has the request that is under way, if there is one, count for nothing: its thread asks again when the coordinator that takes over
+    /// says so. True if there is one. From then on the books of this process show the effects of all answers.
     pub(crate) fn supersede(&self) -> bool {
-        // The coordinator that takes over has to find a request that was not read, or none.
-        while self.phase.load(Ordering::Acquire) == SENDING {
-            std::thread::yield_now();
+        let mut current = self.current();
+        if *current == Current::Nothing {
+            return false;
         }
-        let asks = self.phase.compare_exchange(WAITING, SUPERSEDED, Ordering::AcqRel, Ordering::Acquire).is_ok();
-        // These threads only enter what they have received: they wait for nothing.
-        while self.applying.load(Ordering::Acquire) != 0 {
-            std::thread::yield_now();
-        }
-        asks
+        // All of it is of coordinators before. One of them may have had it asked again already: that would count in place of this one's.
+        while matches!(link::receive(self.socket.as_fd(), true), Ok(Some(_))) {}
+        *current = Current::Superseded;
+        true
+    }
+
+    fn current(&self) -> MutexGuard<'_, Current> {
+        self.request.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn raw(&self) -> RawFd {
-        self.socket.lock().unwrap_or_else(PoisonError::into_inner).as_raw_fd()
+        self.socket.as_raw_fd()
     }
 
     /// Makes a request. The answer comes with all its descriptors, or with none if they did not come.
@@ -120,52 +125,48 @@ impl Requests {
     ) -> Result<(Answer, Vec<OwnedFd>), Unserved> {
         // Otherwise the next request would get this one's answer.
         let _uncancelled = cancel::Off::begin();
-        let socket = self.socket.lock().unwrap_or_else(PoisonError::into_inner);
-        self.phase.store(SENDING, Ordering::Release);
-        let answer = self.exchange(&socket, request);
-        self.applying.fetch_add(1, Ordering::AcqRel);
-        let counts = self.phase.compare_exchange(WAITING, IDLE, Ordering::AcqRel, Ordering::Acquire).is_ok();
-        if let (Ok((answer, _)), true) = (&answer, counts) {
-            apply(answer);
-        }
-        self.applying.fetch_sub(1, Ordering::AcqRel);
-        if counts {
-            return answer;
-        }
-        // What has come is of the coordinator before, or the first answer of this one.
-        let mut last = answer;
-        let outcome = loop {
-            match last {
-                Ok((Answer::Again, _)) => break Err(Unserved::TryAgain),
-                Ok(_) => last = self.receive(&socket),
-                Err(_) => break Err(Unserved::Gone),
-            }
-        };
-        self.phase.store(IDLE, Ordering::Release);
-        outcome
-    }
-
-    fn exchange(&self, socket: &OwnedFd, request: &Request) -> Result<(Answer, Vec<OwnedFd>), Unserved> {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         baton_faults::reach("program asks", request);
-        let sent = link::send(socket.as_fd(), &request.encode(self.gpu), &[], false);
-        self.phase.store(WAITING, Ordering::Release);
-        sent.map_err(|_| Unserved::Gone)?;
-        link::stay_awake(socket.as_fd(), SOON);
-        self.receive(socket)
+        let mut current = self.current();
+        link::send(self.socket.as_fd(), &request.encode(self.gpu), &[], false).map_err(|_| Unserved::Gone)?;
+        *current = Current::Waits;
+        drop(current);
+        loop {
+            link::await_message(self.socket.as_fd(), SOON);
+            let mut current = self.current();
+            let Some(outcome) = self.receive() else { continue };
+            let counts = match &outcome {
+                Ok((answer, _)) => (*current == Current::Superseded) == matches!(answer, Answer::Again),
+                Err(_) => true,
+            };
+            if !counts {
+                continue;
+            }
+            *current = Current::Nothing;
+            let (answer, descriptors) = outcome?;
+            apply(&answer);
+            drop(current);
+            baton_faults::reach("program is answered", &answer);
+            return if matches!(answer, Answer::Again) { Err(Unserved::TryAgain) } else { Ok((answer, descriptors)) };
+        }
     }
 
-    fn receive(&self, socket: &OwnedFd) -> Result<(Answer, Vec<OwnedFd>), Unserved> {
-        let received = link::receive(socket.as_fd(), false).ok().flatten().ok_or(Unserved::Gone)?;
+    /// The next answer; none if none has come.
+    fn receive(&self) -> Option<Result<(Answer, Vec<OwnedFd>), Unserved>> {
+        let received = match link::receive(self.socket.as_fd(), true) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return None,
+            received => received.ok().flatten(),
+        };
+        let Some(received) = received else { return Some(Err(Unserved::Gone)) };
         // A coordinator that sends invalid answers counts as lost.
-        match FromCoordinator::decode(&received.message) {
+        Some(match FromCoordinator::decode(&received.message) {
             Ok((gpu, FromCoordinator::Answer(answer)))
                 if gpu == self.gpu && (received.truncated || answer.descriptors() == received.descriptors.len()) =>
             {
-                baton_faults::reach("program is answered", &answer);
                 Ok((answer, received.descriptors))
             }
             _ => Err(Unserved::Gone),
-        }
+        })
     }
 
     /// Asks for new extents for so many bytes, a multiple of 2 MiB, which are to lie at this address. `enter` adds them to this process's
@@ -330,5 +331,86 @@ impl Requests {
             (Answer::TryAgain, _) => Err(Unserved::TryAgain),
             _ => Err(Unserved::Gone),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Instant;
+
+    use baton_contract::messages::FromTenant;
+
+    const GPU: GpuNumber = GpuNumber(0);
+    /// Requests that are not answered by then hang.
+    const LIMIT: Duration = Duration::from_secs(300);
+
+    fn pair() -> [OwnedFd; 2] {
+        let mut ends = [-1; 2];
+        // SAFETY: room for two numbers.
+        let made = unsafe { libc::socketpair(libc::AF_UNIX, libc::SOCK_SEQPACKET, 0, ends.as_mut_ptr()) };
+        assert_eq!(made, 0, "{}", io::Error::last_os_error());
+        // SAFETY: the descriptors are new, and owned here.
+        ends.map(|end| unsafe { std::os::fd::FromRawFd::from_raw_fd(end) })
+    }
+
+    /// A coordinator that dies and takes over at any moment; it answers with the bytes that it was asked for.
+    fn coordinate(socket: &OwnedFd, requests: &Requests, may_end: impl Fn() -> bool) {
+        let next =
+            || match link::receive(socket.as_fd(), true).ok().flatten().map(|one| FromTenant::decode(&one.message)) {
+                Some(Ok((_, FromTenant::Request(Request::UnmanagedMemory { bytes, .. })))) => Some(bytes),
+                other => other.map(|_| unreachable!("nothing else is asked for")),
+            };
+        let answer = |answer: Answer| link::send(socket.as_fd(), &answer.encode(GPU), &[], false).expect("it is read");
+        let mut chance = 1_u32;
+        let mut one_in = |most: u32| {
+            chance = chance.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (chance >> 16).is_multiple_of(most)
+        };
+        while !may_end() {
+            // It may die with a request that it has read.
+            if let Some(bytes) = next().filter(|_| !one_in(8)) {
+                answer(Answer::UnmanagedMemory { bytes });
+            }
+            if !one_in(4) {
+                continue;
+            }
+            // Perhaps each dies before it can have anything asked again, or after that.
+            while one_in(2) {
+                if requests.supersede() && one_in(2) {
+                    next();
+                    answer(Answer::Again);
+                }
+            }
+            if requests.supersede() {
+                next();
+                answer(Answer::Again);
+            }
+        }
+    }
+
+    #[test]
+    fn each_request_is_answered_once_by_whichever_coordinator_comes() {
+        let [ours, theirs] = pair();
+        let requests = Requests::new(ours, GPU);
+        let start = Instant::now();
+        std::thread::scope(|scope| {
+            let program = scope.spawn(|| {
+                for bytes in 1..=10_000 {
+                    let leased = loop {
+                        match requests.lease(1, bytes) {
+                            Err(Unserved::TryAgain) => {}
+                            other => break other.expect("there is a coordinator"),
+                        }
+                    };
+                    assert_eq!(leased, bytes, "the answer of another request");
+                }
+            });
+            coordinate(&theirs, &requests, || {
+                // A request that is never answered would keep the test waiting for ever.
+                assert!(start.elapsed() < LIMIT || program.is_finished(), "a request hangs");
+                program.is_finished()
+            });
+        });
     }
 }

@@ -198,12 +198,22 @@ impl Extents {
         Ok(())
     }
 
-    /// Takes memory away again that was put behind some of these extents.
-    pub(crate) fn take_away(&self, ids: &[ExtentId]) {
+    /// Unmaps extents that are no more when that is done. Until then they are mapped, as a coordinator that takes over is told: it must
+    /// not put anything there.
+    pub(crate) fn discard(&self, ids: &[ExtentId]) -> Result<(), CUresult> {
+        unmap_all(self.places(ids)?)?;
+        baton_faults::reach("program has unmapped", &"all");
+        self.remove(ids);
+        Ok(())
+    }
+
+    /// Discards extents of which some may be without memory.
+    pub(crate) fn discard_any(&self, ids: &[ExtentId]) {
         for id in ids {
             // For an extent without memory, the driver returns an error.
-            let _ = self.unmap(core::slice::from_ref(id));
+            let _ = self.discard(core::slice::from_ref(id));
         }
+        self.remove(ids);
     }
 
     /// Gives access to extents that have memory; their contents are there.
@@ -214,21 +224,11 @@ impl Extents {
         Ok(())
     }
 
-    /// Unmaps extents and thereby gives their memory up.
+    /// Unmaps extents, whose memory goes elsewhere.
     pub(crate) fn unmap(&self, ids: &[ExtentId]) -> Result<(), CUresult> {
         let places = self.places(ids)?;
         self.set_mapped(ids, false);
-        for Placed { extent, at } in places {
-            for place in at {
-                // SAFETY: mapped as a whole by `place`; the gate is closed or the program has freed it.
-                check(unsafe { api::unmap(place.at, extent.class.bytes() as usize) })?;
-            }
-            if extent.held != 0 {
-                // SAFETY: held since `place`, and only by this process.
-                check(unsafe { api::release(extent.held) })?;
-            }
-        }
-        Ok(())
+        unmap_all(places)
     }
 
     fn places(&self, ids: &[ExtentId]) -> Result<Vec<Placed>, CUresult> {
@@ -347,6 +347,21 @@ fn map_one(placed: &Placed, frame: &OwnedFd) -> Result<u64, CUresult> {
     // SAFETY: imported above.
     unsafe { api::release(memory) };
     mapped.map(|()| 0)
+}
+
+/// Unmaps memory wherever it is, and thereby gives it up.
+fn unmap_all(places: Vec<Placed>) -> Result<(), CUresult> {
+    for Placed { extent, at } in places {
+        for place in at {
+            // SAFETY: mapped as a whole by `place`; the gate is closed or the program has freed it.
+            check(unsafe { api::unmap(place.at, extent.class.bytes() as usize) })?;
+        }
+        if extent.held != 0 {
+            // SAFETY: held since `place`, and only by this process.
+            check(unsafe { api::release(extent.held) })?;
+        }
+    }
+    Ok(())
 }
 
 /// A range of addresses to which one kind of access is given by one call.

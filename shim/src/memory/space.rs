@@ -508,11 +508,10 @@ impl Space {
                 parts.into_iter().for_each(|(part, extent)| books.spare.add(part, &extent, memory.is_reusable));
             }
             let ids: Vec<ExtentId> = whole.iter().map(|(id, _)| *id).collect();
-            if let Err(code) = self.extents.unmap(&ids) {
+            if let Err(code) = self.extents.discard(&ids) {
                 // The context is broken: the memory stays mapped until the process ends, and its addresses stay in use.
                 return code;
             }
-            self.extents.remove(&ids);
             if !ids.is_empty() {
                 tell(GivenUp::Extents(ids));
             }
@@ -580,8 +579,7 @@ impl Space {
         let ids: Vec<ExtentId> = lent.extents.iter().map(|(id, _)| *id).collect();
         let _relaxed = api::Relaxed::enter();
         self.map(requests, &ids, lent.frames).map_err(|code| {
-            self.extents.take_away(&ids);
-            self.extents.remove(&ids);
+            self.extents.discard_any(&ids);
             requests.free(ids);
             NoMemory::Answer(code)
         })

@@ -242,8 +242,7 @@ impl Space {
 
     fn end_home(&self, home: Home, tell: &mut impl FnMut(GivenUp)) -> Result<(), CUresult> {
         let extents = self.extents_of(home);
-        self.extents.unmap(&extents)?;
-        self.extents.remove(&extents);
+        self.extents.discard(&extents)?;
         tell(GivenUp::Extents(extents));
         self.extents.lock().mappings.give_home_back(home);
         Ok(())

@@ -451,7 +451,6 @@ fn programs_wait_for_a_coordinator_that_has_died_too_often() {
 /// Has the version that is built follow the coordinator that serves.
 #[track_caller]
 fn upgrade(coordinator: &Coordinator) {
-    coordinator.until_ready();
     let before = serves(coordinator);
     let mut command = coordinator.place.baton(&["upgrade", "--timeout", "60s", "--socket"]);
     let said = baton_tests::run(command.arg(coordinator.place.socket())).succeeded();
@@ -553,6 +552,29 @@ fn an_upgrade_whose_keeper_dies_leaves_the_place_as_it_is() {
     coordinator.kill_served();
     touch(&want[1]);
     quit(&mut programs, &want[2]);
+    coordinator.until_empty();
+}
+
+/// It is unmapped by then, and no coordinator knows.
+#[test]
+fn memory_that_is_being_freed_during_a_takeover_is_put_nowhere() {
+    let want = hold::alone("16", &["touch"]);
+    let (serving, board) = with_board(serving());
+    let coordinator = serving.start();
+    let mut program = hold::joined(&coordinator, "one", "normal", "16", None);
+    for _ in 0..2 {
+        assert_eq!(program.ask("alloc 24", LIMIT), "allocated");
+        let strike = Strike { point: "program has unmapped".to_owned(), ..Strike::default() };
+        let victim = Victim::Of(Role::Coordinator);
+        board.prepare(&Strike { victim, signal: libc::SIGKILL, wait: Duration::from_secs(2), ..strike });
+        assert_eq!(program.ask("free", LIMIT), "freed");
+        // What is kept for later is given up when memory of another size is needed.
+        assert_eq!(program.ask("alloc 32", LIMIT), "allocated");
+        assert!(board.struck().is_some());
+        assert_eq!(program.ask("free", LIMIT), "freed");
+    }
+    assert_eq!(program.ask("touch", LIMIT), want[0]);
+    assert_eq!(program.ask("quit", LIMIT), want[1]);
     coordinator.until_empty();
 }
 
