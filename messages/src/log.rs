@@ -455,7 +455,7 @@ group! {
         message B0634 work_does_not_end() = "copies or preempting calls that are under way do not end";
         message B0635 no_upgrade_without_keeper() = "the coordinator has no keeper (`--no-keeper`), which would start the other version";
         message B0636 no_upgrade_at_the_end() = "the coordinator is about to end";
-        message B0637 no_upgrade_now() = "another upgrade or a takeover is under way, or the host pool is still being prepared; try again soon";
+        message B0637 no_upgrade_now() = "another upgrade is under way; try again soon";
     }
     cause "`baton upgrade` has asked for another version of the coordinator, which goes on with all programs. If it cannot, the one that serves \
            stays, and programs do not notice.";
@@ -487,4 +487,10 @@ group! {
     cause "A coordinator that dies more than three times a minute is started again only when a minute has passed since the first of these \
            deaths. Programs wait meanwhile, for `--orphan-wait` at most.";
     remedy "Look at the lines before, and at the system's log for the reason.";
+
+    topic {
+        message B0647 not_free_for_an_upgrade() = "the coordinator still takes programs over, or prepares the host pool";
+    }
+    cause "No other version can follow a coordinator that is still beginning; `baton upgrade` waits for that, for `--timeout` at most.";
+    remedy "Ask again.";
 }

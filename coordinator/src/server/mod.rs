@@ -253,12 +253,12 @@ impl Server {
                     return Ok(());
                 }
             }
-            self.look_at_upgrade();
             if self.card.corun.take_cleared() {
                 // A tenant at work may be gone without a report: those that made way for it go on.
                 self.look_at_activity();
             }
             self.pump();
+            self.look_at_upgrade();
             self.replace_keeper();
         }
         Ok(())

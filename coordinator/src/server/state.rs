@@ -91,12 +91,14 @@ pub(super) struct Card {
     pub(super) takeover: Option<Takeover>,
 }
 
-/// A successor that prepares itself.
+/// A successor that is wanted.
 pub(super) struct Upgrade {
     /// The user who wants it.
     pub(super) peer: Peer,
-    /// The line to the successor, which says when it is ready, and ends with it.
-    pub(super) line: OwnedFd,
+    /// The path of its program.
+    pub(super) file: String,
+    /// The line to the successor, which says when it is ready, and ends with it; none until it is started.
+    pub(super) line: Option<OwnedFd>,
     /// The time at which it is not wanted any more.
     pub(super) until: Instant,
 }

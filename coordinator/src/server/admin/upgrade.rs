@@ -34,21 +34,12 @@ impl Server {
         if let Some(why) = obstacle {
             return say(&mut peer, Err(why));
         }
-        let started = File::open(file).and_then(|file| {
-            let line = self.front.keeper.start_successor(file.as_fd())?;
-            self.front.events.add(&line, Source::Successor, Interest::Read)?;
-            Ok(line)
-        });
-        match started {
-            Ok(line) => {
-                baton_messages::info!(successor_prepares(file));
-                self.upgrade = Some(Upgrade { peer, line, until: Instant::now() + within });
-            }
-            Err(error) => say(&mut peer, Err(baton_messages::of_system(error))),
-        }
+        let (file, until) = (file.to_owned(), Instant::now() + within);
+        self.upgrade = Some(Upgrade { peer, file, line: None, until });
+        self.begin_upgrade();
     }
 
-    /// The reason why there can be no upgrade now.
+    /// The reason why there can be no upgrade.
     fn obstacle_to_an_upgrade(&self) -> Option<Message> {
         if !self.front.keeper.is_any() {
             return Some(baton_messages::no_upgrade_without_keeper());
@@ -56,8 +47,25 @@ impl Server {
         if self.front.lobby.is_closed() {
             return Some(baton_messages::no_upgrade_at_the_end());
         }
-        let is_busy = self.upgrade.is_some() || self.card.takeover.is_some() || self.card.memory.is_preparing();
-        is_busy.then(baton_messages::no_upgrade_now)
+        self.upgrade.is_some().then(baton_messages::no_upgrade_now)
+    }
+
+    /// Has the successor started that is wanted, if this coordinator has come so far itself.
+    fn begin_upgrade(&mut self) {
+        let is_busy = self.card.takeover.is_some() || self.card.memory.is_preparing();
+        let Some(upgrade) = self.upgrade.as_mut().filter(|upgrade| upgrade.line.is_none() && !is_busy) else { return };
+        let started = File::open(&upgrade.file).and_then(|file| {
+            let line = self.front.keeper.start_successor(file.as_fd())?;
+            self.front.events.add(&line, Source::Successor, Interest::Read)?;
+            Ok(line)
+        });
+        match started {
+            Ok(line) => {
+                baton_messages::info!(successor_prepares(&upgrade.file));
+                upgrade.line = Some(line);
+            }
+            Err(error) => self.give_up_upgrade(baton_messages::of_system(error)),
+        }
     }
 
     /// The time at which the successor is given up.
@@ -67,25 +75,30 @@ impl Server {
 
     /// Hears that the successor is ready, or has ended.
     pub(in crate::server) fn hear_successor(&mut self) {
-        let Some(upgrade) = &self.upgrade else { return };
-        match link::receive(upgrade.line.as_fd(), true) {
+        let Some(line) = self.upgrade.as_ref().and_then(|upgrade| upgrade.line.as_ref()) else { return };
+        match link::receive(line.as_fd(), true) {
             Ok(Some(_)) => self.hand_over(),
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
             Ok(None) | Err(_) => self.give_up_upgrade(baton_messages::successor_has_ended()),
         }
     }
 
-    /// Gives the successor up if it is not ready in time.
+    /// Begins with an upgrade that had to wait, and gives the successor up if it is not ready in time.
     pub(in crate::server) fn look_at_upgrade(&mut self) {
-        if self.upgrade_ends().is_some_and(|end| end <= Instant::now()) {
-            self.give_up_upgrade(baton_messages::successor_is_late());
-        }
+        self.begin_upgrade();
+        let Some(upgrade) = self.upgrade.as_ref().filter(|upgrade| upgrade.until <= Instant::now()) else { return };
+        self.give_up_upgrade(match upgrade.line {
+            Some(_) => baton_messages::successor_is_late(),
+            None => baton_messages::not_free_for_an_upgrade(),
+        });
     }
 
     fn give_up_upgrade(&mut self, why: Message) {
         let Some(mut upgrade) = self.upgrade.take() else { return };
-        self.front.events.remove(&upgrade.line);
-        self.front.keeper.end_successor();
+        if let Some(line) = &upgrade.line {
+            self.front.events.remove(line);
+            self.front.keeper.end_successor();
+        }
         baton_messages::warn!(upgrade_failed(&why));
         say(&mut upgrade.peer, Err(why));
     }
