@@ -211,7 +211,6 @@ pub fn run(serve: Serve) -> Result<u8, CliError> {
     service::ready(&serving.to_string());
     let served = server.serve();
     if server.hands_over() {
-        keeper.hand_over();
         kept.into_iter().for_each(Kept::end);
         log::logger().flush();
         // The successor has all of it: nothing of it is to be given up.

@@ -49,7 +49,9 @@ pub fn run(Upgrade { place, check, time }: Upgrade) -> Result<(), CliError> {
     let answer = have_done_patiently(&socket, &question, patient, &mut shown)?;
     drop(shown);
     let Some(answer) = answer else { return Err(baton_messages::no_answer_about_the_upgrade().into()) };
-    let handed_over = Instant::now();
+    // One of the version before says this before it hands over.
+    let ago = Duration::from_millis(answer["ago_ms"].as_u64().unwrap_or(0));
+    let handed_over = Instant::now().checked_sub(ago).unwrap_or_else(Instant::now);
     let serves = || -> Option<Value> { serde_json::from_slice(&baton_client::status(&socket).ok()?).ok() };
     let after = loop {
         match serves() {

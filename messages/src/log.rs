@@ -493,4 +493,10 @@ group! {
     }
     cause "No other version can follow a coordinator that is still beginning; `baton upgrade` waits for that, for `--timeout` at most.";
     remedy "Ask again.";
+
+    topic {
+        message B0648 keeper_did_not_hand_over() = "the keeper ended, or did not answer, when it was to hand over";
+    }
+    cause "The keeper passes on to the other version what it holds. It could not, so the coordinator goes on, and starts another keeper.";
+    remedy "Ask again.";
 }

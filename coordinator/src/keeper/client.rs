@@ -15,13 +15,23 @@ use rustix::process::{Pid, PidfdFlags, Signal, getpid, getppid, pidfd_open, pidf
 
 use crate::device::words::Words;
 
-use super::ends::{Deaths, has_ended};
+use super::ends::{Deaths, has_ended, is_any_readable};
 use super::held::{
     Item, Key, Note, line, receive, send_drop, send_end, send_forget, send_hand_over, send_item, send_serves,
 };
 
 /// A keeper that does not take or answer anything for so long is replaced.
 const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The time in which a successor has all that the keeper holds.
+const HAND_OVER: Duration = Duration::from_secs(10);
+
+/// The time in which a process whose sockets are closed has ended.
+const SHORTLY: Duration = Duration::from_millis(100);
+
+/// The messages of a successor to the coordinator before: with its process, and when that may not go on any more.
+const IS_READY: u8 = 0;
+const HAS_ALL: u8 = 1;
 
 /// The place of a tenant's process among its descriptors: after its two sockets, and before its page.
 pub(super) const PROCESS: usize = 2;
@@ -219,12 +229,18 @@ impl Keeper {
     pub fn await_rest(&self, inherited: &mut Inherited) -> io::Result<()> {
         let (Some(before), Some(mut end)) = (inherited.before.take(), self.end()) else { return Ok(()) };
         baton_faults::reach("successor is ready", &"now");
-        link::send(before.as_fd(), &[0], &[], false)?;
+        let this = pidfd_open(getpid(), PidfdFlags::empty())?;
+        link::send(before.as_fd(), &[IS_READY], &[this.as_fd()], false)?;
         let socket = end.socket.as_ref().map_err(|why| io::Error::other(why.clone()))?;
         link::set_patience(socket, None)?;
         let is_coordinators = inherited.receive(socket.as_fd(), false)?;
         set_limits(socket)?;
         end.is_coordinators = is_coordinators;
+        if link::send(before.as_fd(), &[HAS_ALL], &[], false).is_err() {
+            // The one before has ended, or goes on and ends this process.
+            while let Ok(Some(_)) = link::receive(before.as_fd(), false) {}
+        }
+        baton_faults::reach("successor goes on", &"now");
         Ok(())
     }
 
@@ -245,10 +261,30 @@ impl Keeper {
         self.tell(|socket| send_forget(socket, Key::Successor));
     }
 
-    /// Has the successor go on. This process touches nothing from now on, and ends.
-    pub fn hand_over(&self) {
+    /// Has the successor at the other end of this line go on. If it does, this process touches nothing from then on, and ends. False if
+    /// the keeper has died, or does not answer: then both are gone, and this process goes on. `successor` is its process; none if its
+    /// version does not say that it has all.
+    pub fn hand_over(&self, line: &OwnedFd, successor: Option<&OwnedFd>) -> bool {
         baton_faults::reach("coordinator hands over", &"all");
         self.tell(send_hand_over);
+        let Some(mut end) = self.end() else { return true };
+        let (Some(successor), Some(keeper)) = (successor, end.process.as_ref()) else { return true };
+        if has_all(line, keeper) {
+            return true;
+        }
+        // A successor that has just got all says so before this, or cannot any more.
+        let _ = rustix::net::shutdown(line, rustix::net::Shutdown::Read);
+        if matches!(link::receive(line.as_fd(), true), Ok(Some(_))) {
+            return true;
+        }
+        // In this order: a keeper whose successor has ended starts another one.
+        for process in [keeper, successor] {
+            // This fails without harm if it has ended.
+            let _ = pidfd_send_signal(process, Signal::KILL);
+            let _ = has_ended(process, Some(PATIENCE));
+        }
+        end.socket = Err(baton_messages::CONNECTION_ENDED.to_owned());
+        false
     }
 
     /// True if there is a keeper, so that another coordinator can take over.
@@ -420,6 +456,25 @@ impl LineEnd {
         send_item(ours.as_fd(), Key::Coordinator, &[], &[this.as_fd()])?;
         self.socket = Ok(ours);
         Ok(())
+    }
+}
+
+/// Waits until a successor says that it has all. True too if it has ended while the keeper lives, which starts another one then.
+fn has_all(line: &OwnedFd, keeper: &OwnedFd) -> bool {
+    let end = Instant::now() + HAND_OVER;
+    loop {
+        match link::receive(line.as_fd(), true) {
+            Ok(Some(_)) => return true,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Ok(None) | Err(_) => return !has_ended(keeper, Some(SHORTLY)).unwrap_or(false),
+        }
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() || has_ended(keeper, Some(Duration::ZERO)).unwrap_or(false) {
+            return false;
+        }
+        if is_any_readable(&[line, keeper], Some(left)).is_err() {
+            return false;
+        }
     }
 }
 

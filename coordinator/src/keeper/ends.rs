@@ -56,13 +56,20 @@ impl Orphans {
 
 /// Waits until a process, by its pidfd, has ended; for this time at most, or for as long as it takes. False if it has not.
 pub(super) fn has_ended(process: impl AsFd, within: Option<Duration>) -> io::Result<bool> {
+    is_any_readable(&[process], within)
+}
+
+/// Waits until one of these can be read, which a pidfd can when its process has ended; for this time at most, or for as long as it takes.
+/// False if none can.
+pub(super) fn is_any_readable(all: &[impl AsFd], within: Option<Duration>) -> io::Result<bool> {
     let end = within.map(|within| Instant::now() + within);
+    let mut all: Vec<PollFd<'_>> = all.iter().map(|one| PollFd::new(one, PollFlags::IN)).collect();
     loop {
         let left = end.map(|end| end.saturating_duration_since(Instant::now()));
         let left = left.map(|left| Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() });
-        match poll(&mut [PollFd::new(&process, PollFlags::IN)], left.as_ref()) {
+        match poll(&mut all, left.as_ref()) {
             Err(Errno::INTR) => {}
-            ended => return Ok(ended? > 0),
+            ready => return Ok(ready? > 0),
         }
     }
 }

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use baton_tests::LIMIT;
 use baton_tests::coordinator::{Coordinator, EndsWhatServes, Serving, program, tenant};
 use baton_tests::faults::{Role, Strike, Victim};
 use baton_tests::held::{self, Held};
 use baton_tests::hold::{self, Busy};
 use baton_tests::running::{Running, signal};
 use baton_tests::strikes::with_board;
+use baton_tests::{LIMIT, Outcome};
 
 /// A coordinator with a keeper, in whose arena one of two programs fits.
 fn serving() -> Serving {
@@ -527,10 +527,11 @@ fn an_upgrade_that_cannot_be_changes_nothing() {
     assert!(refused.err.contains("has no keeper"), "{refused:?}");
 }
 
-/// The successor has the GPU's lock by then, which it must not give up, and nothing else.
-#[test]
-fn an_upgrade_whose_keeper_dies_leaves_the_place_as_it_is() {
-    let want = hold::alone("48", &["touch"; 2]);
+/// An upgrade whose keeper dies when a process comes to this point. Programs go on, and so does either coordinator. Returns what was
+/// said about the upgrade.
+#[track_caller]
+fn keeper_dies_in_an_upgrade(point: &str, wait: Duration) -> Outcome {
+    let want = hold::alone("48", &["touch"; 3]);
     let (serving, board) = with_board(serving());
     let coordinator = serving.start();
     let _end = EndsWhatServes(&coordinator);
@@ -540,19 +541,38 @@ fn an_upgrade_whose_keeper_dies_leaves_the_place_as_it_is() {
         |answer: &str| programs.iter_mut().for_each(|program| assert_eq!(program.ask("touch", LIMIT), answer));
     touch(&want[0]);
     let victim = Victim::Of(Role::Keeper);
-    let strike = Strike { point: "successor is ready".to_owned(), victim, signal: libc::SIGKILL, ..Strike::default() };
-    board.prepare(&Strike { wait: Duration::from_millis(100), ..strike });
+    board.prepare(&Strike { point: point.to_owned(), victim, signal: libc::SIGKILL, wait, ..Strike::default() });
     let mut upgrade = coordinator.place.baton(&["upgrade", "--timeout", "60s", "--socket"]);
-    // It is of no interest here if there is an upgrade or not.
-    println!("{:?}", baton_tests::run(upgrade.arg(coordinator.place.socket())));
+    let said = baton_tests::run(upgrade.arg(coordinator.place.socket()));
     assert!(board.struck().is_some());
     coordinator.until("another keeper holds all", |_| log_has(&coordinator, "B0621", 1));
-    let said = Running::start(coordinator.prepared().serve().arg("--no-keeper"), false, None).finish(LIMIT);
-    assert!(said.err.contains("serves GPU-"), "{said:?}");
-    coordinator.kill_served();
     touch(&want[1]);
-    quit(&mut programs, &want[2]);
+    let refused = Running::start(coordinator.prepared().serve().arg("--no-keeper"), false, None).finish(LIMIT);
+    assert!(refused.err.contains("serves GPU-"), "{refused:?}");
+    coordinator.kill_served();
+    touch(&want[2]);
+    quit(&mut programs, &want[3]);
     coordinator.until_empty();
+    said
+}
+
+/// The successor has the GPU's lock by then, which it must not give up, and nothing else.
+#[test]
+fn an_upgrade_whose_keeper_dies_leaves_the_place_as_it_is() {
+    // It is of no interest here if there is an upgrade or not.
+    println!("{:?}", keeper_dies_in_an_upgrade("successor is ready", Duration::from_millis(100)));
+}
+
+/// The coordinator has handed over by then, and its successor has nothing yet.
+#[test]
+fn a_coordinator_whose_keeper_dies_when_it_is_to_hand_over_goes_on() {
+    let said = keeper_dies_in_an_upgrade("keeper hands over", Duration::ZERO);
+    assert!(said.status == "exit status: 1" && said.err.contains("B0648"), "{said:?}");
+}
+
+#[test]
+fn a_successor_that_has_all_goes_on_although_the_keeper_dies() {
+    keeper_dies_in_an_upgrade("successor goes on", Duration::from_millis(100)).succeeded();
 }
 
 /// It is unmapped by then, and no coordinator knows.

@@ -5,7 +5,7 @@
 //! as after a death.
 
 use std::fs::File;
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::{Duration, Instant};
 
 use baton_contract::link;
@@ -77,7 +77,7 @@ impl Server {
     pub(in crate::server) fn hear_successor(&mut self) {
         let Some(line) = self.upgrade.as_ref().and_then(|upgrade| upgrade.line.as_ref()) else { return };
         match link::receive(line.as_fd(), true) {
-            Ok(Some(_)) => self.hand_over(),
+            Ok(Some(mut ready)) => self.hand_over(ready.descriptors.pop()),
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
             Ok(None) | Err(_) => self.give_up_upgrade(baton_messages::successor_has_ended()),
         }
@@ -103,16 +103,22 @@ impl Server {
         say(&mut upgrade.peer, Err(why));
     }
 
-    /// Ends what is under way. From then on this process touches nothing: what comes is the successor's.
-    fn hand_over(&mut self) {
-        let end = Instant::now() + LAST_WORK;
-        if !self.card.memory.await_copies(end) || !self.card.preemptions.await_calls(end) {
+    /// Ends what is under way, and has the successor go on, which is this process; none if its version does not tell. From then on this
+    /// process touches nothing: what comes is the successor's.
+    fn hand_over(&mut self, successor: Option<OwnedFd>) {
+        let start = Instant::now();
+        if !self.card.memory.await_copies(start + LAST_WORK) || !self.card.preemptions.await_calls(start + LAST_WORK) {
             return self.give_up_upgrade(baton_messages::work_does_not_end());
+        }
+        let Some(line) = self.upgrade.as_ref().and_then(|upgrade| upgrade.line.as_ref()) else { return };
+        if !self.front.keeper.hand_over(line, successor.as_ref()) {
+            return self.give_up_upgrade(baton_messages::keeper_did_not_hand_over());
         }
         let Some(mut upgrade) = self.upgrade.take() else { return };
         let programs = self.card.tenants.len();
         baton_messages::info!(hands_over(programs));
-        super::send(&mut upgrade.peer, &json!({ "programs": programs, "pid": std::process::id() }));
+        let ago_ms = start.elapsed().as_millis() as u64;
+        super::send(&mut upgrade.peer, &json!({ "programs": programs, "pid": std::process::id(), "ago_ms": ago_ms }));
         self.hands_over = true;
     }
 }
