@@ -168,7 +168,10 @@ fn one_that_asked_while_it_was_silent_goes_on_also_if_it_is_to_be_evicted_all_th
     assert_ne!(tenant(&coordinator.status(), "silent")["evicted_bytes"], 0, "its memory was not taken");
     // Its gate is open, so the call is inside, and keeps the gate from closing until it has its answer.
     silent.say("alloc 4");
-    coordinator.until("it asks", |_| threads(silent.pid()).contains(&format!("at {} ", libc::SYS_recvmsg)));
+    let first = format!("{} ", silent.pid());
+    let waits = format!("at {} ", libc::SYS_poll);
+    let asks = |threads: String| threads.lines().any(|line| line.starts_with(&first) && line.contains(&waits));
+    coordinator.until("it asks", |_| asks(threads(silent.pid())));
     coordinator.evicting(&["silent".to_owned()], Duration::from_millis(3), || {
         drop(control);
         assert_eq!(silent.line(LIMIT), "allocated");
