@@ -1,11 +1,11 @@
-//! Processes die, stop and wait at fault points, and at random moments; the others go on.
+//! Processes die, stop and wait at fault points, and at random moments, and calls fail; the others go on.
 //!
 //! `tests/strikes` runs the long forms.
 
 use std::time::Duration;
 
 use baton_tests::generated::hunt::number;
-use baton_tests::strikes::{Outcome, State, Victim, at_random, matrix};
+use baton_tests::strikes::{Outcome, State, VICTIMS, Victim, at_random, matrix};
 
 /// The seed of the strikes.
 const SEED: u64 = 48;
@@ -31,17 +31,23 @@ fn programs_outlive_a_few_kills() {
     all_go_on(&at_random(State::Preemption, &[Victim::Coordinator, Victim::Keeper], 12, seed()));
 }
 
+#[track_caller]
+fn in_each_cell(state: State, victims: &[Victim]) {
+    let strikes = strikes(1);
+    let limit = number("STRIKES_SECONDS").map(Duration::from_secs);
+    let part = |name| number(name).map_or(0, |number| number as usize);
+    let part = (part("STRIKES_PART"), part("STRIKES_PARTS"));
+    let outcome = matrix((state, victims), strikes, part, seed(), limit);
+    all_go_on(&outcome);
+    println!("{state:?}: cells with fewer strikes: {:#?}", outcome.missed(strikes));
+}
+
 mod each_cell {
     use super::*;
 
     #[track_caller]
     fn of(state: State) {
-        let strikes = strikes(1);
-        let limit = number("STRIKES_SECONDS").map(Duration::from_secs);
-        let part = |name| number(name).map_or(0, |number| number as usize);
-        let outcome = matrix(state, strikes, (part("STRIKES_PART"), part("STRIKES_PARTS")), seed(), limit);
-        all_go_on(&outcome);
-        println!("{state:?}: cells with fewer strikes: {:#?}", outcome.missed(strikes));
+        in_each_cell(state, &VICTIMS);
     }
 
     #[test]
@@ -66,6 +72,33 @@ mod each_cell {
     #[ignore = "long: 20 minutes"]
     fn of_upgrades() {
         of(State::Upgrades);
+    }
+}
+
+mod each_call {
+    use super::*;
+
+    #[track_caller]
+    fn of(state: State) {
+        in_each_cell(state, &[Victim::Call]);
+    }
+
+    #[test]
+    #[ignore = "long: 5 minutes"]
+    fn of_programs_that_take_turns() {
+        of(State::Turns);
+    }
+
+    #[test]
+    #[ignore = "long: 5 minutes"]
+    fn of_programs_that_are_preempted() {
+        of(State::Preemption);
+    }
+
+    #[test]
+    #[ignore = "long: 5 minutes"]
+    fn of_programs_that_share_memory() {
+        of(State::Sharing);
     }
 }
 

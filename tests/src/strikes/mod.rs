@@ -52,16 +52,28 @@ pub enum Victim {
     Stopped,
     /// It goes on a little later.
     Late,
+    /// The coordinator's call of the driver at the point fails.
+    Call,
 }
 
+/// The points at which the coordinator calls the driver begin so.
+const CALLS: &str = "coordinator calls ";
+/// The errors that a call fails with: `CUDA_ERROR_INVALID_VALUE`, `CUDA_ERROR_OUT_OF_MEMORY`, `CUDA_ERROR_UNKNOWN`.
+const ERRORS: [u32; 3] = [1, 2, 999];
+
 impl Victim {
-    fn dies(self) -> bool {
-        !matches!(self, Self::Stopped | Self::Late)
+    /// The number of strikes in a cell.
+    fn times(self, strikes: usize) -> usize {
+        if matches!(self, Self::Stopped | Self::Late) { 1 } else { strikes }
+    }
+
+    fn can_be_hit_at(self, point: &str) -> bool {
+        self != Self::Call || point.starts_with(CALLS)
     }
 }
 
-/// The victims of a matrix.
-const VICTIMS: [Victim; 5] = [Victim::Coordinator, Victim::Keeper, Victim::Program, Victim::Stopped, Victim::Late];
+/// The victims of a whole matrix.
+pub const VICTIMS: [Victim; 5] = [Victim::Coordinator, Victim::Keeper, Victim::Program, Victim::Stopped, Victim::Late];
 
 /// The outcome of all strikes in a state.
 pub struct Outcome {
@@ -94,24 +106,31 @@ fn serve(status: &Value) -> Option<Serve> {
     Some(Serve { coordinator: number("pid")?, keeper: number("keeper")? })
 }
 
-/// Strikes in each cell of a state that its programs reach: so many times to kill, and once to stop or delay.
+/// Strikes these victims in each cell of a state that its programs reach: so many times, and once to stop or delay.
 /// `part` (n of so many): only every so many-th point, so that several machines or processes share them.
 ///
 /// No point is begun with after `limit`.
-pub fn matrix(state: State, strikes: usize, part: (usize, usize), seed: u64, limit: Option<Duration>) -> Outcome {
+pub fn matrix(
+    (state, victims): (State, &[Victim]),
+    strikes: usize,
+    part: (usize, usize),
+    seed: u64,
+    limit: Option<Duration>,
+) -> Outcome {
     let mut cells = BTreeMap::new();
     let begun = Instant::now();
     let tally = in_state(state, seed, |field| {
-        for (point, reached) in field.points(state).into_iter().skip(part.0).step_by(part.1.max(1)) {
+        let is_wanted = |(point, _): &(String, u64)| victims.iter().any(|victim| victim.can_be_hit_at(point));
+        let points = field.points(state).into_iter().filter(is_wanted);
+        for (point, reached) in points.skip(part.0).step_by(part.1.max(1)) {
             if limit.is_some_and(|limit| begun.elapsed() > limit) {
                 break;
             }
             let most_skipped = if reached > OFTEN { MOST_SKIPPED } else { 1 };
-            for victim in VICTIMS {
-                let times = if victim.dies() { strikes } else { 1 };
-                let strike = |_: &usize| field.strike(state, (&point, most_skipped), victim);
-                let struck = (0..times).take_while(strike).count();
-                cells.insert((point.clone(), victim), struck);
+            for victim in victims.iter().filter(|victim| victim.can_be_hit_at(&point)) {
+                let strike = |_: &usize| field.strike(state, (&point, most_skipped), *victim);
+                let struck = (0..victim.times(strikes)).take_while(strike).count();
+                cells.insert((point.clone(), *victim), struck);
             }
             field.say(&point);
         }
@@ -232,10 +251,12 @@ impl Field<'_> {
             },
             Victim::Stopped => (Hit::This, libc::SIGSTOP, Duration::ZERO),
             Victim::Late => (Hit::This, 0, PAUSE),
+            Victim::Call => (Hit::This, 0, Duration::ZERO),
         };
+        let error = if victim == Victim::Call { self.dice.of(&ERRORS) } else { 0 };
         let skip = self.dice.below(most_skipped) as u32;
         let at = self.tally.about_to(victim, &status);
-        self.board.prepare(&Strike { point: point.to_owned(), skip, victim: hit, signal: number, wait, error: 0 });
+        self.board.prepare(&Strike { point: point.to_owned(), skip, victim: hit, signal: number, wait, error });
         let begun = Instant::now();
         let mut takeovers = 0;
         let by = loop {
@@ -263,7 +284,8 @@ impl Field<'_> {
             (Victim::Program, Hit::Process(process)) => self.name_of(&status, process),
             _ => None,
         };
-        self.tally.struck(at, killed, format!("{point} ({victim:?})"));
+        let how = if error == 0 { format!("{victim:?}") } else { format!("error {error}") };
+        self.tally.struck(at, killed, format!("{point} ({how})"));
         if takeovers > 0 || hit == Hit::This && by.process != before.coordinator {
             // The one before has been followed, or a successor that prepared itself was hit.
             before.coordinator = 0;
@@ -334,10 +356,8 @@ impl Outcome {
         let mut points: Vec<&String> = self.cells.keys().map(|(point, _)| point).collect();
         points.dedup();
         for point in points {
-            let cells = VICTIMS.iter().filter_map(|victim| {
-                let count = self.cells.get(&(point.clone(), *victim))?;
-                Some(format!("{victim:?} {count}"))
-            });
+            let of_it = self.cells.iter().filter(|((at, _), _)| at == point);
+            let cells = of_it.map(|((_, victim), count)| format!("{victim:?} {count}"));
             table += &format!("  {point}: {}\n", cells.collect::<Vec<_>>().join(", "));
         }
         table
@@ -345,8 +365,7 @@ impl Outcome {
 
     /// Cells with fewer strikes than there were to be.
     pub fn missed(&self, strikes: usize) -> Vec<String> {
-        let missed =
-            self.cells.iter().filter(|((_, victim), struck)| **struck < if victim.dies() { strikes } else { 1 });
+        let missed = self.cells.iter().filter(|((_, victim), struck)| **struck < victim.times(strikes));
         missed.map(|((point, victim), struck)| format!("{point} ({victim:?}): {struck}")).collect()
     }
 }

@@ -143,9 +143,13 @@ impl Tally {
     pub fn summary(&self) -> String {
         let strikes = self.inner().strikes.iter().filter(|strike| strike.cell.is_some()).count();
         let mut line = format!("{strikes} strikes");
-        for victims in
-            [&[Victim::Coordinator][..], &[Victim::Keeper], &[Victim::Program], &[Victim::Stopped, Victim::Late]]
-        {
+        for victims in [
+            &[Victim::Coordinator][..],
+            &[Victim::Keeper],
+            &[Victim::Program],
+            &[Victim::Stopped, Victim::Late],
+            &[Victim::Call],
+        ] {
             let [all, partly] = self.survivors(victims);
             if all.all > 0 {
                 let _ = write!(
