@@ -62,7 +62,7 @@ impl Server {
                 self.front.table = Some(file);
                 let found = table.read();
                 self.card.tenants.write_down(Scribe::new(table));
-                self.take_over(found, inherited);
+                self.take_over(found, inherited)?;
             }
             None => {
                 if !inherited.tenants.is_empty() {
@@ -89,7 +89,7 @@ impl Server {
     }
 
     /// Takes over what the coordinator before has left: asks its tenants what they have.
-    fn take_over(&mut self, found: Found, inherited: Inherited) {
+    fn take_over(&mut self, found: Found, inherited: Inherited) -> std::io::Result<()> {
         let facts = |kept: &KeptTenant| Some((kept.number, Facts::read(&kept.facts)?));
         let known: BTreeMap<u32, Facts> = inherited.tenants.iter().filter_map(facts).collect();
         let attached = self.restore_facts(&inherited.facts, &known);
@@ -98,7 +98,7 @@ impl Server {
         let gone: BTreeMap<u32, Option<u32>> =
             gone.filter_map(|one| Some((one.owner.0, known.get(&one.id.0)?.guest))).collect();
         let guest_of = |id| known.get(&id).map(|facts| facts.guest).or_else(|| gone.get(&id).copied());
-        self.memory().inherit(inherited.frames, &found, guest_of);
+        self.memory().inherit(inherited.frames, &found, guest_of)?;
         let until = Instant::now() + PATIENCE;
         let gone = gone.keys().map(|id| TenantId(*id)).collect();
         self.card.takeover = Some(Takeover { found, until, returning: BTreeMap::new(), attached, gone });
@@ -119,6 +119,7 @@ impl Server {
                 }
             }
         }
+        Ok(())
     }
 
     /// Begins with the facts about what is shared. Returns the tenants' hold on each other's extents.

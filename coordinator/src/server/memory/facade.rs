@@ -242,8 +242,8 @@ impl Handle<'_> {
         frames: Vec<KeptFrame>,
         found: &Found,
         guest_of: impl Fn(u32) -> Option<Option<u32>>,
-    ) {
-        self.ground.inherit(frames, found, guest_of);
+    ) -> std::io::Result<()> {
+        self.ground.inherit(frames, found, guest_of)
     }
 
     /// Begins with a fact of another coordinator about what a tenant shares, or forgets one about a tenant that is gone.

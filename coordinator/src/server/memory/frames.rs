@@ -92,32 +92,27 @@ impl Frames {
         })
     }
 
-    /// Takes over frames that another coordinator has lent, each for the owner that may reuse it. There are no others yet. Returns those that
-    /// cannot be had.
-    pub(super) fn adopt(&mut self, frames: Vec<(KeptFrame, Owner)>) -> Vec<FrameId> {
-        let (mut adopted, mut lost) = (Vec::new(), Vec::new());
+    /// Takes over frames that another coordinator has lent, each for the owner that may reuse it. There are no others yet.
+    ///
+    /// # Errors
+    ///
+    /// When one of them cannot be had: without it, its tenant would compute something else.
+    pub(super) fn adopt(&mut self, frames: Vec<(KeptFrame, Owner)>) -> std::io::Result<()> {
+        let mut adopted = Vec::new();
         for (KeptFrame { number, bytes, descriptor, reach }, owner) in frames {
             let frame = FrameId(number);
+            let class = SizeClass::ALL.into_iter().find(|class| class.bytes() == bytes);
+            let class = class.ok_or(std::io::ErrorKind::InvalidData)?;
+            let memory = self.gpu.adopt(descriptor, bytes);
+            let memory = memory.map_err(|error| std::io::Error::other(baton_messages::frame_cannot_be_had(error)))?;
             if reach != Reach::Tenants {
                 self.reachable.insert(frame, reach);
             }
-            let class = SizeClass::ALL.into_iter().find(|class| class.bytes() == bytes);
-            match (class, self.gpu.adopt(descriptor, bytes)) {
-                (Some(class), Ok(memory)) => {
-                    self.put(frame, memory);
-                    adopted.push((frame, class, owner));
-                }
-                (_, result) => {
-                    if let Err(error) = result {
-                        baton_messages::error!(frame_cannot_be_had(error));
-                    }
-                    self.reachable.remove(&frame);
-                    lost.push(frame);
-                }
-            }
+            self.put(frame, memory);
+            adopted.push((frame, class, owner));
         }
         self.arena.restore(&adopted);
-        lost
+        Ok(())
     }
 
     /// The GPU that the frames belong to.

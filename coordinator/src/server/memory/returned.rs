@@ -149,13 +149,14 @@ impl Ground<'_> {
         Ok(())
     }
 
-    /// Takes over the frames that tenants of another coordinator have, and reserves their pages in the pool.
+    /// Takes over the frames that tenants of another coordinator have, and reserves their pages in the pool. On an error nothing is
+    /// changed that another coordinator would need.
     pub(super) fn inherit(
         &mut self,
         frames: Vec<KeptFrame>,
         found: &Found,
         guest_of: impl Fn(u32) -> Option<Option<u32>>,
-    ) {
+    ) -> std::io::Result<()> {
         self.store.returning = Some(Instant::now() + ANSWER_LIMIT);
         let owners: HashMap<FrameId, u32> = found.frames().map(|(id, frame)| (frame, id)).collect();
         let (mut wanted, mut others) = (Vec::new(), Vec::new());
@@ -166,11 +167,12 @@ impl Ground<'_> {
                 None => others.push(FrameId(frame.number)),
             }
         }
-        others.extend(self.store.frames.adopt(wanted));
+        self.store.frames.adopt(wanted)?;
         others.iter().for_each(|frame| self.store.frames.let_go_of_kept(*frame));
         let (kept, gone): (Vec<_>, Vec<_>) = found.pages().partition(|(id, _)| guest_of(*id).is_some());
         self.tenants.forget_unclaimed(&others, &gone.into_iter().map(|(_, page)| page).collect::<Vec<_>>());
         self.store.host.take_pages(kept.into_iter().map(|(_, page)| page));
+        Ok(())
     }
 }
 
