@@ -11,11 +11,11 @@ use baton_books::table::Table;
 use baton_contract::link;
 use baton_contract::memory::GRANULE;
 use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
-use rustix::process::{Pid, PidfdFlags, Signal, getpid, getppid, pidfd_open, pidfd_send_signal};
+use rustix::process::{Pid, PidfdFlags, getpid, getppid, pidfd_open};
 
 use crate::device::words::Words;
 
-use super::ends::{Deaths, has_ended, is_any_readable};
+use super::ends::{Deaths, has_ended, is_any_readable, kill};
 use super::held::{
     Item, Key, Note, line, receive, send_drop, send_end, send_forget, send_hand_over, send_item, send_serves,
 };
@@ -279,9 +279,8 @@ impl Keeper {
         }
         // In this order: a keeper whose successor has ended starts another one.
         for process in [keeper, successor] {
-            // This fails without harm if it has ended.
-            let _ = pidfd_send_signal(process, Signal::KILL);
-            let _ = has_ended(process, Some(PATIENCE));
+            // One that takes longer to end does nothing any more either.
+            let _ = kill(process, PATIENCE);
         }
         end.socket = Err(baton_messages::CONNECTION_ENDED.to_owned());
         false
@@ -363,7 +362,7 @@ impl Keeper {
     /// When it cannot be started, or the last one does not end, or died too often. Then there is none from now on.
     pub fn replace(&self) -> io::Result<()> {
         let (Some(line), Some(mut end)) = (&self.0, self.end()) else { return Ok(()) };
-        let replaced = end.replace((&line.start, line.replaced));
+        let replaced = end.replace(&line.start, line.replaced);
         if replaced.is_err() {
             end.process = None;
         }
@@ -426,18 +425,14 @@ impl LineEnd {
     /// Kills the last one, and waits until it is gone for certain: it lets go of what it has then.
     fn kill(&mut self) -> io::Result<()> {
         let Some(process) = self.process.take() else { return Ok(()) };
-        // This fails without harm if it has ended.
-        let _ = pidfd_send_signal(&process, Signal::KILL);
-        if !has_ended(&process, Some(PATIENCE))? {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
+        kill(&process, PATIENCE)?;
         if let Some(mut child) = self.child.take() {
             child.wait()?;
         }
         Ok(())
     }
 
-    fn replace(&mut self, (start, most): (&Start, usize)) -> io::Result<()> {
+    fn replace(&mut self, start: &Start, most: usize) -> io::Result<()> {
         if !self.deaths.until_next(most, Instant::now()).is_zero() {
             return Err(io::Error::other(baton_messages::STARTED_TOO_OFTEN));
         }
@@ -468,11 +463,9 @@ fn has_all(line: &OwnedFd, keeper: &OwnedFd) -> bool {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Ok(None) | Err(_) => return !has_ended(keeper, Some(SHORTLY)).unwrap_or(false),
         }
+        let is_keeper_gone = has_ended(keeper, Some(Duration::ZERO)).unwrap_or(true);
         let left = end.saturating_duration_since(Instant::now());
-        if left.is_zero() || has_ended(keeper, Some(Duration::ZERO)).unwrap_or(false) {
-            return false;
-        }
-        if is_any_readable(&[line, keeper], Some(left)).is_err() {
+        if is_keeper_gone || !is_any_readable(&[line, keeper], Some(left)).unwrap_or(false) {
             return false;
         }
     }

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use rustix::process::{Signal, pidfd_send_signal};
 
 /// The time in which a process is started again only so often: one that dies at once would die for ever.
 const WHILE: Duration = Duration::from_secs(60);
@@ -57,6 +58,17 @@ impl Orphans {
 /// Waits until a process, by its pidfd, has ended; for this time at most, or for as long as it takes. False if it has not.
 pub(super) fn has_ended(process: impl AsFd, within: Option<Duration>) -> io::Result<bool> {
     is_any_readable(&[process], within)
+}
+
+/// Kills a process, by its pidfd, and waits until it has ended; for this time at most.
+///
+/// # Errors
+///
+/// When it has not.
+pub(super) fn kill(process: impl AsFd, within: Duration) -> io::Result<()> {
+    // This fails without harm if it has ended.
+    let _ = pidfd_send_signal(&process, Signal::KILL);
+    if has_ended(process, Some(within))? { Ok(()) } else { Err(io::ErrorKind::TimedOut.into()) }
 }
 
 /// Waits until one of these can be read, which a pidfd can when its process has ended; for this time at most, or for as long as it takes.

@@ -588,7 +588,7 @@ fn memory_that_is_being_freed_during_a_takeover_is_put_nowhere() {
         let victim = Victim::Of(Role::Coordinator);
         board.prepare(&Strike { victim, signal: libc::SIGKILL, wait: Duration::from_secs(2), ..strike });
         assert_eq!(program.ask("free", LIMIT), "freed");
-        // What is kept for later is given up when memory of another size is needed.
+        // The shim keeps it for later, and gives it up when memory of another size is needed.
         assert_eq!(program.ask("alloc 32", LIMIT), "allocated");
         assert!(board.struck().is_some());
         assert_eq!(program.ask("free", LIMIT), "freed");
