@@ -1,10 +1,10 @@
 //! The board that the processes of a test share.
 
-use core::ffi::CStr;
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd as _;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -32,7 +32,7 @@ struct Shared {
     point: AtomicU64,
     /// Times that it is yet to be reached before.
     skip: AtomicU32,
-    /// The process that is hit; 0 for the one that reaches it, or a [`Role`].
+    /// The process that is hit: 0 for the one that reaches it, less for one that has a [`Role`] ([`Victim::number`]).
     victim: AtomicI32,
     signal: AtomicI32,
     /// The error that a call is to answer; 0 for none.
@@ -43,10 +43,8 @@ struct Shared {
     by: AtomicI32,
     /// Its name, as programs of a test have one.
     name: [AtomicU64; LONGEST_NAME / 8],
-    /// The processes that have these roles now.
-    coordinator: AtomicI32,
-    keeper: AtomicI32,
-    starting: AtomicI32,
+    /// The processes that have each [`Role`] now.
+    roles: [AtomicI32; 3],
     points: [Counted; POINTS],
 }
 
@@ -86,9 +84,7 @@ impl Victim {
     fn number(self) -> i32 {
         match self {
             Self::This => 0,
-            Self::Of(Role::Coordinator) => -1,
-            Self::Of(Role::Keeper) => -2,
-            Self::Of(Role::Starting) => -3,
+            Self::Of(role) => !(role as i32),
             Self::Process(number) => number,
         }
     }
@@ -125,14 +121,6 @@ fn read_text(words: &[AtomicU64]) -> String {
 pub(crate) fn of_this_process() -> Option<&'static Board> {
     static BOARD: OnceLock<Option<Board>> = OnceLock::new();
     BOARD.get_or_init(|| Board::open(Path::new(&std::env::var_os(crate::BOARD)?)).ok()).as_ref()
-}
-
-/// The name that this process has as a tenant.
-fn own_name() -> &'static CStr {
-    // SAFETY: a terminated name; tests change no variables.
-    let name = unsafe { libc::getenv(c"BATON_NAME".as_ptr()) };
-    // SAFETY: terminated, and there as long as the environment stays as it is.
-    if name.is_null() { c"" } else { unsafe { CStr::from_ptr(name) } }
 }
 
 impl Board {
@@ -182,7 +170,7 @@ impl Board {
         if board.point.compare_exchange(hash, 0, SeqCst, SeqCst).is_err() {
             return 0;
         }
-        write_text(&board.name, own_name().to_bytes());
+        write_text(&board.name, std::env::var_os("BATON_NAME").unwrap_or_default().as_bytes());
         board.by.store(own, SeqCst);
         if signal != 0 {
             // SAFETY: plain numbers; a test names its own processes.
@@ -196,29 +184,19 @@ impl Board {
     fn process(&self, victim: i32, own: i32) -> i32 {
         match victim {
             0 => own,
-            -1 => self.0.coordinator.load(SeqCst),
-            -2 => self.0.keeper.load(SeqCst),
-            -3 => self.0.starting.load(SeqCst),
+            ..0 => self.0.roles[!victim as usize].load(SeqCst),
             process => process,
         }
     }
 
     /// This process has a role from now on.
     pub(crate) fn is(&self, role: Role) {
-        self.has(role).store(std::process::id() as i32, SeqCst);
-    }
-
-    fn has(&self, role: Role) -> &AtomicI32 {
-        match role {
-            Role::Coordinator => &self.0.coordinator,
-            Role::Keeper => &self.0.keeper,
-            Role::Starting => &self.0.starting,
-        }
+        self.0.roles[role as usize].store(std::process::id() as i32, SeqCst);
     }
 
     /// The process that has a role now.
     pub fn who_is(&self, role: Role) -> i32 {
-        self.has(role).load(SeqCst)
+        self.0.roles[role as usize].load(SeqCst)
     }
 
     fn count(&self, hash: u64, name: &Name) {
