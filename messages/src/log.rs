@@ -428,10 +428,16 @@ group! {
     topic {
         message B0619 keeper_is_gone(why, error) =
             "the keeper is gone ({why}), and there is no other ({error}): when this coordinator dies, none will take over";
+    }
+    cause "The process that would start the next coordinator has died and cannot be started again.";
+    remedy "Start `baton serve` again when no programs are there.";
+
+    topic {
         message B0620 frame_cannot_be_had(error) = "memory of the coordinator before cannot be had: {error}";
     }
-    cause "The process that would start the next coordinator has died and cannot be started again, or the driver refuses what it has kept.";
-    remedy "Start `baton serve` again when no programs are there.";
+    cause "The driver refuses memory that the keeper holds. The coordinator ends with this error, and the keeper starts another one, which tries \
+           again.";
+    remedy "If it comes again and again, look at the system's log for the driver's errors.";
 
     topic {
         message B0621 keeper_is_replaced(why) = "the keeper is gone ({why}); another one holds all that it had";
