@@ -217,6 +217,16 @@ pub fn run(serve: Serve) -> Result<u8, CliError> {
         // SAFETY: ends this process.
         unsafe { libc::_exit(0) };
     }
+    if let Err(error) = &served
+        && keeper.is_any()
+    {
+        baton_messages::error!(another_goes_on(error));
+        kept.into_iter().for_each(Kept::end);
+        log::logger().flush();
+        // As if it had died: its programs are the next one's.
+        // SAFETY: ends this process.
+        unsafe { libc::_exit(1) };
+    }
     keeper.end_with(u8::from(served.is_err()));
     service::stopping();
     server.leave();

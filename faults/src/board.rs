@@ -37,6 +37,8 @@ struct Shared {
     signal: AtomicI32,
     /// The error that a call is to answer; 0 for none.
     error: AtomicU32,
+    /// Times that the strike is yet to come after the first.
+    again: AtomicU32,
     /// The time for which the process at the point then waits.
     wait_micros: AtomicU32,
     /// The process that has reached the point.
@@ -64,6 +66,8 @@ pub struct Strike {
     pub signal: i32,
     /// The error that the call which reaches the point answers; 0 for none.
     pub error: u32,
+    /// Times that the strike comes after the first.
+    pub again: u32,
     /// The time for which the process at the point then waits.
     pub wait: Duration,
 }
@@ -167,7 +171,8 @@ impl Board {
         let (victim, signal) = (board.victim.load(SeqCst), board.signal.load(SeqCst));
         let (wait, error) = (board.wait_micros.load(SeqCst), board.error.load(SeqCst));
         // Only one process strikes.
-        if board.point.compare_exchange(hash, 0, SeqCst, SeqCst).is_err() {
+        let comes_again = board.again.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok();
+        if !comes_again && board.point.compare_exchange(hash, 0, SeqCst, SeqCst).is_err() {
             return 0;
         }
         write_text(&board.name, std::env::var_os("BATON_NAME").unwrap_or_default().as_bytes());
@@ -230,6 +235,7 @@ impl Board {
         board.victim.store(strike.victim.number(), SeqCst);
         board.signal.store(strike.signal, SeqCst);
         board.error.store(strike.error, SeqCst);
+        board.again.store(strike.again, SeqCst);
         board.wait_micros.store(strike.wait.as_micros() as u32, SeqCst);
         board.point.store(hash(strike.point.as_bytes()), SeqCst);
     }

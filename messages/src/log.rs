@@ -153,9 +153,9 @@ group! {
         message B0528 release_failed(error) = "releasing memory: {error}";
         message B0529 scan_failed(error) = "scanning memory failed: {error}";
     }
-    cause "The driver failed. After a failed copy, the program whose memory it was is killed. After a failed scan, everything is copied \
-           and \
-           programs wait for all of their memory: right, but slower.";
+    cause "The driver failed, twice. After a failed copy of a program's memory, another coordinator tries again; without a keeper, or if \
+           that fails too, the program is killed. After a failed scan, everything is copied and programs wait for all of their memory: \
+           right, but slower.";
     remedy "Look at the system's log for the GPU's errors (`Xid`), and start the coordinator again.";
 
     topic {
@@ -505,4 +505,19 @@ group! {
     }
     cause "The keeper passes on to the other version what it holds. It could not, so the coordinator goes on, and starts another keeper.";
     remedy "Ask again.";
+
+    topic {
+        message B0649 another_goes_on(why) = "this coordinator ends, and another one goes on with its programs: {why}";
+        message B0650 memory_was_not_copied(program) = "memory of {program} could not be copied";
+        message B0651 pool_cannot_be_had(why) = "the host pool of the coordinator before cannot be had: {why}";
+    }
+    cause "The driver or the system refused something that the coordinator cannot do without. Nothing is lost: another coordinator with a \
+           new context tries again. If a program's memory cannot be copied then either, the program is killed.";
+    remedy "If it comes again and again, look at the lines before, and at the system's log for the GPU's errors (`Xid`).";
+
+    topic {
+        message B0652 slab_is_not_pinned(mib, error) = "{mib} MiB of the host pool are not pinned: {error}";
+    }
+    cause "The driver did not pin a part of the host pool in which the coordinator before has left data. Copies there are slower.";
+    remedy "Restart the coordinator when no program runs, or raise the container's limits.";
 }

@@ -1,7 +1,8 @@
 //! The mover: copies and fills, each direction in a queue and a thread of its own.
 //!
 //! The server hands a lane jobs and goes on. The lane keeps two jobs queued on the device, so that the device never waits for this
-//! process, and reports each when it has ended. Jobs of one lane end in the order in which they were given.
+//! process, and reports each when it has ended. Jobs of one lane end in the order in which they were given. A job that fails is done
+//! once more: its sources are whole.
 
 use std::collections::VecDeque;
 use std::ffi::c_void;
@@ -10,7 +11,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Instant;
 
-use crate::device::gpu::{Gpu, GpuError, Mark};
+use crate::device::error::check;
+use crate::device::gpu::{Gpu, GpuError, Mark, Stream};
 use crate::device::wake::Waker;
 
 /// The mover's lanes.
@@ -22,6 +24,17 @@ pub enum Lane {
     Out,
     /// Overwriting memory on the device.
     Fill,
+}
+
+impl Lane {
+    /// Its name as a call that may fail in a test.
+    fn name(self) -> &'static str {
+        match self {
+            Self::In => "in_lane",
+            Self::Out => "out_lane",
+            Self::Fill => "fill_lane",
+        }
+    }
 }
 
 /// The other end of a piece.
@@ -121,9 +134,9 @@ struct Worker {
 }
 
 impl Worker {
-    fn run(self, stream: crate::device::gpu::Stream, mut spare: Vec<Mark>, jobs: &Receiver<Job>) {
+    fn run(self, stream: Stream, mut spare: Vec<Mark>, jobs: &Receiver<Job>) {
         let entered = self.gpu.enter();
-        let mut queued: VecDeque<(JobId, Mark, Instant)> = VecDeque::new();
+        let mut queued: VecDeque<(Job, Mark, Instant)> = VecDeque::new();
         loop {
             let next = if queued.is_empty() {
                 match jobs.recv() {
@@ -139,27 +152,32 @@ impl Worker {
                 baton_faults::reach("coordinator copies", &self.lane);
                 let start = Instant::now();
                 let mark = spare.pop().expect("fewer jobs are queued than there are marks");
-                let submitted = entered
-                    .clone()
-                    .and_then(|()| job.pieces.iter().try_for_each(|piece| self.submit(piece, stream)))
-                    .and_then(|()| self.gpu.set(&mark, stream));
-                match submitted {
-                    Ok(()) => queued.push_back((job.id, mark, start)),
+                let submit = || self.submit(&job, &mark, stream);
+                match entered.clone().and_then(|()| submit().or_else(|_| submit())) {
+                    Ok(()) => queued.push_back((job, mark, start)),
                     Err(error) => {
                         spare.push(mark);
                         self.report(job.id, start, Err(error));
                     }
                 }
             } else if let Some((job, mark, start)) = queued.pop_front() {
-                let result = self.gpu.wait(&mark);
+                let again = |_| self.submit(&job, &mark, stream).and_then(|()| self.gpu.wait(&mark));
+                let result = self.gpu.wait(&mark).or_else(again);
                 baton_faults::reach("coordinator copied", &self.lane);
                 spare.push(mark);
-                self.report(job, start, result);
+                self.report(job.id, start, result);
             }
         }
     }
 
-    fn submit(&self, piece: &Piece, stream: crate::device::gpu::Stream) -> Result<(), GpuError> {
+    /// Queues all of a job, and sets the mark behind it.
+    fn submit(&self, job: &Job, mark: &Mark, stream: Stream) -> Result<(), GpuError> {
+        check("a copy", baton_faults::fails(self.lane.name()))?;
+        job.pieces.iter().try_for_each(|piece| self.submit_piece(piece, stream))?;
+        self.gpu.set(mark, stream)
+    }
+
+    fn submit_piece(&self, piece: &Piece, stream: Stream) -> Result<(), GpuError> {
         let Piece { device, other, bytes } = *piece;
         let pointer = std::ptr::with_exposed_provenance_mut::<c_void>;
         // SAFETY: by the contract of `Mover::submit`.

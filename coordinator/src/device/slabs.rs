@@ -184,7 +184,13 @@ impl Preparer {
         self.touch(address.expose_provenance(), size)?;
         self.gpu.enter()?;
         // SAFETY: mapped a few lines above, and never unmapped.
-        unsafe { self.gpu.register(address, size) }?;
+        let register = || unsafe { self.gpu.register(address, size) };
+        match register().or_else(|_| register()) {
+            Ok(()) => {}
+            Err(error) if is_new => return Err(error.into()),
+            // Its data can be copied all the same.
+            Err(error) => baton_messages::warn!(slab_is_not_pinned(size >> 20, error)),
+        }
         Ok(file)
     }
 

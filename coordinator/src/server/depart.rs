@@ -17,6 +17,9 @@ use super::state::Server;
 use crate::keeper::Key;
 use baton_policy::arbiter::{Event, TenantId};
 
+/// If the next coordinator cannot copy a tenant's memory either in this time, the fault is with that memory.
+const SECOND_CHANCE: Duration = Duration::from_secs(60);
+
 impl Server {
     /// Ends a tenant's connection. Its process goes on without the coordinator.
     pub(super) fn cut_off(&mut self, id: TenantId, why: impl Display) {
@@ -58,6 +61,20 @@ impl Server {
             // It is of another PID namespace, and is asked to do it itself. Its frames stay aside until it has.
             let _ = tenant.connection.control.send(&TurnCommand::End { text: why.to_owned() }, &[]);
         }
+    }
+
+    /// A tenant's memory could not be copied. Nothing is lost: the copy's source is whole, and another coordinator, whose context is
+    /// a new one, may succeed. If it does not either, the tenant must not go on.
+    pub(super) fn on_not_copied(&mut self, id: TenantId) {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic).tv_sec;
+        let Some(tenant) = self.card.tenants.get_mut(id) else { return };
+        let is_second = tenant.not_copied.is_some_and(|first| now - first < SECOND_CHANCE.as_secs() as i64);
+        if is_second || !self.front.keeper.is_any() {
+            return self.kill(id, baton_messages::NOT_COPIED);
+        }
+        tenant.not_copied = Some(now);
+        self.fails = Some(baton_messages::memory_was_not_copied(&tenant.name));
+        self.keep_tenant(id);
     }
 
     /// The process has ended: everything it had comes back.

@@ -544,7 +544,7 @@ impl Server {
                     self.grant(id);
                 }
             }
-            MemoryEvent::Spoiled(id) => self.kill(id, baton_messages::NOT_COPIED),
+            MemoryEvent::NotCopied(id) => self.on_not_copied(id),
         }
     }
 

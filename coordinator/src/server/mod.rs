@@ -169,11 +169,12 @@ impl Server {
         let steering = Steering { stop, tuner, tunings };
         let front = Front { events, lobby, keeper: keeper.clone(), table: None, endpoint };
         let pending = Pending::default();
-        let mut server = Self { options, clock, steering, pending, card, front, upgrade: None, hands_over: false };
+        let mut server =
+            Self { options, clock, steering, pending, card, front, upgrade: None, hands_over: false, fails: None };
         server.watch_keeper().map_err(|error| system("epoll", error))?;
         server.keep_place();
         if inherited.before.is_some() {
-            server.card.memory.await_pool();
+            server.card.memory.await_pool()?;
             keeper.await_rest(&mut inherited).map_err(|error| system("the coordinator before", error))?;
         }
         baton_faults::begin_as(baton_faults::Role::Coordinator);
@@ -229,7 +230,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// When the system no longer lets it wait for anything.
+    /// When the system no longer lets it wait for anything, or the driver does not do what another coordinator may have it do.
     pub fn serve(&mut self) -> Result<(), ServeError> {
         while !self.steering.stop.flag.load(Ordering::Acquire) {
             if self.has_no_more_to_do() && self.front.lobby.close_if_unwanted(&mut self.front.endpoint) {
@@ -240,7 +241,7 @@ impl Server {
             while let Ok(tuning) = self.steering.tunings.try_recv() {
                 self.tune(tuning);
             }
-            self.memory().hear();
+            self.memory().hear()?;
             self.card.outsiders.hear(&self.card.tenants);
             while let Some(report) = self.card.preemptions.next_report() {
                 self.preemptions().on_carried_out(report);
@@ -260,6 +261,9 @@ impl Server {
             self.pump();
             self.look_at_upgrade();
             self.replace_keeper();
+            if let Some(why) = self.fails.take() {
+                return Err(why.into());
+            }
         }
         Ok(())
     }

@@ -25,6 +25,7 @@ use super::turns::Turns;
 use crate::device::wake::Waker;
 use crate::endpoint::Endpoint;
 use crate::keeper::Keeper;
+use baton_messages::Message;
 use baton_policy::arbiter::{Event, TenantId};
 use baton_policy::scheduler::Scheduler;
 
@@ -114,6 +115,8 @@ pub struct Server {
     pub(super) upgrade: Option<Upgrade>,
     /// It goes on.
     pub(super) hands_over: bool,
+    /// The reason why this coordinator cannot go on, and another one may.
+    pub(super) fails: Option<Message>,
     /// Dropped last.
     pub(super) front: Front,
 }

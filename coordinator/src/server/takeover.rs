@@ -282,6 +282,7 @@ impl Server {
         tenant.scheduling.suspended = facts.suspended.then(Instant::now);
         tenant.came_back = true;
         tenant.was_taken = facts.was_taken;
+        tenant.not_copied = facts.not_copied;
         tenant.unit = facts.unit;
         tenant.preemption.coordinators_before = facts.coordinators_before + 1;
         tenant.turn.go_on_from(stands.grant);

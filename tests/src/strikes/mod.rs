@@ -256,7 +256,8 @@ impl Field<'_> {
         let error = if victim == Victim::Call { self.dice.of(&ERRORS) } else { 0 };
         let skip = self.dice.below(most_skipped) as u32;
         let at = self.tally.about_to(victim, &status);
-        self.board.prepare(&Strike { point: point.to_owned(), skip, victim: hit, signal: number, wait, error });
+        let strike = Strike { point: point.to_owned(), skip, victim: hit, signal: number, wait, error, again: 0 };
+        self.board.prepare(&strike);
         let begun = Instant::now();
         let mut takeovers = 0;
         let by = loop {

@@ -22,6 +22,6 @@ pub(in crate::server) enum MemoryEvent {
     Consolidates(TenantId),
     /// The tenant has none of others' frames mapped any more.
     Whole(TenantId),
-    /// A copy of the tenant's memory failed, so it could only go on with wrong contents.
-    Spoiled(TenantId),
+    /// A copy of the tenant's memory failed, so with this coordinator it could only go on with wrong contents.
+    NotCopied(TenantId),
 }

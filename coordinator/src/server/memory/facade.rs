@@ -149,11 +149,16 @@ impl Memory {
     }
 
     /// Waits until the host pool is there.
-    pub(in crate::server) fn await_pool(&mut self) {
+    ///
+    /// # Errors
+    ///
+    /// When a part of it with data cannot be had.
+    pub(in crate::server) fn await_pool(&mut self) -> Result<(), Message> {
         while self.store.host.is_preparing() {
             std::thread::sleep(LOOK);
-            self.store.host.hear();
+            self.store.host.hear()?;
         }
+        Ok(())
     }
 
     /// Waits until no copy is under way. False if one takes longer.
@@ -513,7 +518,11 @@ impl Handle<'_> {
     }
 
     /// Handles the reports of the threads.
-    pub(in crate::server) fn hear(&mut self) {
+    ///
+    /// # Errors
+    ///
+    /// When memory of another coordinator cannot be had.
+    pub(in crate::server) fn hear(&mut self) -> Result<(), Message> {
         while let Some(ended) = self.ground.store.transfer.next_ended() {
             self.residency.on_job_ended(&mut self.ground, ended);
         }
@@ -530,7 +539,7 @@ impl Handle<'_> {
         for Scrubbed { bytes, time } in self.ground.store.frames.hear() {
             self.ground.recorder.record_of_gpu(What::Scrubbed { bytes, time });
         }
-        self.ground.store.host.hear();
+        self.ground.store.host.hear()
     }
 
     /// Does the work that only the passage of time makes due.

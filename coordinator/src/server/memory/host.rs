@@ -5,6 +5,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::mpsc::{Receiver, channel};
 
 use baton_contract::memory::GRANULE;
+use baton_messages::Message;
 
 use crate::device::gpu::Gpu;
 use crate::device::slabs::{Prepared, Slabs};
@@ -23,8 +24,6 @@ pub(super) struct Host {
     files: BTreeMap<u64, OwnedFd>,
     /// Pages that another coordinator's tenants have left, by the slab that is yet to come.
     taken: HashMap<u64, Vec<u64>>,
-    /// The slabs that will not come.
-    lost: HashSet<u64>,
     prepared: Receiver<Prepared>,
     /// Bytes that have lost their place there although they may have to leave the GPU again.
     given_up: u64,
@@ -49,7 +48,6 @@ impl Host {
             left: had,
             files: BTreeMap::new(),
             taken: HashMap::new(),
-            lost: HashSet::new(),
             prepared,
             given_up: 0,
         })
@@ -61,10 +59,8 @@ impl Host {
             let slab = page / self.slabs.slab;
             if self.files.contains_key(&slab) {
                 self.pool.take_page(page);
-            } else if self.is_preparing() {
+            } else if self.left.contains(&slab) {
                 self.taken.entry(slab).or_default().push(page);
-            } else {
-                self.lost.insert(slab);
             }
         }
     }
@@ -74,9 +70,9 @@ impl Host {
         !self.taken.is_empty()
     }
 
-    /// True if another coordinator's page is in a slab that could not be had.
+    /// True if another coordinator's page is in a slab that it has not left.
     pub(super) fn is_lost(&self, page: u64) -> bool {
-        self.lost.contains(&(page / self.slabs.slab))
+        !self.left.contains(&(page / self.slabs.slab))
     }
 
     /// Gives a page back that is in no tenant's use.
@@ -113,7 +109,11 @@ impl Host {
     }
 
     /// Takes the reports about slabs that are ready.
-    pub(super) fn hear(&mut self) {
+    ///
+    /// # Errors
+    ///
+    /// When one that another coordinator has left cannot be had: programs have data there.
+    pub(super) fn hear(&mut self) -> Result<(), Message> {
         while let Ok(prepared) = self.prepared.try_recv() {
             match prepared {
                 Prepared::Slab(number, file) => {
@@ -124,9 +124,11 @@ impl Host {
                     }
                     self.files.insert(number, file);
                 }
+                Prepared::Failed(why) if self.left.iter().any(|slab| !self.files.contains_key(slab)) => {
+                    return Err(baton_messages::pool_cannot_be_had(why));
+                }
                 Prepared::Failed(why) => {
                     baton_messages::warn!(host_pool_ends_at(self.pool.ready() >> 20, why));
-                    self.lost = self.taken.drain().map(|(slab, _)| slab).collect();
                     self.pool.no_more();
                 }
             }
@@ -134,6 +136,7 @@ impl Host {
                 baton_messages::info!(host_pool_is_ready(self.pool.ready() >> 20));
             }
         }
+        Ok(())
     }
 
     /// Has the keeper hold all slabs.

@@ -69,11 +69,7 @@ impl Residency {
             Task::Copy { tenant, extents, .. } if !ground.tenants.has(tenant) => {
                 extents.into_iter().for_each(|extent| ground.release_orphan(tenant, extent));
             }
-            Task::Copy { tenant, extents, .. } if !well => {
-                // The contents cannot be trusted any more: a tenant must never go on with wrong contents.
-                let _ = extents;
-                ground.raise(MemoryEvent::Spoiled(tenant));
-            }
+            Task::Copy { tenant, .. } if !well => ground.raise(MemoryEvent::NotCopied(tenant)),
             Task::Copy { tenant, extents, .. } if lane == Lane::Out => {
                 for extent in extents {
                     self.half_left(ground, tenant, extent, Half::Copied);
@@ -137,7 +133,7 @@ impl Residency {
             if !ground.tenants.has(heir) {
                 ground.release_orphan(heir, extent);
             } else if !well {
-                ground.raise(MemoryEvent::Spoiled(heir));
+                ground.raise(MemoryEvent::NotCopied(heir));
             } else if out {
                 self.half_left(ground, heir, extent, Half::Copied);
             } else {

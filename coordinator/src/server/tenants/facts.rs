@@ -35,6 +35,9 @@ pub(in crate::server) struct Facts {
     /// True if memory was taken from it without asking: it may have others' frames mapped.
     #[serde(default)]
     pub(in crate::server) was_taken: bool,
+    /// The time at which a coordinator last failed to copy its memory, in seconds of the system's monotonic clock.
+    #[serde(default)]
+    pub(in crate::server) not_copied: Option<i64>,
 }
 
 impl Facts {
@@ -53,6 +56,7 @@ impl Facts {
             contexts: (account.contexts, account.context_bytes),
             suspended: tenant.scheduling.suspended.is_some(),
             was_taken: tenant.was_taken,
+            not_copied: tenant.not_copied,
         }
     }
 

@@ -54,6 +54,8 @@ pub(in crate::server) struct Tenant {
     pub(in crate::server) unit: Option<u32>,
     /// True if its memory was taken without asking at some time.
     pub(in crate::server) was_taken: bool,
+    /// The time at which a coordinator last failed to copy its memory, in seconds of the system's monotonic clock.
+    pub(in crate::server) not_copied: Option<i64>,
     /// True if it was another coordinator's before.
     pub(in crate::server) came_back: bool,
     /// Set if it was taken over with its gate open and has yet to close it.
@@ -122,6 +124,7 @@ impl Tenant {
             need,
             unit: None,
             was_taken: false,
+            not_copied: None,
             came_back: false,
             unsettled: None,
         }
