@@ -131,7 +131,7 @@ pub fn run(serve: Serve) -> Result<u8, CliError> {
         Some(number) => Keeper::at(given(number)?, again_as(KEEPS, for_keeper, kept_settings().as_ref()), restarts)?,
         None => (Keeper::default(), Inherited::default()),
     };
-    let (arena, host_pool) = match inherited.sizes() {
+    let (arena, host_pool) = match inherited.sizes()? {
         // Other settings hold only when all programs have gone: theirs would not fit.
         Some(sizes) => sizes,
         None => {

@@ -321,6 +321,14 @@ pub fn await_message(socket: BorrowedFd<'_>, awake: Duration) {
     }
 }
 
+/// True if the system has no room for something now, and may have it later. A message that could not be received for that is still there.
+pub fn is_want_of_room(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::ETOOMANYREFS | libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM | libc::ENOSPC)
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

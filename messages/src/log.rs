@@ -427,10 +427,11 @@ group! {
 
     topic {
         message B0619 keeper_is_gone(why, error) =
-            "the keeper is gone ({why}), and there is no other ({error}): when this coordinator dies, none will take over";
+            "the keeper is gone ({why}), and there is no other ({error}): when this coordinator dies now, none will take over";
     }
-    cause "The process that would start the next coordinator has died and cannot be started again.";
-    remedy "Start `baton serve` again when no programs are there.";
+    cause "The process that would start the next coordinator has died, and cannot be started again now. The coordinator tries that again: \
+           after a second, or, if keepers die more than three times a minute, after that.";
+    remedy "If it comes again and again, look at the lines before, and at the limits on processes and memory.";
 
     topic {
         message B0620 frame_cannot_be_had(error) = "memory of the coordinator before cannot be had: {error}";
@@ -520,4 +521,10 @@ group! {
     }
     cause "The driver did not pin a part of the host pool in which the coordinator before has left data. Copies there are slower.";
     remedy "Restart the coordinator when no program runs, or raise the container's limits.";
+
+    topic {
+        message B0653 coordinator_cannot_be_started(error) = "no coordinator can be started: {error}";
+    }
+    cause "The system did not let the keeper start the next coordinator. It tries again, and programs wait for `--orphan-wait` at most.";
+    remedy "Free memory, or raise the limits on processes.";
 }

@@ -68,6 +68,13 @@ pub enum PreemptCommand {
     End,
 }
 
+impl PreemptCommand {
+    /// True if work goes on that may have been off the GPU. It does no harm to carry that out twice, and without it the work never goes on.
+    fn puts_back(self) -> bool {
+        matches!(self, Self::Resume | Self::ResumeOfAll(_) | Self::PutBack(_) | Self::Reschedule)
+    }
+}
+
 /// The reason why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum PreemptError {
@@ -206,7 +213,9 @@ impl Preemptor {
                 for Job { tenant, command, target } in jobs {
                     let start = Instant::now();
                     baton_faults::reach("coordinator carries out", &command);
-                    let result = pauser.carry_out(command, &target);
+                    let carry_out = || pauser.carry_out(command, &target);
+                    let result =
+                        carry_out().or_else(|error| if command.puts_back() { carry_out() } else { Err(error) });
                     baton_faults::reach("coordinator carried out", &command);
                     if command == PreemptCommand::Reschedule && entered.is_ok() {
                         nudge.give();

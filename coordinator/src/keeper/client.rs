@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use baton_books::table::Table;
 use baton_contract::link;
 use baton_contract::memory::GRANULE;
+use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
 use rustix::process::{Pid, PidfdFlags, getpid, getppid, pidfd_open};
 
@@ -64,6 +65,8 @@ struct LineEnd {
     /// True if a coordinator has started it.
     is_coordinators: bool,
     deaths: Deaths,
+    /// The time from which another one may be started, if that has failed.
+    next_try: Option<Instant>,
 }
 
 /// A frame that the coordinator before has left.
@@ -158,11 +161,15 @@ pub struct Inherited {
 }
 
 impl Inherited {
-    /// The bytes of the arena and of the host pool, if there is a table.
-    pub fn sizes(&self) -> Option<(u64, u64)> {
-        let words = Words::open(self.table.as_ref()?).ok()?;
-        let size = Table::open(words).ok()?.size();
-        Some((size.frames as u64 * GRANULE, size.pages as u64 * GRANULE))
+    /// The bytes of the arena and of the host pool, if there is a table that this version reads.
+    ///
+    /// # Errors
+    ///
+    /// When the system does not give it: no other sizes are right then.
+    pub fn sizes(&self) -> io::Result<Option<(u64, u64)>> {
+        let words = self.table.as_ref().map(Words::open).transpose()?;
+        let size = words.and_then(|words| Table::open(words).ok()).map(|table| table.size());
+        Ok(size.map(|size| (size.frames as u64 * GRANULE, size.pages as u64 * GRANULE)))
     }
 
     fn add(&mut self, key: Key, Item { bytes, descriptors }: Item) {
@@ -215,9 +222,9 @@ impl Keeper {
         let mut inherited = Inherited::default();
         set_limits(&socket)?;
         let is_coordinators = inherited.receive(socket.as_fd(), true)?;
-        let (process, pid) = parent(&socket).unzip();
+        let (process, pid) = parent(&socket)?.unzip();
         let deaths = Deaths::default();
-        let end = LineEnd { socket: Ok(socket), process, pid, child: None, is_coordinators, deaths };
+        let end = LineEnd { socket: Ok(socket), process, pid, child: None, is_coordinators, deaths, next_try: None };
         Ok((Self(Some(Arc::new(Line { start, replaced, end: Mutex::new(end) }))), inherited))
     }
 
@@ -296,10 +303,17 @@ impl Keeper {
         self.end().filter(|end| end.socket.is_ok())?.pid
     }
 
-    /// The reason why there is no keeper any more, if another one can take its place.
+    /// The reason why there is no keeper any more, if another one can take its place now.
     pub fn lost(&self) -> Option<String> {
         let end = self.end()?;
-        end.socket.as_ref().err().filter(|_| end.process.is_some()).cloned()
+        let is_time = end.next_try.is_none_or(|at| at <= Instant::now());
+        end.socket.as_ref().err().filter(|_| end.process.is_some() && is_time).cloned()
+    }
+
+    /// The time from which another one may take its place, if that has failed before.
+    pub fn next_try(&self) -> Option<Instant> {
+        let end = self.end()?;
+        end.next_try.filter(|_| end.socket.is_err())
     }
 
     fn end(&self) -> Option<MutexGuard<'_, LineEnd>> {
@@ -359,12 +373,13 @@ impl Keeper {
     ///
     /// # Errors
     ///
-    /// When it cannot be started, or the last one does not end, or died too often. Then there is none from now on.
+    /// When it cannot be started, or the last one does not end, or died too often. It can be tried again later.
     pub fn replace(&self) -> io::Result<()> {
         let (Some(line), Some(mut end)) = (&self.0, self.end()) else { return Ok(()) };
+        end.next_try = Some(Instant::now() + PATIENCE);
         let replaced = end.replace(&line.start, line.replaced);
-        if replaced.is_err() {
-            end.process = None;
+        if replaced.is_ok() {
+            end.next_try = None;
         }
         replaced
     }
@@ -424,8 +439,8 @@ impl LineEnd {
 
     /// Kills the last one, and waits until it is gone for certain: it lets go of what it has then.
     fn kill(&mut self) -> io::Result<()> {
-        let Some(process) = self.process.take() else { return Ok(()) };
-        kill(&process, PATIENCE)?;
+        let Some(process) = &self.process else { return Ok(()) };
+        kill(process, PATIENCE)?;
         if let Some(mut child) = self.child.take() {
             child.wait()?;
         }
@@ -433,7 +448,9 @@ impl LineEnd {
     }
 
     fn replace(&mut self, start: &Start, most: usize) -> io::Result<()> {
-        if !self.deaths.until_next(most, Instant::now()).is_zero() {
+        let pause = self.deaths.until_next(most, Instant::now());
+        if !pause.is_zero() {
+            self.next_try = Some(Instant::now() + pause);
             return Err(io::Error::other(baton_messages::STARTED_TOO_OFTEN));
         }
         if self.process.is_none() {
@@ -484,15 +501,49 @@ fn set_limits(socket: &OwnedFd) -> io::Result<()> {
 }
 
 /// The process that has made a socket, and its number, if it is this one's parent.
-fn parent(socket: &OwnedFd) -> Option<(OwnedFd, u32)> {
-    let maker = socket_peercred(socket).ok()?.pid;
-    let process = pidfd_open(maker, PidfdFlags::empty()).ok()?;
+fn parent(socket: &OwnedFd) -> io::Result<Option<(OwnedFd, u32)>> {
+    let maker = socket_peercred(socket)?.pid;
+    let process = match pidfd_open(maker, PidfdFlags::empty()) {
+        Err(Errno::SRCH) => return Ok(None),
+        process => process?,
+    };
     // Another one may have got its number.
-    (getppid() == Some(maker)).then_some((process, maker.as_raw_pid().unsigned_abs()))
+    Ok((getppid() == Some(maker)).then_some((process, maker.as_raw_pid().unsigned_abs())))
 }
 
 impl std::fmt::Debug for Keeper {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("Keeper").field(&self.is_any()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::super::held::{Held, send_done};
+    use super::*;
+
+    /// A frame that the keeper holds takes its memory, and is mapped wherever a coordinator finds it.
+    #[test]
+    fn a_frame_is_let_go_of_when_the_keeper_has_let_go_of_it() {
+        let (ours, theirs) = line().expect("sockets");
+        let has_let_go = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let has_let_go = &has_let_go;
+            scope.spawn(move || {
+                Held::default().send_all(theirs.as_fd(), false).expect("it is read");
+                let heard = receive(theirs.as_fd());
+                assert!(matches!(heard, Ok(Some(Note::Drop(Key::Frame(7))))), "{heard:?}");
+                std::thread::sleep(PATIENCE / 10);
+                has_let_go.store(true, Ordering::SeqCst);
+                send_done(theirs.as_fd()).expect("it waits");
+                assert!(matches!(receive(theirs.as_fd()), Ok(None)));
+            });
+            let start: Start = Box::new(|_, _| Err(io::ErrorKind::Unsupported.into()));
+            let (keeper, _) = Keeper::at(ours, start, 1).expect("it says what it has");
+            keeper.let_go(Key::Frame(7));
+            assert!(has_let_go.load(Ordering::SeqCst) && keeper.is_any());
+        });
     }
 }

@@ -55,6 +55,16 @@ impl Orphans {
     }
 }
 
+/// The time after which something is tried again for which the system had no room.
+pub(super) const AGAIN: Duration = Duration::from_millis(10);
+
+/// Waits until a process, by its pidfd, has ended, for as long as it takes.
+pub(super) fn await_end(process: impl AsFd) {
+    while !has_ended(&process, None).unwrap_or(false) {
+        std::thread::sleep(AGAIN);
+    }
+}
+
 /// Waits until a process, by its pidfd, has ended; for this time at most, or for as long as it takes. False if it has not.
 pub(super) fn has_ended(process: impl AsFd, within: Option<Duration>) -> io::Result<bool> {
     is_any_readable(&[process], within)

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, ExitStatus};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use baton_contract::link;
@@ -15,7 +15,7 @@ use rustix::process::{
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::client::Start;
-use super::ends::{Deaths, Orphans, has_ended};
+use super::ends::{AGAIN, Deaths, Orphans, await_end, has_ended};
 use super::held::{Held, Item, Key, Note, line, receive, send_done};
 
 /// The status with which a coordinator has died; none if another process has started it.
@@ -44,7 +44,7 @@ pub struct Again {
 /// The coordinator to which signals are passed on.
 #[derive(Default)]
 struct Serving {
-    process: Option<OwnedFd>,
+    process: Option<Arc<OwnedFd>>,
     /// The signal by which it is to end.
     ends: Option<Signal>,
 }
@@ -80,7 +80,7 @@ impl Serving {
     }
 
     /// Passes signals on to this one from now on; also one that has come before.
-    fn is(&mut self, process: OwnedFd) {
+    fn is(&mut self, process: Arc<OwnedFd>) {
         self.process = Some(process);
         if let Some(signal) = self.ends {
             self.pass_on(signal);
@@ -92,7 +92,7 @@ impl Serving {
 struct Coordinator {
     /// The keeper's end of the socket.
     socket: OwnedFd,
-    process: OwnedFd,
+    process: Arc<OwnedFd>,
     /// The same, if this keeper has started it.
     child: Option<Child>,
 }
@@ -159,12 +159,23 @@ fn serve(
         io::Result::Ok(coordinator)
     };
     loop {
-        let mut coordinator = match first.take() {
-            Some(coordinator) => coordinator,
-            None => next(&mut successor, &mut held)?,
+        let mut coordinator = match first.take().map_or_else(|| next(&mut successor, &mut held), Ok) {
+            Ok(coordinator) => coordinator,
+            Err(error) if !held.has_tenants() => return Err(error),
+            Err(error) => {
+                baton_messages::error!(coordinator_cannot_be_started(error));
+                let pause = deaths.until_next(again.most, Instant::now()).max(AGAIN);
+                if !orphans.can_wait(pause, Instant::now()) {
+                    return Ok(End::TooOften(None));
+                }
+                if signals.wait(pause) {
+                    return Ok(End::WhenItWasToEnd(None));
+                }
+                continue;
+            }
         };
         let code = loop {
-            signals.serving().is(coordinator.process.try_clone()?);
+            signals.serving().is(Arc::clone(&coordinator.process));
             match hold(&mut held, &mut orphans, &coordinator.socket) {
                 Heard::End(code) => break code,
                 Heard::Nothing => {
@@ -172,7 +183,7 @@ fn serve(
                     break None;
                 }
                 Heard::Another(process, line) => {
-                    coordinator.gives_way_to(process, line)?;
+                    coordinator.gives_way_to(process, line);
                     on_another();
                 }
                 Heard::Successor(with) => {
@@ -180,14 +191,15 @@ fn serve(
                     successor.take().into_iter().for_each(Successor::end);
                     successor = Successor::start(start, with, &held).ok();
                 }
-                Heard::HandsOver => {
-                    let next = next(&mut successor, &mut held)?;
-                    std::mem::replace(&mut coordinator, next).ends_by_itself()?;
-                }
+                Heard::HandsOver => match next(&mut successor, &mut held) {
+                    Ok(next) => std::mem::replace(&mut coordinator, next).ends_by_itself(),
+                    // It goes on if it hears nothing.
+                    Err(error) => baton_messages::error!(coordinator_cannot_be_started(error)),
+                },
             }
         };
         // Nothing that it had the GPU copy is under way when it is gone.
-        let status = coordinator.end()?;
+        let status = coordinator.end();
         // One that cannot take over may be followed by one that can.
         held.retain(lives);
         let exited = status.and_then(|status| status.code()).filter(|_| !held.has_tenants());
@@ -240,9 +252,11 @@ impl Successor {
 impl Coordinator {
     fn start(start: &Start, file: Option<&OwnedFd>) -> io::Result<Self> {
         let (socket, theirs) = line()?;
-        let child = start(&theirs, file)?;
-        let process = pidfd_open(Pid::from_child(&child), PidfdFlags::empty())?;
-        Ok(Self { socket, process, child: Some(child) })
+        let mut child = start(&theirs, file)?;
+        let process = pidfd_open(Pid::from_child(&child), PidfdFlags::empty()).inspect_err(|_| {
+            let _ = child.kill().and_then(|()| child.wait());
+        })?;
+        Ok(Self { socket, process: process.into(), child: Some(child) })
     }
 
     /// The one that has made this socket: it says first which process it is.
@@ -252,19 +266,18 @@ impl Coordinator {
             _ => None,
         };
         let process = told.ok_or(io::ErrorKind::InvalidData)?;
-        Ok(Self { socket, process, child: None })
+        Ok(Self { socket, process: process.into(), child: None })
     }
 
     /// It has found another one in its place.
-    fn gives_way_to(&mut self, process: OwnedFd, line: OwnedFd) -> io::Result<()> {
-        let child = self.child.take();
-        let before = std::mem::replace(self, Self { process, socket: line, child: None });
-        Self { child, ..before }.ends_by_itself()
+    fn gives_way_to(&mut self, process: OwnedFd, line: OwnedFd) {
+        std::mem::replace(self, Self { process: process.into(), socket: line, child: None }).ends_by_itself();
     }
 
     /// It ends by itself, for which the keeper need not wait.
-    fn ends_by_itself(self) -> io::Result<()> {
-        std::thread::Builder::new().spawn(move || self.end()).map(drop)
+    fn ends_by_itself(self) {
+        // Without a thread, the system knows its status until this process ends; nothing else comes of that.
+        let _ = std::thread::Builder::new().spawn(move || self.end());
     }
 
     fn kill(&self) {
@@ -273,11 +286,12 @@ impl Coordinator {
     }
 
     /// Waits until its process has ended.
-    fn end(self) -> io::Result<Death> {
-        match self.child {
-            Some(mut child) => child.wait().map(Some),
-            None => has_ended(&self.process, None).map(|_| None),
-        }
+    fn end(self) -> Death {
+        let Self { socket, process, child } = self;
+        // One that lives is to have another keeper: this one hears nothing of it any more.
+        drop(socket);
+        await_end(&process);
+        child.and_then(|mut child| child.wait().ok())
     }
 }
 
@@ -308,6 +322,10 @@ fn hold(held: &mut Held, orphans: &mut Orphans, line: &OwnedFd) -> Heard {
                     Some(Duration::ZERO) | None => return Heard::Nothing,
                     Some(left) => drop(link::set_patience(line, Some(left))),
                 }
+                continue;
+            }
+            Err(error) if link::is_want_of_room(&error) => {
+                std::thread::sleep(AGAIN);
                 continue;
             }
             _ => return Heard::End(ends),
@@ -362,5 +380,46 @@ impl End {
                 signal.and_then(|signal| u8::try_from(128 + signal).ok()).unwrap_or(1)
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use rustix::process::getpid;
+
+    use super::super::held::send_item;
+    use super::*;
+
+    /// What the GPU copies for a process goes on until that has ended, which may be later than its line's end.
+    #[test]
+    fn the_next_coordinator_is_started_when_the_process_of_the_last_one_has_ended() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let ended = folder.path().join("ended");
+        let script = format!("sleep 0.3; : > {}", ended.display());
+        let mut last = Command::new("sh").args(["-c", &script]).spawn().expect("there is a shell");
+        let pidfd = |pid| pidfd_open(pid, PidfdFlags::empty()).expect("it is not waited for yet");
+        let (ours, line) = line().expect("sockets");
+        send_item(ours.as_fd(), Key::Coordinator, &[], &[pidfd(Pid::from_child(&last)).as_fd()])
+            .expect("it is read later");
+        let (program, file) = (pidfd(getpid()), std::fs::File::open("/dev/null").expect("there"));
+        let has = [file.as_fd(), file.as_fd(), program.as_fd(), file.as_fd()];
+        send_item(ours.as_fd(), Key::Tenant(1), &[], &has).expect("it is read later");
+        drop(ours);
+        let had_ended = Arc::new(Mutex::new(Vec::new()));
+        let start: Start = Box::new({
+            let had_ended = Arc::clone(&had_ended);
+            move |_, _| {
+                had_ended.lock().expect("of one thread").push(ended.exists());
+                Command::new("true").spawn()
+            }
+        });
+        let first = Coordinator::that_serves(line).expect("it says who it is");
+        let again = Again { most: 1, orphan_wait: Duration::ZERO };
+        let end = serve(Some(first), &start, again, (&|_, _| {}, &|| {}), &Signals::default()).expect("it starts");
+        last.wait().expect("it has ended");
+        assert_eq!(*had_ended.lock().expect("of one thread"), [true]);
+        assert!(matches!(end, End::TooOften(Some(_))), "{end:?}");
     }
 }

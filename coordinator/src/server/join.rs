@@ -162,7 +162,7 @@ impl Server {
 
     fn welcome(&mut self, mut newcomer: Newcomer) {
         let met = std::mem::take(&mut newcomer.met);
-        match self.make_tenant(newcomer) {
+        let unwelcome = match self.make_tenant(newcomer) {
             Ok((tenant, Welcome { slot, files })) => {
                 let scheduling = tenant.scheduling.wanted;
                 let joined = What::Joined { name: tenant.name.as_str().into(), class: tenant.class() };
@@ -178,18 +178,18 @@ impl Server {
                         self.keep_tenant(id);
                         // From here on it counts upon being a tenant, also the next coordinator's.
                         self.card.tenants.tell_with(id, &Admission::Welcome { tenant: id.0, slot }, &files);
-                        self.will_tell(id, Event::Joined { scheduling });
+                        return self.will_tell(id, Event::Joined { scheduling });
                     }
-                    Err(error) => {
+                    Err(unwelcome) => {
                         self.card.corun.leave(self.card.tenants.next_id());
-                        baton_messages::error!(cannot_watch(error));
+                        unwelcome
                     }
                 }
             }
-            Err((mut peer, error)) => {
-                refuse(&mut peer, busy(&error).unwrap_or_else(|| (Refusal::Failed, baton_messages::of_system(error))));
-            }
-        }
+            Err(unwelcome) => unwelcome,
+        };
+        let (mut peer, error) = unwelcome;
+        refuse(&mut peer, busy(&error).unwrap_or_else(|| (Refusal::Failed, baton_messages::of_system(error))));
     }
 
     /// Makes a tenant of a newcomer. Returns its welcome too.
@@ -263,6 +263,5 @@ fn is_room_for(tenants: &Tenants, options: &Options, guest: Option<u32>) -> bool
 
 /// The refusal for a peer for which the system has no room now. The peer is to come again.
 fn busy(error: &io::Error) -> Option<Refused> {
-    let is_full = matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM));
-    is_full.then(|| (Refusal::Busy, baton_messages::no_more_connections()))
+    link::is_want_of_room(error).then(|| (Refusal::Busy, baton_messages::no_more_connections()))
 }

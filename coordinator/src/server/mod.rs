@@ -314,6 +314,7 @@ impl Server {
         [
             end,
             self.upgrade_ends(),
+            self.front.keeper.next_try(),
             returning,
             lobby,
             unsent,

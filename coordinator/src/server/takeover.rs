@@ -55,7 +55,7 @@ impl Server {
             return Ok(());
         }
         let size = self.card.memory.table_size();
-        let left = inherited.table.take().and_then(|file| Some((Words::open(&file).ok()?, file)));
+        let left = inherited.table.take().map(|file| Words::open(&file).map(|words| (words, file))).transpose()?;
         let table = left.and_then(|(words, file)| Some((Table::open(words).ok()?, file)));
         match table.filter(|(table, _)| table.size() == size) {
             Some((table, file)) => {
@@ -112,6 +112,8 @@ impl Server {
                         takeover.returning.insert(id, returning);
                     }
                 }
+                // Another coordinator may have the room.
+                Err(error) if link::is_want_of_room(&error) => return Err(error),
                 Err(error) => {
                     baton_messages::warn!(cannot_come_back(id.0, error));
                     self.front.keeper.let_go(Key::Tenant(id.0));
@@ -296,8 +298,8 @@ impl Server {
         self.card.outsiders.expect(tenant.connection.process.pid());
         let joined = What::Joined { name: facts.name.as_str().into(), class: scheduling.class };
         baton_messages::info!(came_back(&facts.name));
-        if let Err(error) = self.card.tenants.add_as(id, tenant) {
-            baton_messages::error!(cannot_watch(error));
+        if let Err((_, error)) = self.card.tenants.add_as(id, tenant) {
+            self.fails = Some(baton_messages::cannot_watch(error));
             return None;
         }
         self.card.recorder.record(id, joined);

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use baton_tests::generated::hunt::number;
-use baton_tests::strikes::{Outcome, State, VICTIMS, Victim, at_random, matrix};
+use baton_tests::strikes::{Outcome, State, VICTIMS, Victim, at_random, matrix, system_calls};
 
 /// The seed of the strikes.
 const SEED: u64 = 48;
@@ -97,6 +97,34 @@ mod each_call {
 
     #[test]
     #[ignore = "long: 5 minutes"]
+    fn of_programs_that_share_memory() {
+        of(State::Sharing);
+    }
+}
+
+mod each_system_call {
+    use super::*;
+
+    #[track_caller]
+    fn of(state: State) {
+        let limit = number("STRIKES_SECONDS").map(Duration::from_secs);
+        all_go_on(&system_calls(state, strikes(1), seed(), limit));
+    }
+
+    #[test]
+    #[ignore = "tool: strace"]
+    fn of_programs_that_take_turns() {
+        of(State::Turns);
+    }
+
+    #[test]
+    #[ignore = "tool: strace"]
+    fn of_programs_that_are_preempted() {
+        of(State::Preemption);
+    }
+
+    #[test]
+    #[ignore = "tool: strace"]
     fn of_programs_that_share_memory() {
         of(State::Sharing);
     }

@@ -7,12 +7,14 @@
 //! |---|---|
 //! | `mod` | goes through the cells |
 //! | `state` | the states, and the programs of each |
+//! | `strace` | makes calls of the system fail |
 //! | `tally` | counts the survivors of each strike |
 
 mod state;
+mod strace;
 mod tally;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -25,6 +27,7 @@ use crate::generated::Dice;
 use crate::running::signal;
 
 pub use state::State;
+use strace::Strace;
 pub use tally::Tally;
 
 /// How long a strike's point may take to be reached.
@@ -54,12 +57,16 @@ pub enum Victim {
     Late,
     /// The coordinator's call of the driver at the point fails.
     Call,
+    /// A call of the system fails, of the coordinator.
+    SystemCall,
 }
 
 /// The points at which the coordinator calls the driver begin so.
 const CALLS: &str = "coordinator calls ";
 /// The errors that a call fails with: `CUDA_ERROR_INVALID_VALUE`, `CUDA_ERROR_OUT_OF_MEMORY`, `CUDA_ERROR_UNKNOWN`.
 const ERRORS: [u32; 3] = [1, 2, 999];
+/// The errors that a call of the system fails with.
+const SYSTEM_ERRORS: [&str; 4] = ["ENOMEM", "EMFILE", "ENFILE", "ENOSPC"];
 
 impl Victim {
     /// The number of strikes in a cell.
@@ -148,6 +155,27 @@ pub fn at_random(state: State, victims: &[Victim], kills: usize, seed: u64) -> O
             *cells.entry(("at any moment".to_owned(), victim)).or_insert(0) += 1;
             if kill % 50 == 49 {
                 field.say("at any moment");
+            }
+        }
+    });
+    Outcome { state, cells, tally }
+}
+
+/// Has each call of the system fail so many times that a coordinator makes while programs compute, or, of the keeper too, when the coordinator
+/// is followed by another one.
+pub fn system_calls(state: State, strikes: usize, seed: u64, limit: Option<Duration>) -> Outcome {
+    let mut cells = BTreeMap::new();
+    let begun = Instant::now();
+    let tally = in_state(state, seed, |field| {
+        for follows in [false, true] {
+            for call in field.calls_of_system(follows) {
+                if limit.is_some_and(|limit| begun.elapsed() > limit) {
+                    break;
+                }
+                let struck = (0..strikes).filter(|_| field.fail(&call, follows)).count();
+                let point = if follows { format!("takeover: {call}") } else { call };
+                field.say(&point);
+                cells.insert((point, Victim::SystemCall), struck);
             }
         }
     });
@@ -251,7 +279,7 @@ impl Field<'_> {
             },
             Victim::Stopped => (Hit::This, libc::SIGSTOP, Duration::ZERO),
             Victim::Late => (Hit::This, 0, PAUSE),
-            Victim::Call => (Hit::This, 0, Duration::ZERO),
+            Victim::Call | Victim::SystemCall => (Hit::This, 0, Duration::ZERO),
         };
         let error = if victim == Victim::Call { self.dice.of(&ERRORS) } else { 0 };
         let skip = self.dice.below(most_skipped) as u32;
@@ -337,6 +365,46 @@ impl Field<'_> {
     fn any_program(&mut self, status: &Value) -> Option<i32> {
         let all: Vec<i32> = tenants(status).filter_map(|one| i32::try_from(one["pid"].as_i64()?).ok()).collect();
         (!all.is_empty()).then(|| self.dice.of(&all))
+    }
+
+    /// The calls of the system that a coordinator makes, or that are made when it is followed by another one.
+    fn calls_of_system(&mut self, follows: bool) -> BTreeSet<String> {
+        let (before, _) = self.look();
+        let strace = Strace::list(if follows { before.keeper } else { before.coordinator });
+        if follows {
+            self.kill_now(Victim::Coordinator);
+        }
+        std::thread::sleep(LOOK / 2);
+        strace.calls()
+    }
+
+    /// Has a call of the system fail. False if it is not made any more.
+    fn fail(&mut self, call: &str, follows: bool) -> bool {
+        let (mut before, status) = self.look();
+        let at = self.tally.about_to(Victim::SystemCall, &status);
+        let error = self.dice.of(&SYSTEM_ERRORS);
+        let (process, number) = match follows {
+            false => (before.coordinator, 1 + self.dice.below(MOST_SKIPPED)),
+            true => (before.keeper, 1 + self.dice.below(4 * MOST_SKIPPED)),
+        };
+        let strace = Strace::fail(process, call, error, number);
+        if follows {
+            signal(before.coordinator, libc::SIGKILL);
+        }
+        let begun = Instant::now();
+        while !strace.has_failed() && begun.elapsed() < REACHED / 4 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let has_failed = strace.has_failed();
+        drop(strace);
+        match has_failed {
+            true => self.tally.struck(at, None, format!("{call} of the system, {error} ({follows})")),
+            false => self.tally.take_back(at),
+        }
+        // It is of no interest here if the coordinator or the keeper has ended.
+        (before.coordinator, before.keeper) = (0, 0);
+        self.until_followed(Victim::SystemCall, before);
+        has_failed
     }
 
     /// The name of a program that a status shows.

@@ -149,6 +149,7 @@ impl Tally {
             &[Victim::Program],
             &[Victim::Stopped, Victim::Late],
             &[Victim::Call],
+            &[Victim::SystemCall],
         ] {
             let [all, partly] = self.survivors(victims);
             if all.all > 0 {

@@ -123,7 +123,7 @@ impl Peer {
                 Ok(Outcome::Sent)
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Outcome::Full),
-            Err(error) if is_want_of_room(&error) && self.is_open() => Ok(Outcome::Later),
+            Err(error) if link::is_want_of_room(&error) && self.is_open() => Ok(Outcome::Later),
             Err(_) => Err(Lost),
         }
     }
@@ -197,7 +197,8 @@ impl Peer {
                 Ok(Some(received))
             }
             Ok(None) => Err(Lost),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            // The message is still there.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock || link::is_want_of_room(&error) => Ok(None),
             Err(_) => Err(Lost),
         }
     }
@@ -211,14 +212,6 @@ impl Peer {
     pub(in crate::server) fn heard_by_now(&self) -> u64 {
         self.heard + link::unheard(self.socket.as_fd()) as u64
     }
-}
-
-/// True if a message could not be sent because the system has no room for it or its descriptors now.
-fn is_want_of_room(error: &io::Error) -> bool {
-    matches!(
-        error.raw_os_error(),
-        Some(libc::ETOOMANYREFS | libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM)
-    )
 }
 
 impl AsFd for Peer {

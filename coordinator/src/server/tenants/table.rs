@@ -9,6 +9,7 @@ use std::time::Instant;
 use baton_contract::messages::{Answer, ExtentId, Message};
 use baton_report::quota::{Met, Quota};
 
+use super::connection::Connection;
 use super::guests::OfGuests;
 use super::index::Index;
 use super::peer::{Peer, Sent};
@@ -107,7 +108,7 @@ impl Tenants {
     }
 
     /// Adds a new tenant, without memory. The server listens to it from now on.
-    pub(in crate::server) fn add(&mut self, tenant: Tenant) -> io::Result<TenantId> {
+    pub(in crate::server) fn add(&mut self, tenant: Tenant) -> Result<TenantId, (Peer, io::Error)> {
         let id = self.next_id();
         self.add_as(id, tenant)?;
         self.last = id.0;
@@ -115,11 +116,12 @@ impl Tenants {
     }
 
     /// Adds a tenant that has this number already.
-    pub(in crate::server) fn add_as(&mut self, id: TenantId, tenant: Tenant) -> io::Result<()> {
+    pub(in crate::server) fn add_as(&mut self, id: TenantId, tenant: Tenant) -> Result<(), (Peer, io::Error)> {
         debug_assert!(tenant.memory.extents.is_empty());
-        self.events.add(&tenant.connection.process, Source::Process(id), Interest::Read)?;
-        self.events.add(&tenant.connection.control, Source::Control(id), tenant.connection.control.interest())?;
-        self.events.add(&tenant.connection.requests, Source::Requests(id), Interest::Read)?;
+        if let Err(error) = self.watch(id, &tenant.connection) {
+            self.events.remove(&tenant.connection.control);
+            return Err((tenant.connection.control, error));
+        }
         // Its welcome may have to wait.
         if tenant.connection.control.keeps() {
             self.behind.insert(id);
@@ -129,6 +131,12 @@ impl Tenants {
         self.all.insert(id, tenant);
         self.touched.push(id);
         Ok(())
+    }
+
+    fn watch(&self, id: TenantId, connection: &Connection) -> io::Result<()> {
+        self.events.add(&connection.process, Source::Process(id), Interest::Read)?;
+        self.events.add(&connection.control, Source::Control(id), connection.control.interest())?;
+        self.events.add(&connection.requests, Source::Requests(id), Interest::Read)
     }
 
     /// Removes a tenant that is gone. Returns it with everything that it had, which stays written down until it is [forgotten](Self::forget).
