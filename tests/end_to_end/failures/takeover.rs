@@ -575,6 +575,13 @@ fn a_successor_that_has_all_goes_on_although_the_keeper_dies() {
     keeper_dies_in_an_upgrade("successor goes on", Duration::from_millis(100)).succeeded();
 }
 
+/// The successor prepares itself, and hears no more of the keeper that has started it.
+#[test]
+fn a_coordinator_whose_keeper_dies_while_a_successor_prepares_itself_goes_on() {
+    let said = keeper_dies_in_an_upgrade("coordinator calls cuDeviceGet", Duration::from_millis(2));
+    assert!(said.status == "exit status: 1", "{said:?}");
+}
+
 /// It is unmapped by then, and no coordinator knows.
 #[test]
 fn memory_that_is_being_freed_during_a_takeover_is_put_nowhere() {

@@ -127,7 +127,10 @@ pub fn matrix(
     let mut cells = BTreeMap::new();
     let begun = Instant::now();
     let tally = in_state(state, seed, |field| {
-        let is_wanted = |(point, _): &(String, u64)| victims.iter().any(|victim| victim.can_be_hit_at(point));
+        let named = std::env::var("STRIKES_POINT").unwrap_or_default();
+        let is_wanted = |(point, _): &(String, u64)| {
+            point.contains(&named) && victims.iter().any(|victim| victim.can_be_hit_at(point))
+        };
         let points = field.points(state).into_iter().filter(is_wanted);
         for (point, reached) in points.skip(part.0).step_by(part.1.max(1)) {
             if limit.is_some_and(|limit| begun.elapsed() > limit) {

@@ -45,7 +45,7 @@ impl State {
         let serving = match self {
             Self::Turns => Serving::small("24MiB").flag("--no-preempt"),
             Self::Preemption | Self::Upgrades => Serving::small("24MiB"),
-            Self::Sharing => Serving::arena("224MiB").memory("1GiB").option("--host-pool", "512MiB"),
+            Self::Sharing => Serving::arena("288MiB").memory("1GiB").option("--host-pool", "512MiB"),
         };
         let serving = if self == Self::Sharing {
             serving.setting("SIMCUDA_GPUS", "2").option("--gpu", "0").option("--quantum", "3ms")
@@ -58,7 +58,7 @@ impl State {
     pub(super) fn loads(self) -> Vec<Load> {
         const LARGE: &[&str] = &["--megabytes", "12", "--small", "2", "--rounds", "40"];
         const URGENT: &[&str] = &["--megabytes", "8", "--small", "2", "--rounds", "60", "--gap-ms", "8"];
-        // The memory that the others share stays on the GPU, and needs the rest of the arena.
+        // The memory that the others share stays on the GPU, and needs the rest of the arena; the longer if one of them was killed.
         const RIVAL: &[&str] = &[
             "--megabytes",
             "160",

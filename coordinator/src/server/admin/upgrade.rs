@@ -93,6 +93,13 @@ impl Server {
         });
     }
 
+    /// Gives up a successor whose keeper is gone: another keeper has nothing for it.
+    pub(in crate::server) fn give_up_successor(&mut self) {
+        if self.upgrade.as_ref().is_some_and(|upgrade| upgrade.line.is_some()) {
+            self.give_up_upgrade(baton_messages::keeper_did_not_hand_over());
+        }
+    }
+
     fn give_up_upgrade(&mut self, why: Message) {
         let Some(mut upgrade) = self.upgrade.take() else { return };
         if let Some(line) = &upgrade.line {
