@@ -219,7 +219,8 @@ impl<W: AsRef<[AtomicU64]>> Table<W> {
         }
         for page in 0..self.size.pages as u64 {
             if let Some((place, value)) = self.page(page).and_then(used) {
-                found.pages.insert(place, (page * GRANULE, value & ZERO != 0));
+                let before = found.pages.insert(place, (page * GRANULE, value & ZERO != 0));
+                found.stale.extend(before.map(|(offset, _)| offset));
             }
         }
         found
@@ -233,9 +234,15 @@ pub struct Found {
     frames: HashMap<(u32, u64), InFrame>,
     /// Offsets in the pool.
     pages: HashMap<(u32, u64), (u64, bool)>,
+    stale: Vec<u64>,
 }
 
 impl Found {
+    /// Pages, by their offsets, in whose place others were being written when the coordinator died: the contents are in neither.
+    pub fn stale(&self) -> &[u64] {
+        &self.stale
+    }
+
     /// The frames that some tenant had.
     pub fn frames(&self) -> impl Iterator<Item = (u32, FrameId)> {
         self.frames.iter().map(|((tenant, _), one)| (*tenant, one.frame))

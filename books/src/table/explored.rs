@@ -256,9 +256,8 @@ impl World {
                     }
                     if extent.runs().is_some() {
                         all.push(Action::GiveUpRoom(number));
-                    } else {
-                        all.push(Action::CopyAhead(number));
                     }
+                    all.push(Action::CopyAhead(number));
                 }
                 ExtentState::Leaving { .. } if self.copies_out.contains_key(&number) => {
                     all.push(Action::CopiedOut(number));
@@ -601,8 +600,14 @@ impl World {
         }
         self.change(|_| ());
         let others: Vec<FrameId> = found.frames().map(|(_, frame)| frame).filter(|one| !frames.contains(one)).collect();
-        let left: Vec<u64> = found.pages().map(|(_, at)| at).filter(|at| !rooms.contains(&(at / GRANULE))).collect();
+        let left = found.pages().map(|(_, at)| at).filter(|at| !rooms.contains(&(at / GRANULE)));
+        let left: Vec<u64> = left.chain(found.stale().iter().copied()).collect();
         self.scribe.clear(&others, &left);
+        assert_eq!(
+            self.scribe.table().read().stale(),
+            [0; 0],
+            "a record of no use that the next one may believe: {self}"
+        );
         for (number, runs) in to_copy {
             let runs = if runs.is_empty() { self.room().expect("one for each") } else { runs };
             let (id, all) = (self.ids[number], 0..self.bounds.class.bytes());

@@ -170,7 +170,8 @@ impl Ground<'_> {
         self.store.frames.adopt(wanted)?;
         others.iter().for_each(|frame| self.store.frames.let_go_of_kept(*frame));
         let (kept, gone): (Vec<_>, Vec<_>) = found.pages().partition(|(id, _)| guest_of(*id).is_some());
-        self.tenants.forget_unclaimed(&others, &gone.into_iter().map(|(_, page)| page).collect::<Vec<_>>());
+        let gone: Vec<u64> = gone.into_iter().map(|(_, page)| page).chain(found.stale().iter().copied()).collect();
+        self.tenants.forget_unclaimed(&others, &gone);
         self.store.host.take_pages(kept.into_iter().map(|(_, page)| page));
         Ok(())
     }
