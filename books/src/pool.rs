@@ -4,7 +4,7 @@
 //! memory is stored in **runs** of it. A run never crosses from one slab into the next, because a
 //! copy may not: each slab is pinned by itself. Runs are as long as possible, since long copies are fast.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use baton_contract::memory::GRANULE;
 
@@ -26,6 +26,10 @@ pub struct Pool {
     used: u64,
     /// Free runs by start; neighbours within a slab are one run.
     free: BTreeMap<u64, u64>,
+    /// The slabs that are ready, by their numbers.
+    there: BTreeSet<u64>,
+    /// Pages in use of slabs that are not.
+    early: BTreeSet<u64>,
 }
 
 impl Pool {
@@ -36,7 +40,15 @@ impl Pool {
     /// If a slab is no multiple of 2 MiB: our own mistake.
     pub fn new(bytes: u64, slab: u64) -> Self {
         assert!(slab > 0 && slab.is_multiple_of(GRANULE), "slabs hold whole blocks");
-        Self { bytes: bytes / slab * slab, slab, ready: 0, used: 0, free: BTreeMap::new() }
+        Self {
+            bytes: bytes / slab * slab,
+            slab,
+            ready: 0,
+            used: 0,
+            free: BTreeMap::new(),
+            there: BTreeSet::new(),
+            early: BTreeSet::new(),
+        }
     }
 
     /// The bytes that it can hold once all its slabs are ready.
@@ -62,7 +74,15 @@ impl Pool {
     /// Notes that a slab has become usable.
     pub fn slab_ready(&mut self, number: u64) {
         self.ready += self.slab;
+        self.there.insert(number);
         self.insert(Run { at: number * self.slab, bytes: self.slab });
+        let early: Vec<u64> = self.early.extract_if(number * self.slab..(number + 1) * self.slab, |_| true).collect();
+        early.into_iter().for_each(|page| self.take_page(page));
+    }
+
+    /// True if pages are in use of slabs that are not ready.
+    pub fn awaits_pages(&self) -> bool {
+        !self.early.is_empty()
     }
 
     /// True if more slabs are yet to become usable.
@@ -99,8 +119,12 @@ impl Pool {
         Some(runs)
     }
 
-    /// Takes this very page of 2 MiB, which is free.
+    /// Takes this very page of 2 MiB, which is free, or in a slab that is yet to become usable.
     pub fn take_page(&mut self, at: u64) {
+        if !self.there.contains(&(at / self.slab)) {
+            self.early.insert(at);
+            return;
+        }
         let Some((&start, &length)) = self.free.range(..=at).next_back() else { return };
         if start + length < at + GRANULE {
             return;
@@ -118,6 +142,10 @@ impl Pool {
     /// Gives runs back.
     pub fn give_back(&mut self, runs: Vec<Run>) {
         for run in runs {
+            if !self.there.contains(&(run.at / self.slab)) {
+                self.early.retain(|page| !(run.at..run.at + run.bytes).contains(page));
+                continue;
+            }
             self.used -= run.bytes;
             self.insert(run);
         }
@@ -151,6 +179,22 @@ impl Pool {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    /// A program of another coordinator ends before its part of the pool is there.
+    #[test]
+    fn a_page_that_is_given_back_before_its_slab_is_ready_is_free_then_and_others_are_not() {
+        let mut pool = Pool::new(8 * GRANULE, 4 * GRANULE);
+        let page = |number: u64| Run { at: number * GRANULE, bytes: GRANULE };
+        pool.slab_ready(1);
+        (0..6).for_each(|number| pool.take_page(page(number).at));
+        pool.give_back(vec![page(1)]);
+        assert!(pool.awaits_pages());
+        pool.slab_ready(0);
+        assert_eq!((pool.awaits_pages(), pool.used()), (false, 5 * GRANULE));
+        assert_eq!(pool.take(GRANULE), Some(vec![page(1)]));
+        assert_eq!(pool.take(2 * GRANULE), Some(vec![Run { at: 6 * GRANULE, bytes: 2 * GRANULE }]));
+        assert_eq!(pool.take(GRANULE), None);
+    }
 
     proptest! {
         #[test]

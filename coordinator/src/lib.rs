@@ -8,5 +8,6 @@
 pub mod device;
 pub mod endpoint;
 pub mod keeper;
+mod random;
 pub mod records;
 pub mod server;

@@ -33,6 +33,7 @@ use super::tenants::shared::{Shared, TenantsPage};
 use super::tenants::tenant::{Stuck, Tenant, Unsettled};
 use crate::device::words::Words;
 use crate::keeper::{Inherited, KeptTenant, Key};
+use crate::random;
 use baton_books::sharing::{Attached, Fact};
 use baton_books::table::{Found, Scribe, Table};
 use baton_policy::arbiter::{Event, TenantId};
@@ -158,9 +159,7 @@ impl Server {
         page_of_us.arena_bytes.store(total, Relaxed);
         page_of_us.could_have_bytes.store(could_have, Relaxed);
         self.card.corun.join(id, process.domain(), facts.scheduling().class)?;
-        let mut number = [0; 8];
-        rustix::rand::getrandom(&mut number, rustix::rand::GetRandomFlags::empty())?;
-        let number = u64::from_ne_bytes(number);
+        let number = u64::from_ne_bytes(random::bytes());
         let asked = self.card.corun.place(id).is_some_and(|(slot, [activity, elsewhere])| {
             control.send(&TakeoverCommand::Resync { number, slot }, &[file.into(), activity, elsewhere]).is_ok()
         });

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::{PAGE, Page};
+use crate::random;
 
 /// The key that makes digests unpredictable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,12 +12,7 @@ pub struct Key(pub [u64; 2]);
 impl Key {
     /// Draws a new, unguessable key.
     pub fn draw() -> Self {
-        let mut bytes = [0; 16];
-        let drawn = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
-        // getrandom(2) promises this for so few bytes.
-        assert_eq!(drawn, Ok(bytes.len()), "the system has random numbers");
-        let [low, high] = [0, 8].map(|at| u64::from_ne_bytes(bytes[at..at + 8].try_into().expect("eight bytes")));
-        Self([low, high])
+        Self([u64::from_ne_bytes(random::bytes()), u64::from_ne_bytes(random::bytes())])
     }
 
     fn words(self) -> [u32; 4] {

@@ -1,6 +1,6 @@
 //! The host's part of memory: the pool's books, and the slabs behind it, which are prepared in the background.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::mpsc::{Receiver, channel};
 
@@ -22,8 +22,6 @@ pub(super) struct Host {
     left: HashSet<u64>,
     /// The files of the slabs that are there.
     files: BTreeMap<u64, OwnedFd>,
-    /// Pages that another coordinator's tenants have left, by the slab that is yet to come.
-    taken: HashMap<u64, Vec<u64>>,
     prepared: Receiver<Prepared>,
     /// Bytes that have lost their place there although they may have to leave the GPU again.
     given_up: u64,
@@ -47,7 +45,6 @@ impl Host {
             keeper,
             left: had,
             files: BTreeMap::new(),
-            taken: HashMap::new(),
             prepared,
             given_up: 0,
         })
@@ -56,18 +53,15 @@ impl Host {
     /// Notes that these pages, by their offsets, are in use.
     pub(super) fn take_pages(&mut self, pages: impl Iterator<Item = u64>) {
         for page in pages {
-            let slab = page / self.slabs.slab;
-            if self.files.contains_key(&slab) {
+            if !self.is_lost(page) {
                 self.pool.take_page(page);
-            } else if self.left.contains(&slab) {
-                self.taken.entry(slab).or_default().push(page);
             }
         }
     }
 
     /// True if pages are in use in a slab that is not there yet.
     pub(super) fn awaits_pages(&self) -> bool {
-        !self.taken.is_empty()
+        self.pool.awaits_pages()
     }
 
     /// True if another coordinator's page is in a slab that it has not left.
@@ -118,7 +112,6 @@ impl Host {
             match prepared {
                 Prepared::Slab(number, file) => {
                     self.pool.slab_ready(number);
-                    self.taken.remove(&number).into_iter().flatten().for_each(|page| self.pool.take_page(page));
                     if !self.left.contains(&number) {
                         self.keeper.hold(Key::Slab(number), &[], &[file.as_fd()]);
                     }

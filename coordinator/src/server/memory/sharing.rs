@@ -10,6 +10,7 @@ use baton_contract::wire::MAX_DESCRIPTORS;
 
 use super::breach::MemoryBreach;
 use super::ground::Ground;
+use crate::random;
 use crate::server::tenants::memory::Batch;
 use crate::server::tenants::tenant::Tenant;
 use baton_books::arena::FrameId;
@@ -58,12 +59,8 @@ impl Ground<'_> {
             // Another thread has freed the allocation meanwhile.
             return self.refuse_export(id);
         }
-        let mut key = Key::default();
         // Every tenant that knows the key can open the memory.
-        if rustix::rand::getrandom(&mut key, rustix::rand::GetRandomFlags::empty()) != Ok(key.len()) {
-            return self.refuse_export(id);
-        }
-        match self.store.sharing.export(id, Export { at, bytes }, key) {
+        match self.store.sharing.export(id, Export { at, bytes }, random::bytes()) {
             Some(key) => self.tenants.answer(id, &Answer::Exported { key }, &[]),
             None => self.refuse_export(id),
         }

@@ -119,8 +119,12 @@ impl Tenants {
     pub(in crate::server) fn add_as(&mut self, id: TenantId, tenant: Tenant) -> Result<(), (Peer, io::Error)> {
         debug_assert!(tenant.memory.extents.is_empty());
         if let Err(error) = self.watch(id, &tenant.connection) {
-            self.events.remove(&tenant.connection.control);
-            return Err((tenant.connection.control, error));
+            let Connection { process, control, requests, .. } = tenant.connection;
+            // Others may have the same descriptors open, so that they would be watched even when they are closed here.
+            self.events.remove(&process);
+            self.events.remove(&control);
+            self.events.remove(&requests);
+            return Err((control, error));
         }
         // Its welcome may have to wait.
         if tenant.connection.control.keeps() {
