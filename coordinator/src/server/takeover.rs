@@ -160,11 +160,9 @@ impl Server {
         page_of_us.could_have_bytes.store(could_have, Relaxed);
         self.card.corun.join(id, process.domain(), facts.scheduling().class)?;
         let number = u64::from_ne_bytes(random::bytes());
-        let asked = self.card.corun.place(id).is_some_and(|(slot, [activity, elsewhere])| {
-            control.send(&TakeoverCommand::Resync { number, slot }, &[file.into(), activity, elsewhere]).is_ok()
-        });
-        if !asked {
-            return Err(std::io::ErrorKind::Unsupported.into());
+        if let Some((slot, [activity, elsewhere])) = self.card.corun.place(id) {
+            // If its connection has ended, its process soon will have too: its memory is kept until then.
+            let _ = control.send(&TakeoverCommand::Resync { number, slot }, &[file.into(), activity, elsewhere]);
         }
         self.front.events.add(&control, Source::Control(id), Interest::Read)?;
         self.front.events.add(&process, Source::Process(id), Interest::Read)?;

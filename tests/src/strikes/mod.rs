@@ -69,11 +69,6 @@ const ERRORS: [u32; 3] = [1, 2, 999];
 const SYSTEM_ERRORS: [&str; 4] = ["ENOMEM", "EMFILE", "ENFILE", "ENOSPC"];
 
 impl Victim {
-    /// The number of strikes in a cell.
-    fn times(self, strikes: usize) -> usize {
-        if matches!(self, Self::Stopped | Self::Late) { 1 } else { strikes }
-    }
-
     fn can_be_hit_at(self, point: &str) -> bool {
         self != Self::Call || point.starts_with(CALLS)
     }
@@ -113,7 +108,7 @@ fn serve(status: &Value) -> Option<Serve> {
     Some(Serve { coordinator: number("pid")?, keeper: number("keeper")? })
 }
 
-/// Strikes these victims in each cell of a state that its programs reach: so many times, and once to stop or delay.
+/// Strikes these victims so many times in each cell of a state that its programs reach.
 /// `part` (n of so many): only every so many-th point, so that several machines or processes share them.
 ///
 /// No point is begun with after `limit`.
@@ -139,7 +134,7 @@ pub fn matrix(
             let most_skipped = if reached > OFTEN { MOST_SKIPPED } else { 1 };
             for victim in victims.iter().filter(|victim| victim.can_be_hit_at(&point)) {
                 let strike = |_: &usize| field.strike(state, (&point, most_skipped), *victim);
-                let struck = (0..victim.times(strikes)).take_while(strike).count();
+                let struck = (0..strikes).take_while(strike).count();
                 cells.insert((point.clone(), *victim), struck);
             }
             field.say(&point);
@@ -437,7 +432,7 @@ impl Outcome {
 
     /// Cells with fewer strikes than there were to be.
     pub fn missed(&self, strikes: usize) -> Vec<String> {
-        let missed = self.cells.iter().filter(|((_, victim), struck)| **struck < victim.times(strikes));
+        let missed = self.cells.iter().filter(|(_, struck)| **struck < strikes);
         missed.map(|((point, victim), struck)| format!("{point} ({victim:?}): {struck}")).collect()
     }
 }

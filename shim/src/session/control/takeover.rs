@@ -36,7 +36,9 @@ impl Control {
             // Others have memory that is still mapped here, and this coordinator does not know of that.
             end_without_memory();
         }
-        if let Turn::Held { grant, is_told: false, arriving } = self.turn {
+        if let Turn::Held { grant, is_told: false, arriving } = self.turn
+            && !was_taken
+        {
             // Nothing of it has been taken away: calls are still inside.
             self.hold_no_more(grant, arriving);
             self.open();
