@@ -241,7 +241,11 @@ impl Field<'_> {
             return;
         }
         let failures = self.tally.failures();
-        failures[self.failed.min(failures.len())..].iter().for_each(|failure| eprintln!("{failure}"));
+        for failure in &failures[self.failed.min(failures.len())..] {
+            eprintln!("{failure}");
+            let name = format!("{} ", failure.split(' ').next().unwrap_or_default());
+            self.coordinator.log().lines().filter(|line| line.contains(&name)).for_each(|line| eprintln!("{line}"));
+        }
         self.failed = failures.len();
         eprintln!("{point}; {}", self.tally.summary());
     }
