@@ -267,11 +267,16 @@ impl Found {
             (Some(InFrame { frame, here: false, .. }), Mapping::Mapped) => {
                 in_pool().map_or(Where::Lost, |pool| Where::ToBeUnmapped(*frame, pool))
             }
+            // What was prepared may be another frame, or was not taken back yet.
+            (Some(InFrame { here: false, .. }), Mapping::Prepared) | (None, Mapping::Mapped | Mapping::Prepared)
+                if was_taken =>
+            {
+                in_pool().map_or(Where::Lost, Where::LeftBehind)
+            }
             (Some(InFrame { frame, here: false, .. }), Mapping::Prepared) => {
                 in_pool().map_or(Where::Lost, |pool| Where::Reserved(*frame, pool))
             }
             (_, Mapping::Away) => in_pool().map_or(Where::Lost, Where::Host),
-            (None, Mapping::Mapped) if was_taken => in_pool().map_or(Where::Lost, Where::LeftBehind),
             (None, Mapping::Mapped | Mapping::Prepared) => Where::Lost,
         }
     }
@@ -642,7 +647,9 @@ mod tests {
         assert_eq!(table.read().find(TENANT, &held(Mapping::Mapped), false), Where::Lost);
         let zeros = InPool { runs: Vec::new(), zeros: vec![true; (class.bytes() / GRANULE) as usize] };
         let behind = Where::LeftBehind(zeros.clone());
-        assert_eq!(table.read().find(TENANT, &held(Mapping::Mapped), true), behind, "another has its frame");
+        for mapping in [Mapping::Mapped, Mapping::Prepared] {
+            assert_eq!(table.read().find(TENANT, &held(mapping), true), behind, "another has its frame");
+        }
         table.write(table.page(3), TENANT, AT | USED);
         assert_eq!(table.read().find(TENANT, &held(Mapping::Away), false), Where::Lost, "one page of several");
         assert_eq!(table.read().find(TENANT + 1, &held(Mapping::Away), false), Where::Host(zeros));

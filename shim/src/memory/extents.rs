@@ -36,6 +36,8 @@ struct Extent {
     /// A thread of the program was lent it, and is mapping it.
     lent: bool,
     mapped: bool,
+    /// A thread of the program gives it up, and is unmapping it.
+    given_up: bool,
     /// The coordinator knows that the extent has to stay where it is.
     immovable: bool,
     /// The other GPUs that have access: a bit for each.
@@ -82,6 +84,7 @@ impl Table {
                 class,
                 prepared: false,
                 lent: false,
+                given_up: false,
                 mapped: false,
                 immovable: false,
                 exposed: 0,
@@ -201,10 +204,21 @@ impl Extents {
     /// Unmaps extents that are no more when that is done. Until then they are mapped, as a coordinator that takes over is told: it must
     /// not put anything there.
     pub(crate) fn discard(&self, ids: &[ExtentId]) -> Result<(), CUresult> {
-        unmap_all(self.places(ids)?)?;
+        let places = self.places(ids)?;
+        self.set_given_up(ids, true);
+        unmap_all(places).inspect_err(|_| self.set_given_up(ids, false))?;
         baton_faults::reach("program has unmapped", &"all");
         self.remove(ids);
         Ok(())
+    }
+
+    fn set_given_up(&self, ids: &[ExtentId], given_up: bool) {
+        let mut extents = self.lock();
+        for id in ids {
+            if let Some(extent) = extents.get_mut(id) {
+                extent.given_up = given_up;
+            }
+        }
     }
 
     /// Discards extents of which some may be without memory.
@@ -224,10 +238,15 @@ impl Extents {
         Ok(())
     }
 
-    /// Unmaps extents, whose memory goes elsewhere.
+    /// Unmaps extents, whose memory goes elsewhere. Those that the program gives up meanwhile it unmaps itself: a coordinator that takes
+    /// over may know of them what was so before.
     pub(crate) fn unmap(&self, ids: &[ExtentId]) -> Result<(), CUresult> {
-        let places = self.places(ids)?;
-        self.set_mapped(ids, false);
+        let ids: Vec<ExtentId> = {
+            let extents = self.lock();
+            ids.iter().filter(|id| extents.get(id).is_some_and(|extent| !extent.given_up)).copied().collect()
+        };
+        let places = self.places(&ids)?;
+        self.set_mapped(&ids, false);
         unmap_all(places)
     }
 

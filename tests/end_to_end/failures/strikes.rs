@@ -26,7 +26,6 @@ fn all_go_on(outcome: &Outcome) {
 }
 
 #[test]
-#[ignore = "long: it has failed once on a loaded machine, and the reason is yet to be found"]
 fn programs_outlive_a_few_kills() {
     all_go_on(&at_random(State::Preemption, &[Victim::Coordinator, Victim::Keeper], 12, seed()));
 }
