@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::IsTerminal as _;
+use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::CommandExt as _;
@@ -190,7 +191,8 @@ pub fn run(serve: Serve) -> Result<u8, CliError> {
         on_stuck: OnStuck { what: all.on_stuck.map(|what| what.0), after: all.stuck_after.expect(set).0 },
         until_idle,
     };
-    let mut server = Server::new(gpu, endpoint, options, (keeper.clone(), inherited))?;
+    // Its place is given up where that is said, and not on an error: with a keeper, another one goes on there.
+    let mut server = ManuallyDrop::new(Server::new(gpu, endpoint, options, (keeper.clone(), inherited))?);
     let kept = if all.no_record.expect(set) { None } else { record(&mut server) };
     let (stop, tuner) = (server.stop(), server.tuner());
     let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP])?;
@@ -233,7 +235,7 @@ pub fn run(serve: Serve) -> Result<u8, CliError> {
     if let Some(left) = server.left_behind() {
         baton_messages::warn!(left);
     }
-    drop(server);
+    drop(ManuallyDrop::into_inner(server));
     kept.into_iter().for_each(Kept::end);
     log::logger().flush();
     Ok(served.map(|()| 0)?)

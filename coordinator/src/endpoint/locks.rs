@@ -129,17 +129,19 @@ impl GpuLock {
         let found = fstat(&lock).map_err(|error| unfit(&name, error))?;
         let mut folders = lock_folders().filter_map(|path| Folder::private(&path).ok());
         let is_its = |folder: &Folder| folder.find(&name) == Some((found.st_dev, found.st_ino));
-        let folder = folders.find(is_its).ok_or_else(baton_messages::no_folder_for_locks)?;
+        // It may have been removed.
+        let Some(folder) = folders.find(is_its) else { return Self::take(uuid, socket) };
         let text = format!("{}\n{}\n", std::process::id(), socket.display());
         Ok(Self { folder, name, file: File::from(lock), text, is_own: false })
     }
 
     /// This process is its owner from now on.
     pub(super) fn serves(&mut self) -> std::io::Result<()> {
-        if !std::mem::replace(&mut self.is_own, true) {
+        if !self.is_own {
             self.file.set_len(0)?;
             self.file.rewind()?;
             self.file.write_all(self.text.as_bytes())?;
+            self.is_own = true;
         }
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use baton_contract::socket_path;
 use baton_tests::coordinator::{Coordinator, EndsWhatServes, Serving, program, tenant};
 use baton_tests::faults::{Role, Strike, Victim};
 use baton_tests::held::{self, Held};
@@ -331,6 +332,30 @@ fn programs_join_the_next_one_where_the_first_ones_socket_was_removed() {
     for program in [&mut first, &mut second] {
         assert_eq!(program.ask("quit", LIMIT), want_after(0));
     }
+    coordinator.until_empty();
+}
+
+#[test]
+fn the_next_one_serves_although_the_locks_file_was_removed() {
+    let want = hold::alone("48", &["touch"]);
+    let coordinator = serving().start();
+    let mut programs = ["one", "other"].map(|name| hold(&coordinator, name, "normal"));
+    let user = rustix::process::geteuid().as_raw();
+    let folders = socket_path::systems_folder(user).map(|folder| folder.join("baton"));
+    let name = format!("{}.lock", coordinator.status()["gpu"]["uuid"].as_str().expect("a name"));
+    let mut files = folders.into_iter().chain([socket_path::fallback(user)]).map(|folder| folder.join(&name));
+    let lock = files.find(|file| file.exists()).expect("it is in one of these folders");
+    let before = serves(&coordinator);
+    // It would put the file there again.
+    signal(before, libc::SIGSTOP);
+    std::fs::remove_file(&lock).expect("of this user");
+    signal(before, libc::SIGKILL);
+    coordinator.until_next(before);
+    assert!(lock.exists());
+    for program in &mut programs {
+        assert_eq!(program.ask("touch", LIMIT), want[0]);
+    }
+    quit(&mut programs, &want[1]);
     coordinator.until_empty();
 }
 
