@@ -335,6 +335,27 @@ fn programs_join_the_next_one_where_the_first_ones_socket_was_removed() {
     coordinator.until_empty();
 }
 
+/// No other one comes then: what is on the host is lost, and each program hears of it.
+#[test]
+fn when_both_die_a_program_goes_on_or_has_an_error() {
+    let want = hold::alone("48", &["touch"; 2]);
+    let coordinator = serving().start();
+    let _end = EndsWhatServes(&coordinator);
+    let mut programs = ["one", "other"].map(|name| hold(&coordinator, name, "normal"));
+    for program in &mut programs {
+        assert_eq!(program.ask("touch", LIMIT), want[0]);
+    }
+    let serves = serves(&coordinator);
+    // In this order the keeper starts no other one.
+    signal(coordinator.pid(), libc::SIGSTOP);
+    [serves, coordinator.pid()].map(|process| signal(process, libc::SIGKILL));
+    let [one, other] = &mut programs;
+    assert_eq!(other.ask("touch", LIMIT), want[1]);
+    let answer = one.ask("touch", LIMIT);
+    assert!(answer.starts_with("answer "), "{answer}");
+    assert!(one.said().contains("B0351") && other.said().contains("B0350"), "{}{}", one.said(), other.said());
+}
+
 #[test]
 fn the_next_one_serves_although_the_locks_file_was_removed() {
     let want = hold::alone("48", &["touch"]);
