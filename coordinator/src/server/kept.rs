@@ -33,9 +33,8 @@ impl Server {
     }
 
     /// Has another keeper hold everything, if the last one is gone or did not answer.
-    pub(super) fn replace_keeper(&mut self) {
+    pub(super) fn replace_keeper(&self) {
         let Some(why) = self.front.keeper.lost() else { return };
-        self.give_up_successor();
         match self.front.keeper.replace().and_then(|()| self.have_all_kept()) {
             Ok(()) => baton_messages::warn!(keeper_is_replaced(why)),
             Err(error) => baton_messages::error!(keeper_is_gone(why, error)),

@@ -83,21 +83,18 @@ impl Server {
         }
     }
 
-    /// Begins with an upgrade that had to wait, and gives the successor up if it is not ready in time.
+    /// Begins with an upgrade that had to wait, and gives the successor up if it is not ready in time, or its keeper is gone: another
+    /// keeper has nothing for it.
     pub(in crate::server) fn look_at_upgrade(&mut self) {
+        if !self.front.keeper.is_any() && self.upgrade.as_ref().is_some_and(|upgrade| upgrade.line.is_some()) {
+            self.give_up_upgrade(baton_messages::keeper_did_not_hand_over());
+        }
         self.begin_upgrade();
         let Some(upgrade) = self.upgrade.as_ref().filter(|upgrade| upgrade.until <= Instant::now()) else { return };
         self.give_up_upgrade(match upgrade.line {
             Some(_) => baton_messages::successor_is_late(),
             None => baton_messages::not_free_for_an_upgrade(),
         });
-    }
-
-    /// Gives up a successor whose keeper is gone: another keeper has nothing for it.
-    pub(in crate::server) fn give_up_successor(&mut self) {
-        if self.upgrade.as_ref().is_some_and(|upgrade| upgrade.line.is_some()) {
-            self.give_up_upgrade(baton_messages::keeper_did_not_hand_over());
-        }
     }
 
     fn give_up_upgrade(&mut self, why: Message) {
