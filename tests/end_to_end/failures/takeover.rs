@@ -348,7 +348,9 @@ fn when_both_die_a_program_goes_on_or_has_an_error() {
     let serves = serves(&coordinator);
     // In this order the keeper starts no other one.
     signal(coordinator.pid(), libc::SIGSTOP);
-    [serves, coordinator.pid()].map(|process| signal(process, libc::SIGKILL));
+    for process in [serves, coordinator.pid()] {
+        signal(process, libc::SIGKILL);
+    }
     let [one, other] = &mut programs;
     assert_eq!(other.ask("touch", LIMIT), want[1]);
     let answer = one.ask("touch", LIMIT);
