@@ -111,19 +111,19 @@ mod each_system_call {
     }
 
     #[test]
-    #[ignore = "tool: strace"]
+    #[ignore = "long: 6 minutes, with strace"]
     fn of_programs_that_take_turns() {
         of(State::Turns);
     }
 
     #[test]
-    #[ignore = "tool: strace"]
+    #[ignore = "long: 6 minutes, with strace"]
     fn of_programs_that_are_preempted() {
         of(State::Preemption);
     }
 
     #[test]
-    #[ignore = "tool: strace"]
+    #[ignore = "long: 6 minutes, with strace"]
     fn of_programs_that_share_memory() {
         of(State::Sharing);
     }

@@ -15,6 +15,7 @@ mod strace;
 mod tally;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -109,7 +110,7 @@ fn serve(status: &Value) -> Option<Serve> {
 }
 
 /// Strikes these victims so many times in each cell of a state that its programs reach.
-/// `part` (n of so many): only every so many-th point, so that several machines or processes share them.
+/// `part` (n of so many): only so many of the points, so that several machines or processes share them.
 ///
 /// No point is begun with after `limit`.
 pub fn matrix(
@@ -127,7 +128,7 @@ pub fn matrix(
             point.contains(&named) && victims.iter().any(|victim| victim.can_be_hit_at(point))
         };
         let points = field.points(state).into_iter().filter(is_wanted);
-        for (point, reached) in points.skip(part.0).step_by(part.1.max(1)) {
+        for (point, reached) in points.filter(|(point, _)| share(point, part.1) == part.0) {
             if limit.is_some_and(|limit| begun.elapsed() > limit) {
                 break;
             }
@@ -141,6 +142,13 @@ pub fn matrix(
         }
     });
     Outcome { state, cells, tally }
+}
+
+/// The one of so many processes that strikes at a point, whatever other points they know of.
+fn share(point: &str, parts: usize) -> usize {
+    let mut hasher = DefaultHasher::new();
+    point.hash(&mut hasher);
+    (hasher.finish() % parts.max(1) as u64) as usize
 }
 
 /// Kills so many processes, at random moments: coordinators or keepers.
