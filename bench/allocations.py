@@ -86,6 +86,7 @@ def main():
     parser.add_argument("--driver", help="`sim`, or a file; the system's if not given")
     parser.add_argument("--pairs", type=int, default=5, help="pairs of a case (5)")
     parser.add_argument("--arena", default="2GiB", help="of the coordinator (2GiB)")
+    parser.add_argument("--no-keeper", action="store_true", help="what the keeper costs")
     other = parser.add_mutually_exclusive_group()
     other.add_argument("--growth", action="store_true", help="10 GiB in handles of 20 MiB instead")
     other.add_argument("--streams", action="store_true", help="in streams' order instead")
@@ -95,7 +96,8 @@ def main():
     Install.check(arguments.baton, parser)
     driver = Driver(Install.of(arguments.baton), arguments.driver, memory="24GiB")
     cases = GROWTH if arguments.growth else STREAMS if arguments.streams else CASES
-    with Coordinator(driver, arguments.arena, "256MiB") as coordinator:
+    more = ["--no-keeper"] if arguments.no_keeper else []
+    with Coordinator(driver, arguments.arena, "256MiB", more=more) as coordinator:
         results = [measure(arguments, coordinator, *case) for case in cases]
     print(table.text(HEADER, list(rows(results))))
     if arguments.out:
