@@ -9,8 +9,8 @@ use tempfile::TempDir;
 
 use crate::running::signal;
 
-/// Calls that have no error, or whose error means nothing to the process that makes them.
-const WITHOUT_ERRORS: [&str; 4] = ["exit", "exit_group", "rt_sigreturn", "restart_syscall"];
+/// Calls that have no error, or do what they are to do all the same: a descriptor is closed whatever `close` says.
+const WITHOUT_ERRORS: [&str; 5] = ["exit", "exit_group", "rt_sigreturn", "restart_syscall", "close"];
 
 /// `strace` attached to all threads of a process, and to its children.
 pub(super) struct Strace {
