@@ -234,11 +234,13 @@ pub struct Found {
     frames: HashMap<(u32, u64), InFrame>,
     /// Offsets in the pool.
     pages: HashMap<(u32, u64), (u64, bool)>,
+    /// Offsets of pages whose place others of [`Self::pages`] have.
     stale: Vec<u64>,
 }
 
 impl Found {
-    /// Pages, by their offsets, in whose place others were being written when the coordinator died: the contents are in neither.
+    /// Pages, by their offsets, that were being replaced when the coordinator died: two records name one place, and the contents are in
+    /// the frame.
     pub fn stale(&self) -> &[u64] {
         &self.stale
     }
@@ -267,7 +269,7 @@ impl Found {
             (Some(InFrame { frame, here: false, .. }), Mapping::Mapped) => {
                 in_pool().map_or(Where::Lost, |pool| Where::ToBeUnmapped(*frame, pool))
             }
-            // What was prepared may be another frame, or was not taken back yet.
+            // The prepared frame may be another one, or was not taken back yet.
             (Some(InFrame { here: false, .. }), Mapping::Prepared) | (None, Mapping::Mapped | Mapping::Prepared)
                 if was_taken =>
             {

@@ -212,22 +212,16 @@ pub fn run(serve: Serve) -> Result<u8, CliError> {
     keeper.serves();
     service::ready(&serving.to_string());
     let served = server.serve();
-    if server.hands_over() {
-        kept.into_iter().for_each(Kept::end);
-        log::logger().flush();
-        // The successor has all of it: nothing of it is to be given up.
-        // SAFETY: ends this process.
-        unsafe { libc::_exit(0) };
-    }
-    if let Err(error) = &served
-        && keeper.is_any()
-    {
+    let is_followed = served.is_err() && keeper.is_any();
+    if let (Err(error), true) = (&served, is_followed) {
         baton_messages::error!(another_goes_on(error));
+    }
+    if is_followed || server.hands_over() {
         kept.into_iter().for_each(Kept::end);
         log::logger().flush();
-        // As if it had died: its programs are the next one's.
+        // Another coordinator has all of it: nothing of it is to be given up.
         // SAFETY: ends this process.
-        unsafe { libc::_exit(1) };
+        unsafe { libc::_exit(i32::from(is_followed)) };
     }
     keeper.end_with(u8::from(served.is_err()));
     service::stopping();

@@ -165,13 +165,10 @@ fn serve(
             Err(error) => {
                 baton_messages::error!(coordinator_cannot_be_started(error));
                 let pause = deaths.until_next(again.most, Instant::now()).max(AGAIN);
-                if !orphans.can_wait(pause, Instant::now()) {
-                    return Ok(End::TooOften(None));
+                match await_next(None, pause, &mut orphans, signals, || ()) {
+                    Some(end) => return Ok(end),
+                    None => continue,
                 }
-                if signals.wait(pause) {
-                    return Ok(End::WhenItWasToEnd(None));
-                }
-                continue;
             }
         };
         let code = loop {
@@ -207,14 +204,25 @@ fn serve(
             return Ok(End::ByItself(code));
         }
         let pause = deaths.until_next(again.most, Instant::now());
-        if !orphans.can_wait(pause, Instant::now()) {
-            return Ok(End::TooOften(status));
-        }
-        on_death(status, pause);
-        if signals.wait(pause) {
-            return Ok(End::WhenItWasToEnd(status));
+        if let Some(end) = await_next(status, pause, &mut orphans, signals, || on_death(status, pause)) {
+            return Ok(end);
         }
     }
+}
+
+/// Waits until the next coordinator is to be started. Returns the end if there is to be none.
+fn await_next(
+    status: Death,
+    pause: Duration,
+    orphans: &mut Orphans,
+    signals: &Signals,
+    on_wait: impl FnOnce(),
+) -> Option<End> {
+    if !orphans.can_wait(pause, Instant::now()) {
+        return Some(End::TooOften(status));
+    }
+    on_wait();
+    signals.wait(pause).then_some(End::WhenItWasToEnd(status))
 }
 
 /// A coordinator that prepares itself while another one serves.
@@ -392,7 +400,7 @@ mod tests {
     use super::super::held::send_item;
     use super::*;
 
-    /// What the GPU copies for a process goes on until that has ended, which may be later than its line's end.
+    /// The GPU's copies for a process go on until that has ended, which may be later than its line's end.
     #[test]
     fn the_next_coordinator_is_started_when_the_process_of_the_last_one_has_ended() {
         let folder = tempfile::tempdir().expect("a temporary folder");
