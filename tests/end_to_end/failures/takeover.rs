@@ -27,6 +27,14 @@ fn serves(coordinator: &Coordinator) -> i32 {
     i32::try_from(coordinator.status()["pid"].as_u64().expect("a number")).expect("a process")
 }
 
+/// Has each of these programs change all its memory.
+#[track_caller]
+fn touch(programs: &mut [Running], want: &str) {
+    for program in programs {
+        assert_eq!(program.ask("touch", LIMIT), want);
+    }
+}
+
 /// Ends these programs, which are as they are alone, and have had nothing to say.
 #[track_caller]
 fn quit(programs: &mut [Running], want: &str) {
@@ -48,9 +56,7 @@ fn programs_go_on_with_memory_on_the_gpu_and_on_the_host() {
     let coordinator = serving().start();
     let mut programs = ["one", "other"].map(|name| hold(&coordinator, name, "normal"));
     for answer in &want[..6] {
-        for program in &mut programs {
-            assert_eq!(program.ask("touch", LIMIT), *answer);
-        }
+        touch(&mut programs, answer);
         coordinator.kill_served();
         let status = coordinator
             .until("both are back", |status| ["one", "other"].iter().all(|name| !tenant(status, name).is_null()));
@@ -117,18 +123,16 @@ fn a_coordinator_outlives_its_keeper_and_has_another_one() {
     let coordinator = serving().start();
     let _end = EndsWhatServes(&coordinator);
     let mut programs = ["one", "other"].map(|name| hold(&coordinator, name, "normal"));
-    let mut touch =
-        |answer: &str| programs.iter_mut().for_each(|program| assert_eq!(program.ask("touch", LIMIT), answer));
-    touch(&want[0]);
+    touch(&mut programs, &want[0]);
     let (first, serves_now) = (coordinator.pid(), serves(&coordinator));
     signal(first, libc::SIGKILL);
     let second = coordinator.until("another one holds all", |_| log_has(&coordinator, "B0621", 1));
     assert_eq!(second["pid"], serves_now);
-    touch(&want[1]);
+    touch(&mut programs, &want[1]);
     // Which the second one knows how to follow.
     coordinator.kill_served();
     until_back(&coordinator, &["one", "other"]);
-    touch(&want[2]);
+    touch(&mut programs, &want[2]);
     // The second keeper has started this one, and does not answer now.
     let parent = |pid: i32| -> i32 {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it lives");
@@ -146,7 +150,7 @@ fn a_coordinator_outlives_its_keeper_and_has_another_one() {
     assert!(third.is_some_and(|third| third != second), "{third:?}, {second}");
     coordinator.kill_served();
     until_back(&coordinator, &["one", "other"]);
-    touch(&want[3]);
+    touch(&mut programs, &want[3]);
     quit(&mut programs, &want[4]);
     coordinator.until_empty();
 }
@@ -158,9 +162,7 @@ fn a_second_serve_keeps_a_coordinator_that_has_outlived_its_keeper() {
     let coordinator = serving().start();
     let _end = EndsWhatServes(&coordinator);
     let mut programs = ["one", "other"].map(|name| hold(&coordinator, name, "normal"));
-    let mut touch =
-        |answer: &str| programs.iter_mut().for_each(|program| assert_eq!(program.ask("touch", LIMIT), answer));
-    touch(&want[0]);
+    touch(&mut programs, &want[0]);
     // The first one is there: it stays.
     let said = coordinator.prepared().serve_in_vain();
     assert!(said.err.contains("serves GPU-"), "{said:?}");
@@ -170,10 +172,10 @@ fn a_second_serve_keeps_a_coordinator_that_has_outlived_its_keeper() {
     let second = Running::start(&mut coordinator.prepared().serve(), false, None);
     coordinator.until("the new one keeps it", |status| status["keeper"] == second.pid());
     assert!(!std::path::Path::new(&format!("/proc/{}/exe", own.expect("there was one"))).exists());
-    touch(&want[1]);
+    touch(&mut programs, &want[1]);
     coordinator.kill_served();
     until_back(&coordinator, &["one", "other"]);
-    touch(&want[2]);
+    touch(&mut programs, &want[2]);
     quit(&mut programs, &want[3]);
     coordinator.until_empty();
     second.signal(libc::SIGTERM);
@@ -229,9 +231,7 @@ fn a_next_coordinator_has_the_sizes_of_the_first_whatever_the_settings_are_by_th
         running
     });
     for (answer, sizes) in want[..3].iter().zip([["32MiB", "96MiB"], ["96MiB", "9999GiB"], ["much", "more"]]) {
-        for program in &mut programs {
-            assert_eq!(program.ask("touch", LIMIT), *answer);
-        }
+        touch(&mut programs, answer);
         settings(sizes);
         let before = status().expect("it serves")["pid"].clone();
         signal(i32::try_from(before.as_i64().expect("a number")).expect("a process"), libc::SIGKILL);
@@ -342,9 +342,7 @@ fn when_both_die_a_program_goes_on_or_has_an_error() {
     let coordinator = serving().start();
     let _end = EndsWhatServes(&coordinator);
     let mut programs = ["one", "other"].map(|name| hold(&coordinator, name, "normal"));
-    for program in &mut programs {
-        assert_eq!(program.ask("touch", LIMIT), want[0]);
-    }
+    touch(&mut programs, &want[0]);
     let serves = serves(&coordinator);
     // In this order the keeper starts no other one.
     signal(coordinator.pid(), libc::SIGSTOP);
@@ -375,9 +373,7 @@ fn the_next_one_serves_although_the_locks_file_was_removed() {
     signal(before, libc::SIGKILL);
     coordinator.until_next(before);
     assert!(lock.exists());
-    for program in &mut programs {
-        assert_eq!(program.ask("touch", LIMIT), want[0]);
-    }
+    touch(&mut programs, &want[0]);
     quit(&mut programs, &want[1]);
     coordinator.until_empty();
 }
@@ -397,9 +393,7 @@ fn a_coordinator_of_baton_run_is_followed_too_and_both_end_after_the_last_progra
     let number = |of: &str| prepared.place.try_status().ok().and_then(|status| status[of].as_i64());
     let (first, keeper) = (number("pid").expect("it serves"), number("keeper").expect("there is one"));
     for answer in &want[..2] {
-        for program in &mut programs {
-            assert_eq!(program.ask("touch", LIMIT), *answer);
-        }
+        touch(&mut programs, answer);
         if number("pid") == Some(first) {
             signal(i32::try_from(first).expect("a process"), libc::SIGKILL);
         }
@@ -486,9 +480,7 @@ fn programs_wait_for_a_coordinator_that_has_died_too_often() {
     let coordinator = serving().option("--restarts", "1").option("--orphan-wait", "90s").start();
     let mut programs = ["one", "other"].map(|name| hold(&coordinator, name, "normal"));
     for answer in &want[..2] {
-        for program in &mut programs {
-            assert_eq!(program.ask("touch", LIMIT), *answer);
-        }
+        touch(&mut programs, answer);
         coordinator.kill_served();
     }
     assert!(log_has(&coordinator, "B0646", 1), "{}", coordinator.log());
@@ -514,9 +506,7 @@ fn an_upgrade_is_not_noticed_by_programs() {
     let mut programs = ["one", "other"].map(|name| hold(&coordinator, name, "normal"));
     let keeper = coordinator.status()["keeper"].clone();
     for answer in &want[..4] {
-        for program in &mut programs {
-            assert_eq!(program.ask("touch", LIMIT), *answer);
-        }
+        touch(&mut programs, answer);
         upgrade(&coordinator);
     }
     assert_eq!(coordinator.status()["keeper"], keeper);
@@ -585,20 +575,18 @@ fn keeper_dies_in_an_upgrade(point: &str, wait: Duration) -> Outcome {
     let _end = EndsWhatServes(&coordinator);
     coordinator.until_ready();
     let mut programs = ["one", "other"].map(|name| hold(&coordinator, name, "normal"));
-    let mut touch =
-        |answer: &str| programs.iter_mut().for_each(|program| assert_eq!(program.ask("touch", LIMIT), answer));
-    touch(&want[0]);
+    touch(&mut programs, &want[0]);
     let victim = Victim::Of(Role::Keeper);
     board.prepare(&Strike { point: point.to_owned(), victim, signal: libc::SIGKILL, wait, ..Strike::default() });
     let mut upgrade = coordinator.place.baton(&["upgrade", "--timeout", "60s", "--socket"]);
     let said = baton_tests::run(upgrade.arg(coordinator.place.socket()));
     assert!(board.struck().is_some());
     coordinator.until("another keeper holds all", |_| log_has(&coordinator, "B0621", 1));
-    touch(&want[1]);
+    touch(&mut programs, &want[1]);
     let refused = Running::start(coordinator.prepared().serve().arg("--no-keeper"), false, None).finish(LIMIT);
     assert!(refused.err.contains("serves GPU-"), "{refused:?}");
     coordinator.kill_served();
-    touch(&want[2]);
+    touch(&mut programs, &want[2]);
     quit(&mut programs, &want[3]);
     coordinator.until_empty();
     said
@@ -662,9 +650,7 @@ fn one_that_cannot_take_over_is_followed_by_one_that_can() {
     let coordinator = serving.start();
     let mut programs = ["one", "other"].map(|name| hold(&coordinator, name, "normal"));
     for (answer, call) in want.iter().zip(CALLS) {
-        for program in &mut programs {
-            assert_eq!(program.ask("touch", LIMIT), *answer);
-        }
+        touch(&mut programs, answer);
         board.prepare(&Strike { point: format!("coordinator calls {call}"), error: 2, ..Strike::default() });
         coordinator.kill_served();
         assert!(board.struck().is_some(), "{call}");
@@ -673,40 +659,36 @@ fn one_that_cannot_take_over_is_followed_by_one_that_can() {
     coordinator.until_empty();
 }
 
-/// Programs whose memory leaves and comes while each of these calls fails so many times in a row. Returns the coordinator and the programs.
+/// Programs whose memory leaves and comes while each of these calls fails so many times in a row. Returns the coordinator, which has none
+/// any more.
 #[track_caller]
-fn calls_fail(calls: &[&str], times: u32) -> (Coordinator, [Running; 2]) {
+fn calls_fail(calls: &[&str], times: u32) -> Coordinator {
     let want = hold::alone("48", &vec!["touch"; calls.len() + 1]);
     let (serving, board) = with_board(serving());
     let coordinator = serving.start();
     let mut programs = ["one", "other"].map(|name| hold(&coordinator, name, "normal"));
-    let mut touch =
-        |answer: &str| programs.iter_mut().for_each(|program| assert_eq!(program.ask("touch", LIMIT), answer));
-    touch(&want[0]);
+    touch(&mut programs, &want[0]);
     for (answer, call) in want[1..].iter().zip(calls) {
         let point = format!("coordinator calls {call}");
         board.prepare(&Strike { point, error: 999, again: times - 1, ..Strike::default() });
-        touch(answer);
+        touch(&mut programs, answer);
         assert!(board.struck().is_some(), "{call}");
     }
-    (coordinator, programs)
+    quit(&mut programs, &want[calls.len() + 1]);
+    coordinator.until_empty();
+    coordinator
 }
 
 #[test]
 fn a_copy_that_fails_is_done_again() {
-    let (coordinator, mut programs) =
-        calls_fail(&["out_lane", "cuMemcpyDtoHAsync_v2", "in_lane", "cuEventSynchronize"], 1);
-    quit(&mut programs, &hold::alone("48", &["touch"; 5])[5]);
+    let coordinator = calls_fail(&["out_lane", "cuMemcpyDtoHAsync_v2", "in_lane", "cuEventSynchronize"], 1);
     assert!(!coordinator.log().contains("B0527"), "{}", coordinator.log());
-    coordinator.until_empty();
 }
 
 #[test]
 fn a_coordinator_that_cannot_copy_is_followed_by_one_that_can() {
-    let (coordinator, mut programs) = calls_fail(&["in_lane"], 2);
-    quit(&mut programs, &hold::alone("48", &["touch"; 2])[2]);
+    let coordinator = calls_fail(&["in_lane"], 2);
     assert!(log_has(&coordinator, "B0649", 1), "{}", coordinator.log());
-    coordinator.until_empty();
 }
 
 #[test]
@@ -735,15 +717,13 @@ fn the_host_pool_with_data_is_used_although_it_cannot_be_pinned() {
     let (serving, board) = with_board(serving());
     let coordinator = serving.start();
     let mut programs = ["one", "other"].map(|name| hold(&coordinator, name, "normal"));
-    let mut touch =
-        |answer: &str| programs.iter_mut().for_each(|program| assert_eq!(program.ask("touch", LIMIT), answer));
-    touch(&want[0]);
+    touch(&mut programs, &want[0]);
     let point = "coordinator calls cuMemHostRegister_v2".to_owned();
     board.prepare(&Strike { point, error: 2, again: 1, ..Strike::default() });
     coordinator.kill_served();
-    touch(&want[1]);
+    touch(&mut programs, &want[1]);
     assert!(log_has(&coordinator, "B0652", 1), "{}", coordinator.log());
-    touch(&want[2]);
+    touch(&mut programs, &want[2]);
     quit(&mut programs, &want[3]);
     coordinator.until_empty();
 }

@@ -178,8 +178,8 @@ pub fn system_calls(state: State, strikes: usize, seed: u64, limit: Option<Durat
                 if limit.is_some_and(|limit| begun.elapsed() > limit) {
                     break;
                 }
-                let struck = (0..strikes).filter(|_| field.fail(&call, follows)).count();
-                let point = if follows { format!("takeover: {call}") } else { call };
+                let point = if follows { format!("takeover: {call}") } else { call.clone() };
+                let struck = (0..strikes).filter(|_| field.fail(&call, follows, &point)).count();
                 field.say(&point);
                 cells.insert((point, Victim::SystemCall), struck);
             }
@@ -389,8 +389,8 @@ impl Field<'_> {
     }
 
     /// Has a call of the system fail. False if it is not made any more.
-    fn fail(&mut self, call: &str, follows: bool) -> bool {
-        let (mut before, status) = self.look();
+    fn fail(&mut self, call: &str, follows: bool, point: &str) -> bool {
+        let (before, status) = self.look();
         let at = self.tally.about_to(Victim::SystemCall, &status);
         let error = self.dice.of(&SYSTEM_ERRORS);
         let (process, number) = match follows {
@@ -408,11 +408,9 @@ impl Field<'_> {
         let has_failed = strace.has_failed();
         drop(strace);
         match has_failed {
-            true => self.tally.struck(at, None, format!("{call} of the system, {error} ({follows})")),
+            true => self.tally.struck(at, None, format!("{point} of the system ({error})")),
             false => self.tally.take_back(at),
         }
-        // It is of no interest here if the coordinator or the keeper has ended.
-        (before.coordinator, before.keeper) = (0, 0);
         self.until_followed(Victim::SystemCall, before);
         has_failed
     }
