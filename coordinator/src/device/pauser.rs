@@ -37,12 +37,12 @@ impl Simulated {
         }
     }
 
-    /// True if a process has this number, or it cannot be seen from here and has none.
-    pub(super) fn is(self, process: u32, pid: Option<i32>) -> Result<bool, GpuError> {
+    /// The process with this number. `None` if there is none, or it cannot be seen from here.
+    pub(super) fn pid(self, process: u32) -> Result<Option<i32>, GpuError> {
         let mut found = 0;
         // SAFETY: any number may be asked for; a place for the answer.
         check("simcudaGetProcessId", unsafe { (self.process_id)(process, &mut found) })?;
-        Ok(i64::from(found) == pid.map_or(0, i64::from))
+        Ok(i32::try_from(found).ok().filter(|pid| *pid != 0))
     }
 }
 

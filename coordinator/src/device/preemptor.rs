@@ -104,8 +104,11 @@ impl Pauser {
                     // The process and all its memory are gone already.
                     return Ok(());
                 }
-                if !simulated.is(*process, *pid)? {
-                    return Err(PreemptError::OtherProcess);
+                match simulated.pid(*process)? {
+                    found if found == *pid => (),
+                    // It was there when this was tried first: the process has just ended, and all its work with it.
+                    None if command != PreemptCommand::Try => return Ok(()),
+                    _ => return Err(PreemptError::OtherProcess),
                 }
                 // SAFETY: any number may be asked for.
                 Ok(unsafe {

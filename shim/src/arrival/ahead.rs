@@ -19,7 +19,8 @@
 //! - But such a thread may keep others from recording events. So while any work waits, the check for idleness is skipped: the program is
 //!   not idle.
 //!
-//! If the coordinator dies before all memory has come, the word is never written: such work waits for ever, as interrupted work does.
+//! If the coordinator dies before all memory has come, and none follows, the word is written all the same: such work faults, and the calls
+//! that wait for it return.
 
 use core::ffi::c_void;
 use core::ptr;
@@ -152,7 +153,8 @@ pub(crate) fn begin(preemptible: bool) -> Option<u32> {
     preemptible.then_some(arrival)
 }
 
-/// Ends every arrival so far: all memory is here, and work that waits for it goes on. Never called when a gate is merely closed.
+/// Ends every arrival so far: all memory is here, or none will come any more, and work that waits for it goes on. Never called when a gate
+/// is merely closed.
 pub(crate) fn all_is_here() {
     let arrival = BEGUN.load(Ordering::Acquire);
     // SAFETY: null, or a page that stays.

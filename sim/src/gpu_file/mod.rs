@@ -258,12 +258,11 @@ impl Gpu {
         used.map(|slot| (self.pid_in(slot), self.table.held_bytes(slot))).collect()
     }
 
-    /// The process with this number there, as this process numbers them (0 if it cannot see it).
-    pub(crate) fn process_id(&self, number: u32) -> Outcome<u32> {
-        let slot = self.slot_of(number)?;
-        let pid = self.pid_in(slot);
+    /// The process with this number there, as this process numbers them. 0 if there is none, or it cannot be seen.
+    pub(crate) fn process_id(&self, number: u32) -> u32 {
+        let pid = self.slot_of(number).map_or(0, |slot| self.pid_in(slot));
         // Another process may have got the place meanwhile.
-        self.slot_of(number).map(|_| pid)
+        if self.slot_of(number).is_ok() { pid } else { 0 }
     }
 
     fn pid_in(&self, slot: usize) -> u32 {

@@ -219,6 +219,24 @@ fn what_was_launched_ahead_outlasts_a_suspension() {
     });
 }
 
+/// No other coordinator follows, so the memory never comes.
+#[test]
+fn what_was_launched_ahead_ends_when_the_coordinator_dies() {
+    for stream in STREAMS {
+        let mut coordinator = serving().start();
+        coordinator.until_ready();
+        let mut running = joined(&coordinator, &["--stream", stream]);
+        while !launches_ahead(&coordinator, &mut running) {
+            assert!(running.ask("wait", LIMIT).starts_with("done "));
+        }
+        running.say("wait");
+        coordinator.end(libc::SIGKILL);
+        let ended = running.end(LIMIT);
+        assert!(ended.code().is_some_and(|code| code != 0), "its work has not had all its memory: {ended:?}");
+        assert!(running.said().contains("B0351"));
+    }
+}
+
 #[test]
 fn a_full_queue_a_free_and_a_new_stream_are_no_harm() {
     // More than the queue has room for: then the thread waits inside the driver.

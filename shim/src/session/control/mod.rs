@@ -229,7 +229,8 @@ impl Control {
         } else {
             user::warn(&baton_messages::calls_fail_from_here());
             gate::set_broken();
-            // Work that was taken off the GPU goes on, and faults where its memory is missing: the calls that wait for it return.
+            // Work that waits for memory or was taken off the GPU goes on, and faults where memory is missing: calls that wait for it return.
+            arrival::all_is_here();
             self.session.channels.resume();
             channels::resume_what_came();
             arrival::wake();
