@@ -35,6 +35,8 @@ pub use tally::Tally;
 const REACHED: Duration = Duration::from_secs(5);
 /// A point that is not reached for so long is a rare one. Programs wait for their turns anew with each coordinator.
 const RARE: Duration = Duration::from_millis(700);
+/// A coordinator that is about to take over and lives has done so after this time.
+const FOLLOWS: Duration = Duration::from_secs(5);
 /// How long programs run without a strike, so that it is known which points they reach.
 const LOOK: Duration = Duration::from_secs(6);
 /// A stopped process goes on after this time; a delayed one waits for it.
@@ -95,6 +97,8 @@ struct Field<'a> {
     dice: Dice,
     /// Programs that are known not to have gone on.
     failed: usize,
+    /// Coordinators that were started because all before them had died, with their keepers.
+    later: Vec<Coordinator>,
 }
 
 /// The processes that serve now.
@@ -123,9 +127,12 @@ pub fn matrix(
     let mut cells = BTreeMap::new();
     let begun = Instant::now();
     let tally = in_state(state, seed, |field| {
-        let named = std::env::var("STRIKES_POINT").unwrap_or_default();
+        let [point_named, victim_named] =
+            ["STRIKES_POINT", "STRIKES_VICTIM"].map(|name| std::env::var(name).unwrap_or_default());
+        let is_named = |victim: &&Victim| format!("{victim:?}").contains(&victim_named);
+        let victims: Vec<&Victim> = victims.iter().filter(is_named).collect();
         let is_wanted = |(point, _): &(String, u64)| {
-            point.contains(&named) && victims.iter().any(|victim| victim.can_be_hit_at(point))
+            point.contains(&point_named) && victims.iter().any(|victim| victim.can_be_hit_at(point))
         };
         let points = field.points(state).into_iter().filter(is_wanted);
         for (point, reached) in points.filter(|(point, _)| share(point, part.1) == part.0) {
@@ -134,9 +141,9 @@ pub fn matrix(
             }
             let most_skipped = if reached > OFTEN { MOST_SKIPPED } else { 1 };
             for victim in victims.iter().filter(|victim| victim.can_be_hit_at(&point)) {
-                let strike = |_: &usize| field.strike(state, (&point, most_skipped), *victim);
+                let strike = |_: &usize| field.strike(state, (&point, most_skipped), **victim);
                 let struck = (0..strikes).take_while(strike).count();
-                cells.insert((point.clone(), *victim), struck);
+                cells.insert((point.clone(), **victim), struck);
             }
             field.say(&point);
         }
@@ -218,7 +225,7 @@ fn in_state(state: State, seed: u64, work: impl FnOnce(&mut Field<'_>)) -> Tally
             std::thread::sleep(Duration::from_millis(5));
         }
         let dice = Dice::new(seed);
-        let mut field = Field { coordinator: &coordinator, board: &board, tally: &tally, dice, failed: 0 };
+        let mut field = Field { coordinator: &coordinator, board: &board, tally: &tally, dice, failed: 0, later: Vec::new() };
         work(&mut field);
         assert!(!over.load(Relaxed), "a program hangs, or the test is wrong; see above");
     });
@@ -302,13 +309,12 @@ impl Field<'_> {
             if let Some(by) = self.board.struck() {
                 break by;
             }
-            let patience = if victim == Victim::Keeper { REACHED / 2 } else { REACHED };
-            if begun.elapsed() > patience && self.board.take_back() {
+            if begun.elapsed() > REACHED && self.board.take_back() {
                 self.tally.take_back(at);
                 return false;
             }
             // There are points that are reached only when a coordinator takes over: a keeper that dies there is the second to die.
-            if victim != Victim::Keeper && begun.elapsed() > RARE * (1 + takeovers) && !state.upgrades() {
+            if begun.elapsed() > RARE * (1 + takeovers) && !state.upgrades() {
                 takeovers += 1;
                 signal(self.board.who_is(Role::Coordinator), libc::SIGKILL);
             }
@@ -325,6 +331,10 @@ impl Field<'_> {
         };
         let how = if error == 0 { format!("{victim:?}") } else { format!("error {error}") };
         self.tally.struck(at, killed, format!("{point} ({how})"));
+        if victim == Victim::Keeper && takeovers > 0 {
+            self.tally.both_died(at);
+            self.until_served();
+        }
         if takeovers > 0 || hit == Hit::This && by.process != before.coordinator {
             // The one before has been followed, or a successor that prepared itself was hit.
             before.coordinator = 0;
@@ -347,6 +357,18 @@ impl Field<'_> {
         }
         self.tally.struck(at, None, format!("at any moment ({victim:?})"));
         self.until_followed(victim, before);
+    }
+
+    /// Coordinator and keeper have died. Starts another coordinator if the one that was to follow has not got far enough to serve.
+    fn until_served(&mut self) {
+        let end = Instant::now() + FOLLOWS;
+        while self.coordinator.place.try_status().is_err() {
+            if Instant::now() > end {
+                self.later.push(self.coordinator.again());
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        self.tally.is_served();
     }
 
     /// Waits until another process is there in place of one that has died.

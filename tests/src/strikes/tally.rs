@@ -28,6 +28,13 @@ struct Struck {
     partly_evicted: HashSet<String>,
     /// The name of the program that was hit.
     hit: Option<String>,
+    /// Set if the last coordinator had died just before its keeper did: until another one served.
+    both: Option<Both>,
+}
+
+#[derive(Clone, Copy)]
+struct Both {
+    served: Option<Instant>,
 }
 
 struct Run {
@@ -42,6 +49,11 @@ pub(super) enum End {
     Well,
     Otherwise(String),
 }
+
+/// The messages of programs that go on alone, cannot go on, or cannot begin, because no coordinator is there.
+const TOLD: [&str; 8] = ["B0303", "B0305", "B0321", "B0327", "B0350", "B0351", "B0352", "B0377"];
+/// Part of a program's message that it has found other contents than it left.
+const IS_WRONG: &str = "words of the piece";
 
 /// Survivors, and those of them that went on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -78,8 +90,20 @@ impl Tally {
         let partly = tenants(status).filter(|one| one["evicted_bytes"].as_u64() > Some(0));
         let partly_evicted = partly.filter_map(|one| one["name"].as_str().map(str::to_owned)).collect();
         let mut inner = self.inner();
-        inner.strikes.push(Struck { victim, cell: None, at: Instant::now(), partly_evicted, hit: None });
+        inner.strikes.push(Struck { victim, cell: None, at: Instant::now(), partly_evicted, hit: None, both: None });
         inner.strikes.len() - 1
+    }
+
+    /// The strike hit a keeper whose coordinator had just died.
+    pub(super) fn both_died(&self, at: usize) {
+        self.inner().strikes[at].both = Some(Both { served: None });
+    }
+
+    /// Another coordinator serves after both had died.
+    pub(super) fn is_served(&self) {
+        if let Some(both) = self.inner().strikes.last_mut().and_then(|strike| strike.both.as_mut()) {
+            both.served = Some(Instant::now());
+        }
     }
 
     pub(super) fn struck(&self, at: usize, hit: Option<String>, cell: String) {
@@ -99,11 +123,8 @@ impl Tally {
         let mut all = [Survivors::default(); 2];
         let strikes: Vec<&Struck> = inner.strikes.iter().filter(|strike| strike.cell.is_some()).collect();
         for run in &inner.runs {
-            let lives = |strike: &&&Struck| {
-                run.began < strike.at && run.ended.as_ref().is_none_or(|(ended, _)| *ended > strike.at)
-            };
-            let lived: Vec<&&Struck> = strikes.iter().filter(lives).collect();
-            if is_hit(run, &strikes) {
+            let lived: Vec<&&Struck> = strikes.iter().filter(|strike| lives_at(run, strike)).collect();
+            if is_hit(run, &strikes) || is_told(run, &strikes) {
                 continue;
             }
             let fails = matches!(run.ended, Some((_, End::Otherwise(_))));
@@ -129,7 +150,7 @@ impl Tally {
         let mut failures = Vec::new();
         for run in &inner.runs {
             let Some((ended, End::Otherwise(how))) = &run.ended else { continue };
-            if is_hit(run, &strikes) {
+            if is_hit(run, &strikes) || is_told(run, &strikes) {
                 continue;
             }
             let last = strikes.iter().rev().find(|strike| strike.at < *ended && strike.at > run.began);
@@ -139,10 +160,24 @@ impl Tally {
         failures
     }
 
+    /// Strikes that hit a keeper whose coordinator had just died; the programs that lived then; those of them that ended as they were told.
+    fn where_both_died(&self) -> (usize, usize, usize) {
+        let inner = self.inner();
+        let strikes: Vec<&Struck> = inner.strikes.iter().filter(|strike| strike.both.is_some()).collect();
+        let lived = |run: &&Run| strikes.iter().any(|strike| lives_at(run, strike));
+        let lived: Vec<&Run> = inner.runs.iter().filter(lived).collect();
+        let told = lived.iter().filter(|run| is_told(run, &strikes)).count();
+        (strikes.len(), lived.len(), told)
+    }
+
     /// Strikes and survivors in a line.
     pub fn summary(&self) -> String {
         let strikes = self.inner().strikes.iter().filter(|strike| strike.cell.is_some()).count();
         let mut line = format!("{strikes} strikes");
+        let (both, lived, told) = self.where_both_died();
+        if both > 0 {
+            let _ = write!(line, " ({both} hit a keeper without a coordinator: {told} of {lived} were told)");
+        }
         for victims in [
             &[Victim::Coordinator][..],
             &[Victim::Keeper],
@@ -162,6 +197,21 @@ impl Tally {
         }
         line
     }
+}
+
+fn lives_at(run: &Run, strike: &Struck) -> bool {
+    run.began < strike.at && run.ended.as_ref().is_none_or(|(ended, _)| *ended > strike.at)
+}
+
+/// True if this program ended otherwise than alone because there was no coordinator for a while, and has said so: it lived when both died,
+/// or began before another one served.
+fn is_told(run: &Run, strikes: &[&Struck]) -> bool {
+    let Some((_, End::Otherwise(how))) = &run.ended else { return false };
+    let is_about = |strike: &&Struck| {
+        let began_meanwhile = |both: Both| both.served.is_none_or(|served| run.began < served);
+        lives_at(run, strike) && strike.both.is_some() || run.began >= strike.at && strike.both.is_some_and(began_meanwhile)
+    };
+    TOLD.iter().any(|message| how.contains(message)) && !how.contains(IS_WRONG) && strikes.iter().any(|strike| is_about(strike))
 }
 
 /// True if a strike has hit this program. It may have ended before that was written down.
