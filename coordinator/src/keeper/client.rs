@@ -56,7 +56,7 @@ struct Line {
 struct LineEnd {
     /// The socket, or the reason why there is none.
     socket: Result<OwnedFd, String>,
-    /// The keeper's process; none if it cannot be replaced.
+    /// The keeper's process; none if that has ended already.
     process: Option<OwnedFd>,
     /// Its number.
     pid: Option<u32>,
@@ -307,7 +307,7 @@ impl Keeper {
     pub fn lost(&self) -> Option<String> {
         let end = self.end()?;
         let is_time = end.next_try.is_none_or(|at| at <= Instant::now());
-        end.socket.as_ref().err().filter(|_| end.process.is_some() && is_time).cloned()
+        end.socket.as_ref().err().filter(|_| is_time).cloned()
     }
 
     /// The time from which another one may take its place, if that has failed before.
@@ -453,9 +453,6 @@ impl LineEnd {
             self.next_try = Some(Instant::now() + pause);
             return Err(io::Error::other(baton_messages::STARTED_TOO_OFTEN));
         }
-        if self.process.is_none() {
-            return Ok(());
-        }
         self.kill()?;
         let (ours, theirs) = line()?;
         let child = start(&theirs, None)?;
@@ -500,14 +497,14 @@ fn set_limits(socket: &OwnedFd) -> io::Result<()> {
     Ok(set_socket_timeout(socket, Timeout::Send, Some(PATIENCE))?)
 }
 
-/// The process that has made a socket, and its number, if it is this one's parent.
+/// The process that has made a socket, which has started this one, and its number; none if it has ended.
 fn parent(socket: &OwnedFd) -> io::Result<Option<(OwnedFd, u32)>> {
     let maker = socket_peercred(socket)?.pid;
     let process = match pidfd_open(maker, PidfdFlags::empty()) {
         Err(Errno::SRCH) => return Ok(None),
         process => process?,
     };
-    // Another one may have got its number.
+    // This process has another parent when the first has ended, and another process may have got the number.
     Ok((getppid() == Some(maker)).then_some((process, maker.as_raw_pid().unsigned_abs())))
 }
 
@@ -545,5 +542,18 @@ mod tests {
             keeper.let_go(Key::Frame(7));
             assert!(has_let_go.load(Ordering::SeqCst) && keeper.is_any());
         });
+    }
+
+    #[test]
+    fn a_keeper_that_had_ended_when_its_coordinator_began_is_replaced() {
+        let (ours, theirs) = line().expect("sockets");
+        Held::default().send_all(theirs.as_fd(), false).expect("there is room");
+        drop(theirs);
+        let starts: Start = Box::new(|_, _| Err(io::ErrorKind::Unsupported.into()));
+        // The parent of this process is not the one that has made the socket, as when that has ended.
+        let (keeper, _) = Keeper::at(ours, starts, 1).expect("it has said what it has");
+        keeper.serves();
+        assert!(!keeper.is_any() && keeper.lost().is_some());
+        assert_eq!(keeper.replace().map_err(|error| error.kind()), Err(io::ErrorKind::Unsupported), "one is started");
     }
 }
