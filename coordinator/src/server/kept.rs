@@ -9,6 +9,7 @@ use super::tenants::peer::Peer;
 use super::tenants::process::Process;
 use super::tenants::shared::TenantsPage;
 use crate::keeper::Key;
+use baton_books::sharing::Fact;
 use baton_policy::arbiter::TenantId;
 
 impl Server {
@@ -53,6 +54,11 @@ impl Server {
         for (id, one) in self.card.takeover.iter().flat_map(|takeover| &takeover.returning) {
             let with = descriptors([&one.control, &one.requests], &one.process, &one.pages.tenants);
             keeper.hold(Key::Tenant(id.0), &one.facts.bytes(), &with);
+        }
+        for one in self.card.takeover.iter().flat_map(|takeover| &takeover.attached) {
+            let fact = Fact::Attached(*one);
+            let (kind, number) = fact.name();
+            keeper.hold(Key::Fact(kind, number), &fact.encode(), &[]);
         }
         // Last: a coordinator that does not find it begins anew, and cuts off those of whom the keeper may have only a part.
         if let Some(table) = &self.front.table {

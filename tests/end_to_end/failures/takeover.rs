@@ -618,6 +618,29 @@ fn a_coordinator_whose_keeper_dies_while_a_successor_prepares_itself_goes_on() {
     assert!(said.status == "exit status: 1", "{said:?}");
 }
 
+/// The host pool is not ready yet when the next keeper takes the place of the last one.
+#[test]
+fn a_keeper_that_dies_in_a_takeover_is_followed_by_one_that_has_all() {
+    let want = hold::alone("48", &["touch"; 3]);
+    let (serving, board) = with_board(serving().setting("SIMCUDA_PIN_MS_PER_GIB", "3000"));
+    let coordinator = serving.start();
+    let _end = EndsWhatServes(&coordinator);
+    coordinator.until_ready();
+    let mut programs = ["one", "other"].map(|name| hold(&coordinator, name, "normal"));
+    touch(&mut programs, &want[0]);
+    let victim = Victim::Of(Role::Keeper);
+    let point = "coordinator calls cuMemHostRegister_v2".to_owned();
+    board.prepare(&Strike { point, victim, signal: libc::SIGKILL, ..Strike::default() });
+    coordinator.kill_served();
+    coordinator.until("another keeper holds all", |_| log_has(&coordinator, "B0621", 1));
+    assert!(board.struck().is_some());
+    touch(&mut programs, &want[1]);
+    coordinator.kill_served();
+    touch(&mut programs, &want[2]);
+    quit(&mut programs, &want[3]);
+    coordinator.until_empty();
+}
+
 /// It is unmapped by then, and no coordinator knows.
 #[test]
 fn memory_that_is_being_freed_during_a_takeover_is_put_nowhere() {

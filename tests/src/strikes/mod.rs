@@ -332,7 +332,7 @@ impl Field<'_> {
         let how = if error == 0 { format!("{victim:?}") } else { format!("error {error}") };
         self.tally.struck(at, killed, format!("{point} ({how})"));
         if victim == Victim::Keeper && takeovers > 0 {
-            self.tally.both_died(at);
+            self.tally.both_died(at, begun);
             self.until_served();
         }
         if takeovers > 0 || hit == Hit::This && by.process != before.coordinator {

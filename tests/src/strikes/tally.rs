@@ -32,8 +32,10 @@ struct Struck {
     both: Option<Both>,
 }
 
+/// The time in which there was no coordinator: from the death of the first of both.
 #[derive(Clone, Copy)]
 struct Both {
+    died: Instant,
     served: Option<Instant>,
 }
 
@@ -95,8 +97,8 @@ impl Tally {
     }
 
     /// The strike hit a keeper whose coordinator had just died.
-    pub(super) fn both_died(&self, at: usize) {
-        self.inner().strikes[at].both = Some(Both { served: None });
+    pub(super) fn both_died(&self, at: usize, died: Instant) {
+        self.inner().strikes[at].both = Some(Both { died, served: None });
     }
 
     /// Another coordinator serves after both had died.
@@ -164,7 +166,7 @@ impl Tally {
     fn where_both_died(&self) -> (usize, usize, usize) {
         let inner = self.inner();
         let strikes: Vec<&Struck> = inner.strikes.iter().filter(|strike| strike.both.is_some()).collect();
-        let lived = |run: &&Run| strikes.iter().any(|strike| lives_at(run, strike));
+        let lived = |run: &&Run| strikes.iter().any(|strike| strike.both.is_some_and(|both| lives_without(run, both)));
         let lived: Vec<&Run> = inner.runs.iter().filter(lived).collect();
         let told = lived.iter().filter(|run| is_told(run, &strikes)).count();
         (strikes.len(), lived.len(), told)
@@ -203,15 +205,18 @@ fn lives_at(run: &Run, strike: &Struck) -> bool {
     run.began < strike.at && run.ended.as_ref().is_none_or(|(ended, _)| *ended > strike.at)
 }
 
-/// True if this program ended otherwise than alone because there was no coordinator for a while, and has said so: it lived when both died,
-/// or began before another one served.
+/// True if this program lived at a time without a coordinator.
+fn lives_without(run: &Run, both: Both) -> bool {
+    let began = both.served.is_none_or(|served| run.began < served);
+    began && run.ended.as_ref().is_none_or(|(ended, _)| *ended > both.died)
+}
+
+/// True if this program ended otherwise than alone because there was no coordinator for a while, and has said so.
 fn is_told(run: &Run, strikes: &[&Struck]) -> bool {
     let Some((_, End::Otherwise(how))) = &run.ended else { return false };
-    let is_about = |strike: &&Struck| {
-        let began_meanwhile = |both: Both| both.served.is_none_or(|served| run.began < served);
-        lives_at(run, strike) && strike.both.is_some() || run.began >= strike.at && strike.both.is_some_and(began_meanwhile)
-    };
-    TOLD.iter().any(|message| how.contains(message)) && !how.contains(IS_WRONG) && strikes.iter().any(|strike| is_about(strike))
+    let is_without = |strike: &&Struck| strike.both.is_some_and(|both| lives_without(run, both));
+    let says_so = TOLD.iter().any(|message| how.contains(message)) && !how.contains(IS_WRONG);
+    says_so && strikes.iter().any(is_without)
 }
 
 /// True if a strike has hit this program. It may have ended before that was written down.

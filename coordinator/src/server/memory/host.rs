@@ -18,9 +18,11 @@ pub(super) struct Host {
     pool: Pool,
     slabs: Slabs,
     keeper: Keeper,
-    /// The slabs that another coordinator has left: the keeper has them.
+    /// The slabs that another coordinator has left.
     left: HashSet<u64>,
-    /// The files of the slabs that are there.
+    /// Those of them that are not there yet.
+    awaited: HashSet<u64>,
+    /// The files of the slabs that are there or were left: the keeper has them.
     files: BTreeMap<u64, OwnedFd>,
     prepared: Receiver<Prepared>,
     /// Bytes that have lost their place there although they may have to leave the GPU again.
@@ -37,14 +39,18 @@ impl Host {
         (keeper, waker): (Keeper, Waker),
     ) -> std::io::Result<Self> {
         let (reports, prepared) = channel();
-        let had = left.keys().copied().collect();
+        let had: HashSet<u64> = left.keys().copied().collect();
+        // Another keeper may be there before they are ready.
+        let files = left.iter().map(|(number, file)| Ok((*number, file.try_clone()?)));
+        let files = files.collect::<std::io::Result<_>>()?;
         let slabs = Slabs::prepare(gpu, bytes, bar, left, (reports, waker))?;
         Ok(Self {
             pool: Pool::new(bytes, slabs.slab),
             slabs,
             keeper,
+            awaited: had.clone(),
             left: had,
-            files: BTreeMap::new(),
+            files,
             prepared,
             given_up: 0,
         })
@@ -112,12 +118,12 @@ impl Host {
             match prepared {
                 Prepared::Slab(number, file) => {
                     self.pool.slab_ready(number);
-                    if !self.left.contains(&number) {
+                    if !self.awaited.remove(&number) {
                         self.keeper.hold(Key::Slab(number), &[], &[file.as_fd()]);
+                        self.files.insert(number, file);
                     }
-                    self.files.insert(number, file);
                 }
-                Prepared::Failed(why) if self.left.iter().any(|slab| !self.files.contains_key(slab)) => {
+                Prepared::Failed(why) if !self.awaited.is_empty() => {
                     return Err(baton_messages::pool_cannot_be_had(why));
                 }
                 Prepared::Failed(why) => {
