@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use baton_contract::messages::Opening;
-use baton_contract::wire::VERSION;
+use baton_contract::wire::{OLDEST, VERSION};
 use baton_workbench::output::print;
 use clap::Args;
 use serde_json::Value;
@@ -21,6 +21,9 @@ pub struct Upgrade {
     /// Only say what would happen.
     #[arg(long)]
     check: bool,
+    /// Kill programs whose version of Baton's library this version does not know. Without this, they are in the way.
+    #[arg(long)]
+    leave_behind: bool,
     #[command(flatten)]
     time: Timeout,
 }
@@ -33,13 +36,13 @@ const LOOK: Duration = Duration::from_millis(2);
 /// # Errors
 ///
 /// When no coordinator answers, or it goes on because this version is not ready in time, or cannot follow.
-pub fn run(Upgrade { place, check, time }: Upgrade) -> Result<(), CliError> {
+pub fn run(Upgrade { place, check, leave_behind, time }: Upgrade) -> Result<(), CliError> {
     let socket = place.find()?;
     let file = std::env::current_exe()?;
     let file = file.to_str().ok_or_else(|| baton_messages::path_is_not_unicode(file.display()))?.to_owned();
     let end = time.end();
     let within_ms = u32::try_from(time.timeout.0.as_millis()).unwrap_or(u32::MAX);
-    let question = Opening::Upgrade { file, check, within_ms };
+    let question = Opening::Upgrade { file, check, within_ms, oldest: OLDEST, leave_behind };
     if check {
         return Ok(print(&plan(&have_done(&socket, &question)?))?);
     }
@@ -70,10 +73,17 @@ pub fn run(Upgrade { place, check, time }: Upgrade) -> Result<(), CliError> {
 
 /// Says what would happen.
 fn plan(answer: &Value) -> String {
-    let names: Vec<&str> = answer["programs"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let names = |which: &str| -> Vec<&str> {
+        answer[which].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
+    };
     let serves = answer["version"].as_str().unwrap_or_default();
-    let programs = if names.is_empty() { baton_messages::NO_PROGRAMS.to_owned() } else { names.join(", ") };
-    let mut said = format!("{}\n", baton_messages::would_follow(serves, env!("CARGO_PKG_VERSION"), VERSION, programs));
+    let (known, behind) = (names("programs"), names("left_behind"));
+    let programs = if known.is_empty() { baton_messages::NO_PROGRAMS.to_owned() } else { known.join(", ") };
+    let mut said =
+        format!("{}\n", baton_messages::would_follow(serves, env!("CARGO_PKG_VERSION"), OLDEST, VERSION, programs));
+    if !behind.is_empty() {
+        said += &format!("{}\n", baton_messages::would_be_ended(behind.join(", ")));
+    }
     if let Some(obstacle) = answer["obstacle"].as_str() {
         said += &format!("{}\n", baton_messages::would_not_follow(obstacle));
     }
@@ -93,5 +103,7 @@ mod tests {
         assert!(said.contains("0.0.9") && said.contains("a, b") && said.lines().count() == 1, "{said}");
         answer["obstacle"] = "it ends".into();
         assert!(plan(&answer).contains("not now: it ends"));
+        answer["left_behind"] = json!(["c", "d"]);
+        assert!(plan(&answer).contains("--leave-behind these are killed: c, d"));
     }
 }

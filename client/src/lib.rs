@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use baton_contract::link::Chosen;
 use baton_contract::messages::{Admission, DriverKind, FromCoordinator, Message as _, Opening, Refusal};
-use baton_contract::wire::GpuNumber;
+use baton_contract::wire::{GpuNumber, Malformed, Version};
 use baton_contract::{link, socket_path};
 use baton_messages::Message;
 use baton_report::event::History;
@@ -165,9 +165,9 @@ pub fn see(path: &Path, timeline: &mut Timeline) -> Result<(), NoAnswer> {
 ///
 /// As for [`status()`].
 pub fn ask(path: &Path, question: &Opening) -> Result<Vec<u8>, NoAnswer> {
-    let socket = asked(path, question, &[], PATIENCE)?;
-    let hangs = || NoAnswer(baton_messages::coordinator_hangs(path.display()));
-    text_until(path, &socket, Some(Instant::now()), &mut || ())?.ok_or_else(hangs)
+    let hear = |socket: &OwnedFd| text_until(path, socket, Some(Instant::now()), &mut || ());
+    let (_, text) = asked(path, question, &[], PATIENCE, hear)?;
+    text.ok_or_else(|| NoAnswer(baton_messages::coordinator_hangs(path.display())))
 }
 
 /// Has a coordinator be kept by another keeper, which is this process. Returns the keeper's line to it, and its process.
@@ -176,19 +176,21 @@ pub fn ask(path: &Path, question: &Opening) -> Result<Vec<u8>, NoAnswer> {
 ///
 /// When it is not to be kept by another one, or as for [`status()`].
 pub fn keep(path: &Path, keeper: BorrowedFd<'_>) -> Result<[OwnedFd; 2], NoAnswer> {
-    let socket = asked(path, &Opening::Keep, &[keeper], PATIENCE)?;
     let told = |what: &dyn Display| no_answer(path, what);
-    let received = link::receive(socket.as_fd(), false).map_err(|error| told(&error))?;
-    let received = received.ok_or_else(|| told(&baton_messages::coordinator_hung_up()))?;
-    match FromCoordinator::decode(&received.message).map_err(|error| told(&error))? {
-        (_, FromCoordinator::Admission(Admission::Line)) => {
-            received.descriptors.try_into().map_err(|_| told(&baton_messages::coordinator_hung_up()))
+    let hear = |socket: &OwnedFd| -> Result<_, Unanswered> {
+        let received = link::receive(socket.as_fd(), false).map_err(|error| told(&error))?;
+        let received = received.ok_or_else(|| told(&baton_messages::coordinator_hung_up()))?;
+        match read(path, &received.message)? {
+            Admission::Line => {
+                Ok(received.descriptors.try_into().map_err(|_| told(&baton_messages::coordinator_hung_up()))?)
+            }
+            Admission::Text { piece, .. } => {
+                Err(told(&baton_messages::answered(String::from_utf8_lossy(&piece))).into())
+            }
+            _ => Err(told(&baton_messages::answers_another_question()).into()),
         }
-        (_, FromCoordinator::Admission(Admission::Text { piece, .. })) => {
-            Err(told(&baton_messages::answered(String::from_utf8_lossy(&piece))))
-        }
-        _ => Err(told(&baton_messages::answers_another_question())),
-    }
+    };
+    Ok(asked(path, &Opening::Keep, &[keeper], PATIENCE, hear)?.1)
 }
 
 /// Asks a question whose answer may take long, and calls `meanwhile` again and again. None if there is no answer until `end`; then the
@@ -203,8 +205,7 @@ pub fn ask_patiently(
     end: Option<Instant>,
     meanwhile: &mut dyn FnMut(),
 ) -> Result<Option<Vec<u8>>, NoAnswer> {
-    let socket = asked(path, question, &[], LOOK)?;
-    text_until(path, &socket, end, meanwhile)
+    Ok(asked(path, question, &[], LOOK, |socket| text_until(path, socket, end, meanwhile))?.1)
 }
 
 /// The outcome of the wait for a coordinator's end.
@@ -231,8 +232,9 @@ pub fn stop(
     told: impl FnOnce(&[u8]),
     meanwhile: &mut dyn FnMut(),
 ) -> Result<Awaited, NoAnswer> {
-    let socket = asked(path, &Opening::Stop { now }, &[], LOOK)?;
-    match text_until(path, &socket, end, meanwhile)? {
+    let hear = |socket: &OwnedFd| text_until(path, socket, end, meanwhile);
+    let (socket, text) = asked(path, &Opening::Stop { now }, &[], LOOK, hear)?;
+    match text {
         Some(text) => told(&text),
         None => return Ok(Awaited::Late),
     }
@@ -259,13 +261,57 @@ pub fn nobody(path: &Path) -> Message {
     baton_messages::no_coordinator(path.display())
 }
 
-/// Connects and sends a question. A read from the socket returns after `patience` at the latest.
-fn asked(path: &Path, question: &Opening, with: &[BorrowedFd<'_>], patience: Duration) -> Result<OwnedFd, NoAnswer> {
-    let socket = open(path)?.ok_or_else(|| NoAnswer(nobody(path)))?;
-    link::set_patience(&socket, Some(patience)).map_err(|error| no_answer(path, error))?;
-    // If this fails, the coordinator may still have sent the reason.
-    let _ = link::send(socket.as_fd(), &question.encode(GpuNumber::ANY), with, false);
-    Ok(socket)
+/// The reason why a question has no answer.
+enum Unanswered {
+    /// The coordinator does not speak the question's version of the contract.
+    OtherVersion(NoAnswer),
+    Otherwise(NoAnswer),
+}
+
+impl From<NoAnswer> for Unanswered {
+    fn from(why: NoAnswer) -> Self {
+        Self::Otherwise(why)
+    }
+}
+
+/// Connects, sends a question and hears the answer: in this build's version of the contract, and if the coordinator does not speak that, in the
+/// one before. A read from the socket returns after `patience` at the latest.
+fn asked<T>(
+    path: &Path,
+    question: &Opening,
+    with: &[BorrowedFd<'_>],
+    patience: Duration,
+    mut hear: impl FnMut(&OwnedFd) -> Result<T, Unanswered>,
+) -> Result<(OwnedFd, T), NoAnswer> {
+    let mut ask = |version| -> Result<(OwnedFd, T), Unanswered> {
+        let socket = open(path)?.ok_or_else(|| NoAnswer(nobody(path)))?;
+        link::set_patience(&socket, Some(patience)).map_err(|error| no_answer(path, error))?;
+        // If this fails, the coordinator may still have sent the reason.
+        let _ = link::send(socket.as_fd(), &question.encode_in(GpuNumber::ANY, version), with, false);
+        let heard = hear(&socket)?;
+        Ok((socket, heard))
+    };
+    let asked = match ask(Version::NOW) {
+        Err(Unanswered::OtherVersion(_)) => ask(Version::BEFORE),
+        asked => asked,
+    };
+    asked.map_err(|(Unanswered::OtherVersion(why) | Unanswered::Otherwise(why))| why)
+}
+
+/// Reads a message that answers a question, in any version of the contract that this build speaks.
+fn read(path: &Path, message: &[u8]) -> Result<Admission, Unanswered> {
+    let told = |what: &dyn Display| no_answer(path, what);
+    let decoded = Version::of(message).and_then(|version| FromCoordinator::decode_in(message, version));
+    match decoded {
+        Ok((_, FromCoordinator::Admission(Admission::Refused { reason, text }))) => {
+            let why = told(&baton_messages::answered(text));
+            Err(if reason == Refusal::Version { Unanswered::OtherVersion(why) } else { Unanswered::Otherwise(why) })
+        }
+        Ok((_, FromCoordinator::Admission(answer))) => Ok(answer),
+        Ok(_) => Err(told(&baton_messages::answers_another_question()).into()),
+        Err(error @ Malformed::Version { .. }) => Err(Unanswered::OtherVersion(told(&error))),
+        Err(error) => Err(told(&error).into()),
+    }
 }
 
 /// Reads an answer's text, in any number of pieces. None if it is incomplete at `end` and after the socket's patience.
@@ -274,7 +320,7 @@ fn text_until(
     socket: &OwnedFd,
     end: Option<Instant>,
     meanwhile: &mut dyn FnMut(),
-) -> Result<Option<Vec<u8>>, NoAnswer> {
+) -> Result<Option<Vec<u8>>, Unanswered> {
     let told = |what: &dyn Display| no_answer(path, what);
     let mut text = Vec::new();
     loop {
@@ -289,18 +335,12 @@ fn text_until(
             received => received.map_err(|error| told(&error))?,
         };
         let received = received.ok_or_else(|| told(&baton_messages::coordinator_hung_up()))?;
-        match FromCoordinator::decode(&received.message) {
-            Ok((_, FromCoordinator::Admission(Admission::Text { piece, more }))) => {
-                text.extend(piece);
-                if !more {
-                    return Ok(Some(text));
-                }
-            }
-            Ok((_, FromCoordinator::Admission(Admission::Refused { text, .. }))) => {
-                return Err(told(&baton_messages::answered(text)));
-            }
-            Ok(_) => return Err(told(&baton_messages::answers_another_question())),
-            Err(error) => return Err(told(&error)),
+        let Admission::Text { piece, more } = read(path, &received.message)? else {
+            return Err(told(&baton_messages::answers_another_question()).into());
+        };
+        text.extend(piece);
+        if !more {
+            return Ok(Some(text));
         }
     }
 }

@@ -12,7 +12,7 @@ import socket
 import struct
 import sys
 
-VERSION = 19
+VERSION = 20
 ANY_GPU = 0xFFFFFFFF
 STATUS = 3  # the question's kind
 TEXT = 5  # the answer's kind

@@ -19,7 +19,7 @@ use proptest::strategy::Union;
 use crate::memory::SizeClass;
 use crate::resource_manager::Objects;
 use crate::scheduling::{Change, Scheduling};
-use crate::wire::{GpuNumber, HEADER, MAX_DESCRIPTORS, MAX_MESSAGE, Malformed, Reader, Writer};
+use crate::wire::{GpuNumber, HEADER, MAX_DESCRIPTORS, MAX_MESSAGE, Malformed, Reader, Version, Writer};
 
 mod declare;
 mod fields;
@@ -59,7 +59,12 @@ pub struct ProcessId {
 /// A message of either direction, or of one family.
 pub trait Message: Debug {
     /// The message's bytes.
-    fn encode(&self, gpu: GpuNumber) -> Vec<u8>;
+    fn encode(&self, gpu: GpuNumber) -> Vec<u8> {
+        self.encode_in(gpu, Version::NOW)
+    }
+
+    /// The same for a peer that speaks this version.
+    fn encode_in(&self, gpu: GpuNumber, version: Version) -> Vec<u8>;
 
     /// Returns the number of descriptors that come with it.
     fn descriptors(&self) -> usize;
@@ -159,6 +164,10 @@ declare::messages! {
                 check: bool,
                 /// The time that the other one may take until it is ready, in milliseconds.
                 within_ms: u32,
+                /// The oldest version of the contract that the other one speaks; the newest is the message's own.
+                oldest: u32 = since 20 or 19,
+                /// True: programs with which the other one cannot speak are ended. Otherwise they are in the way.
+                leave_behind: bool = since 20 or false,
             },
         }
         /// Reports about a tenant's turns.

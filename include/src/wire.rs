@@ -10,7 +10,8 @@
 //! Everything is little-endian and of fixed width: `u32`, `u64`, 16 bytes for a GPU's UUID. A text is its length (`u32`) and its UTF-8
 //! bytes, a list its length (`u32`) and its items; an optional value is 0, or 1 and the value. One datagram of a `SOCK_SEQPACKET`
 //! socket is one message; nothing may follow its last field. The version comes first, and stays there in every later version, so that
-//! peers of different age can recognise each other.
+//! peers of different age can recognise each other. A coordinator speaks the version before too ([`Version`]): a message of that lacks the
+//! fields that came since.
 //!
 //! A peer's bytes are allegations: decoding checks every length before it reads and every value before it
 //! becomes a type, never panics, and allocates no more than the datagram's own size.
@@ -19,11 +20,44 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
-/// The version of the contract: messages and shared pages. It is in `baton_status.h` and `status.py` too.
 use baton_messages::Message;
 
 /// The version of the contract: messages and shared pages. It is in `baton_status.h`, `status.py` and the fuzzer's corpus too.
-pub const VERSION: u32 = 19;
+pub const VERSION: u32 = 20;
+
+/// The oldest version that a coordinator speaks with programs: they go on when it is upgraded.
+pub const OLDEST: u32 = VERSION - 1;
+
+/// A version of the contract that this build speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Version(u32);
+
+impl Version {
+    /// This build's own.
+    pub const NOW: Self = Self(VERSION);
+    /// The version before.
+    pub const BEFORE: Self = Self(OLDEST);
+
+    /// The version with this number, if this build speaks it.
+    pub fn of_number(number: u32) -> Option<Self> {
+        (OLDEST..=VERSION).contains(&number).then_some(Self(number))
+    }
+
+    /// The version that a message is in.
+    ///
+    /// # Errors
+    ///
+    /// When it is too short to have one, or this build does not speak it.
+    pub fn of(message: &[u8]) -> Result<Self, Malformed> {
+        let theirs = message.first_chunk().map(|bytes| u32::from_le_bytes(*bytes)).ok_or(Malformed::Short)?;
+        Self::of_number(theirs).ok_or(Malformed::Version { theirs })
+    }
+
+    /// Its number.
+    pub const fn number(self) -> u32 {
+        self.0
+    }
+}
 
 /// Maximum size of a message, in bytes.
 pub const MAX_MESSAGE: usize = 32 * 1024;
@@ -115,23 +149,31 @@ impl fmt::Display for Malformed {
 impl core::error::Error for Malformed {}
 
 /// A message under construction.
-pub(crate) struct Writer(Vec<u8>);
+pub(crate) struct Writer {
+    version: Version,
+    bytes: Vec<u8>,
+}
 
 impl Writer {
-    pub(crate) fn new(kind: u32, gpu: GpuNumber) -> Self {
-        let mut writer = Self(Vec::with_capacity(64));
-        writer.u32(VERSION);
+    pub(crate) fn new(kind: u32, gpu: GpuNumber, version: Version) -> Self {
+        let mut writer = Self { version, bytes: Vec::with_capacity(64) };
+        writer.u32(version.0);
         writer.u32(kind);
         writer.u32(gpu.0);
         writer
     }
 
+    /// True if the message has fields that came with this version.
+    pub(crate) fn is_since(&self, version: u32) -> bool {
+        self.version.0 >= version
+    }
+
     pub(crate) fn u32(&mut self, value: u32) {
-        self.0.extend_from_slice(&value.to_le_bytes());
+        self.bytes.extend_from_slice(&value.to_le_bytes());
     }
 
     pub(crate) fn bytes(&mut self, value: &[u8]) {
-        self.0.extend_from_slice(value);
+        self.bytes.extend_from_slice(value);
     }
 
     pub(crate) fn sized(&mut self, value: &[u8]) {
@@ -140,28 +182,34 @@ impl Writer {
     }
 
     pub(crate) fn finish(self) -> Vec<u8> {
-        debug_assert!(self.0.len() <= MAX_MESSAGE, "messages are built within their limits");
-        self.0
+        debug_assert!(self.bytes.len() <= MAX_MESSAGE, "messages are built within their limits");
+        self.bytes
     }
 }
 
 /// A peer's message, read field by field.
 pub(crate) struct Reader<'a> {
+    version: Version,
     rest: &'a [u8],
 }
 
 impl<'a> Reader<'a> {
     /// Checks length and version, and reads the kind and the GPU.
-    pub(crate) fn new(message: &'a [u8]) -> Result<(u32, GpuNumber, Self), Malformed> {
-        let mut reader = Self { rest: message };
+    pub(crate) fn new(message: &'a [u8], version: Version) -> Result<(u32, GpuNumber, Self), Malformed> {
+        let mut reader = Self { version, rest: message };
         let theirs = reader.u32()?;
-        if theirs != VERSION {
+        if theirs != version.0 {
             return Err(Malformed::Version { theirs });
         }
         if message.len() > MAX_MESSAGE {
             return Err(Malformed::Long);
         }
         Ok((reader.u32()?, GpuNumber(reader.u32()?), reader))
+    }
+
+    /// True if the message has fields that came with this version.
+    pub(crate) fn is_since(&self, version: u32) -> bool {
+        self.version.0 >= version
     }
 
     fn take(&mut self, count: usize) -> Result<&'a [u8], Malformed> {

@@ -469,8 +469,8 @@ group! {
     remedy "See the lines before for the other version's reason, and ask again.";
 
     topic {
-        message B0638 would_follow(serves, this, contract, programs) =
-            "version {this} would follow version {serves} (both speak contract {contract}); these go on: {programs}";
+        message B0638 would_follow(serves, this, oldest, newest, programs) =
+            "version {this} would follow version {serves} (it speaks contract {oldest} and {newest}); these go on: {programs}";
         part B0639 NO_PROGRAMS = "no programs";
         message B0640 would_not_follow(why) = "not now: {why}";
         message B0641 waits_for_the_other_version() = "this version's coordinator prepares itself";
@@ -527,4 +527,14 @@ group! {
     }
     cause "The system did not let the keeper start the next coordinator. It tries again, and programs wait for `--orphan-wait` at most.";
     remedy "Free memory, or raise the limits on processes.";
+
+    topic {
+        message B0654 would_leave_behind(programs, oldest, newest) =
+            "these programs have a version of Baton's library that it does not know (it speaks contract {oldest} to {newest}): {programs}";
+        part B0655 LEFT_BEHIND = "the coordinator is upgraded to a version that does not know this program's version of Baton's library";
+        message B0656 would_be_ended(programs) = "with --leave-behind these are killed: {programs}";
+    }
+    cause "A coordinator speaks with programs of its own version of the contract and of the one before. Programs load Baton's library when they \
+           start, and keep it.";
+    remedy "Wait until they have ended, or start them again, and upgrade then. `baton upgrade --leave-behind` kills them.";
 }

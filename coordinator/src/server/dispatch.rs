@@ -10,6 +10,7 @@ use baton_contract::messages::{
     Answer, CorunCommand, CorunReport, FromTenant, MemoryReport, Opening, Request, TurnCommand, TurnReport,
 };
 
+use super::admin::upgrade::Wanted;
 use super::memory::{Attaching, MemoryBreach, MemoryEvent};
 use super::preemption::PreemptEvent;
 use super::receive::{Breach, Socket};
@@ -45,8 +46,11 @@ impl Server {
             Opening::Close { closed } => self.close_on_request(peer, closed),
             Opening::SendAway { name } => self.send_away_on_request(peer, &name),
             Opening::Keep => self.keep_on_request(peer, descriptor),
-            Opening::Upgrade { file, check, within_ms } => {
-                self.upgrade_on_request(peer, &file, check, Duration::from_millis(within_ms.into()));
+            Opening::Upgrade { file, check, within_ms, oldest, leave_behind } => {
+                let within = Duration::from_millis(within_ms.into());
+                // It asks in the newest version that it speaks.
+                let speaks = oldest..=peer.version().number();
+                self.upgrade_on_request(peer, Wanted { file, within, speaks, leave_behind }, check);
             }
         }
         self.settle();

@@ -9,7 +9,6 @@ use baton_contract::messages::{Admission, Refusal};
 use baton_contract::scheduling::Scheduling;
 use baton_contract::socket_path;
 use baton_contract::text::shown;
-use baton_contract::wire::VERSION;
 use baton_messages::Message;
 use baton_report::quota::{Met, Quota};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -209,7 +208,7 @@ impl Server {
         };
         let name = self.free_name(name);
         let page: Shared<baton_contract::page::CoordinatorPage> = page;
-        page.version.store(VERSION, Relaxed);
+        page.version.store(control.version().number(), Relaxed);
         let (total, could_have) = self.memory().first_offer(control.guest());
         page.arena_bytes.store(total, Relaxed);
         page.could_have_bytes.store(could_have, Relaxed);
@@ -223,7 +222,7 @@ impl Server {
         };
         let files = [page_file.into(), sent.into(), requests.into(), activity, elsewhere];
         let pages = Pages { coordinators: page, tenants: theirs };
-        let requests = Peer::new(ours, control.gpu(), control.guest());
+        let requests = Peer::new(ours, control.gpu(), control.guest()).speaking(control.version());
         let connection = Connection::new(process, (control, requests), pages);
         let mut tenant = Tenant::new(name, connection, scheduling, need);
         tenant.scheduling.stuck = Stuck {

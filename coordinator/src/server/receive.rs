@@ -70,7 +70,7 @@ impl Server {
             }
         };
         let came = descriptors.len();
-        let decoded = FromTenant::decode(&message).and_then(|(gpu, message)| peer.check(gpu).map(|()| message));
+        let decoded = peer.read(&message);
         let decoded = if truncated { decoded.map(|message| self.without_descriptors(id, message)) } else { decoded };
         if let Some(tenant) = self.card.tenants.get_mut(id) {
             tenant.connection.hear();

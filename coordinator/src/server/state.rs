@@ -1,6 +1,7 @@
 //! All that the server's thread owns.
 
 use std::collections::VecDeque;
+use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -98,6 +99,8 @@ pub(super) struct Upgrade {
     pub(super) peer: Peer,
     /// The path of its program.
     pub(super) file: String,
+    /// The versions of the contract that it speaks.
+    pub(super) speaks: RangeInclusive<u32>,
     /// The line to the successor, which says when it is ready, and ends with it; none until it is started.
     pub(super) line: Option<OwnedFd>,
     /// The time at which it is not wanted any more.

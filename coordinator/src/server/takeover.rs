@@ -17,7 +17,8 @@ use baton_contract::messages::{
     Answer, FromTenant, GateState, PreemptionCommand, PreemptionReport, TakeoverCommand, TurnReport,
 };
 use baton_contract::page::TAKEN;
-use baton_contract::wire::{GpuNumber, VERSION};
+use baton_contract::wire::{GpuNumber, Malformed, Version};
+use baton_messages::Message;
 
 use super::event_loop::{Interest, Source};
 use super::options::Isolation;
@@ -145,12 +146,15 @@ impl Server {
         let KeptTenant { facts, control, requests, process, page, .. } = kept;
         let facts = Facts::read(&facts).ok_or(std::io::ErrorKind::InvalidData)?;
         let gpu = GpuNumber(facts.gpu);
-        let mut control = Peer::new(control, gpu, facts.guest);
-        let requests = Peer::new(requests, gpu, facts.guest);
+        let Some(version) = Version::of_number(facts.contract) else {
+            return Err(std::io::Error::other(Message::from(Malformed::Version { theirs: facts.contract })));
+        };
+        let [mut control, requests] =
+            [control, requests].map(|socket| Peer::new(socket, gpu, facts.guest).speaking(version));
         let process = Process::of_peer(&control, process)?;
         let (page_of_us, file) = Shared::<baton_contract::page::CoordinatorPage>::written_by_us()?;
         let theirs = TenantsPage::of(page)?;
-        page_of_us.version.store(VERSION, Relaxed);
+        page_of_us.version.store(version.number(), Relaxed);
         if facts.was_taken {
             // Until it has unmapped what is no longer its own, it must not go on by itself.
             page_of_us.taken.store(TAKEN, Relaxed);

@@ -17,8 +17,9 @@
 /// ```
 ///
 /// The number is the message's kind on the wire, and its fields follow in their order ([`Field`](super::fields::Field)). `[MOST]`
-/// belongs to fields with a length of their own ([`Counted`](super::fields::Counted)). `carries` gives a message's number of
-/// descriptors, by its fields; the default is none.
+/// belongs to fields with a length of their own ([`Counted`](super::fields::Counted)). `= since 20 or 0` stands for a field that messages
+/// of versions before 20 lack: there it has the value behind `or`. `carries` gives a message's number of descriptors, by its fields; the
+/// default is none.
 macro_rules! messages {
     (
         $(#[$about:meta])*
@@ -29,7 +30,12 @@ macro_rules! messages {
                     $(
                         $(#[$doc:meta])*
                         $kind:literal => $message:ident
-                        $({ $($(#[$field_doc:meta])* $field:ident: $field_type:ty $([$limit:expr])?),* $(,)? })?
+                        $({
+                            $(
+                                $(#[$field_doc:meta])*
+                                $field:ident: $field_type:ty $([$limit:expr])? $(= since $since:literal or $before:expr)?
+                            ),* $(,)?
+                        })?
                         $(carries $descriptors:expr)?
                     ),* $(,)?
                 }
@@ -49,12 +55,23 @@ macro_rules! messages {
             ///
             /// [`Malformed`] gives the reason.
             pub fn decode(message: &[u8]) -> Result<(GpuNumber, Self), Malformed> {
-                let (kind, gpu, mut reader) = Reader::new(message)?;
+                Self::decode_in(message, Version::NOW)
+            }
+
+            /// The same for a message in this version.
+            ///
+            /// # Errors
+            ///
+            /// [`Malformed`] gives the reason.
+            pub fn decode_in(message: &[u8], version: Version) -> Result<(GpuNumber, Self), Malformed> {
+                let (kind, gpu, mut reader) = Reader::new(message, version)?;
                 #[deny(unreachable_patterns, reason = "every kind has a number of its own")]
                 let decoded = match kind {
                     $($(
                         $kind => Self::$family($type::$message $({
-                            $($field: fields::read!(&mut reader, $field: $field_type $([$limit])?)),*
+                            $($field: fields::read!(
+                                &mut reader, $field: $field_type $([$limit])? $(= since $since or $before)?
+                            )),*
                         })?),
                     )*)*
                     kind => return Err(Malformed::Kind(kind)),
@@ -65,9 +82,9 @@ macro_rules! messages {
         }
 
         impl Message for $direction {
-            fn encode(&self, gpu: GpuNumber) -> Vec<u8> {
+            fn encode_in(&self, gpu: GpuNumber, version: Version) -> Vec<u8> {
                 match self {
-                    $(Self::$family(message) => message.encode(gpu),)*
+                    $(Self::$family(message) => message.encode_in(gpu, version),)*
                 }
             }
 
@@ -86,12 +103,14 @@ macro_rules! messages {
             }
 
             impl Message for $type {
-                fn encode(&self, gpu: GpuNumber) -> Vec<u8> {
+                fn encode_in(&self, gpu: GpuNumber, version: Version) -> Vec<u8> {
                     match self {
                         $(Self::$message $({ $($field),* })? => {
                             #[allow(unused_mut, reason = "some messages have no fields")]
-                            let mut writer = Writer::new($kind, gpu);
-                            $($(fields::write!(&mut writer, $field: $field_type $([$limit])?);)*)?
+                            let mut writer = Writer::new($kind, gpu, version);
+                            $($(fields::write!(
+                                &mut writer, $field: $field_type $([$limit])? $(= since $since or $before)?
+                            );)*)?
                             writer.finish()
                         })*
                     }

@@ -52,6 +52,11 @@ macro_rules! write {
     ($writer:expr, $field:ident: $type:ty [$limit:expr]) => {
         <$type as fields::Counted>::write($field, $writer, $limit)
     };
+    ($writer:expr, $field:ident: $type:ty = since $since:literal or $before:expr) => {
+        if $writer.is_since($since) {
+            <$type as fields::Field>::write($field, $writer)
+        }
+    };
 }
 
 /// Reads a field by its declared type.
@@ -61,6 +66,9 @@ macro_rules! read {
     };
     ($reader:expr, $field:ident: $type:ty [$limit:expr]) => {
         <$type as fields::Counted>::read($reader, stringify!($field), $limit)?
+    };
+    ($reader:expr, $field:ident: $type:ty = since $since:literal or $before:expr) => {
+        if $reader.is_since($since) { <$type as fields::Field>::read($reader, stringify!($field))? } else { $before }
     };
 }
 

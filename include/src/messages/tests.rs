@@ -7,7 +7,7 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 
 use super::*;
-use crate::wire::VERSION;
+use crate::wire::{OLDEST, VERSION};
 
 /// A large number, so that it is not taken for another field.
 const GPU: GpuNumber = GpuNumber(0x0102_0304);
@@ -83,7 +83,47 @@ proptest! {
         if let Ok((gpu, read)) = FromCoordinator::decode(&good) {
             prop_assert_eq!(read.encode(gpu), good);
         }
+        let good = [OLDEST.to_le_bytes().as_slice(), &kind.to_le_bytes(), &bytes].concat();
+        if let Ok((gpu, read)) = FromTenant::decode_in(&good, Version::BEFORE) {
+            prop_assert_eq!(read.encode_in(gpu, Version::BEFORE), good);
+        }
     }
+}
+
+/// Messages of the version before, two of each kind, as that version wrote them: the side that says it, and its bytes.
+const OF_BEFORE: &str = include_str!("version_19.txt");
+
+#[test]
+fn messages_of_the_version_before_are_read_and_written_as_they_were() {
+    for line in OF_BEFORE.lines() {
+        let (side, digits) = line.split_once(' ').expect("a side and bytes");
+        let byte = |at| u8::from_str_radix(&digits[at..at + 2], 16).expect("two digits");
+        let bytes: Vec<u8> = (0..digits.len()).step_by(2).map(byte).collect();
+        assert_eq!(Version::of(&bytes), Ok(Version::BEFORE), "bytes of the version before are kept here");
+        let written = match side {
+            "tenant" => {
+                FromTenant::decode_in(&bytes, Version::BEFORE).map(|(gpu, it)| it.encode_in(gpu, Version::BEFORE))
+            }
+            _ => {
+                FromCoordinator::decode_in(&bytes, Version::BEFORE).map(|(gpu, it)| it.encode_in(gpu, Version::BEFORE))
+            }
+        };
+        assert_eq!(written, Ok(bytes), "{line}");
+    }
+    let kinds: BTreeSet<&str> = OF_BEFORE.lines().map(|line| &line[..line.find(' ').expect("a space") + 17]).collect();
+    assert!(kinds.len() >= 80, "of each kind that it had: {}", kinds.len());
+}
+
+#[test]
+fn a_message_of_one_version_is_refused_in_the_other() {
+    let upgrade = Opening::Upgrade { file: "f".to_owned(), check: true, within_ms: 7, oldest: 19, leave_behind: false };
+    let [before, now] = [Version::BEFORE, Version::NOW].map(|version| upgrade.encode_in(GPU, version));
+    // What that version lacks has the value that stands for it.
+    assert_eq!(FromTenant::decode_in(&before, Version::BEFORE), Ok((GPU, upgrade.clone().into())));
+    assert_eq!(FromTenant::decode(&now), Ok((GPU, upgrade.into())));
+    assert!(before.len() < now.len());
+    assert_eq!(FromTenant::decode(&before), Err(Malformed::Version { theirs: OLDEST }));
+    assert_eq!(FromTenant::decode_in(&now, Version::BEFORE), Err(Malformed::Version { theirs: VERSION }));
 }
 
 #[test]

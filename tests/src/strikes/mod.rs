@@ -225,7 +225,8 @@ fn in_state(state: State, seed: u64, work: impl FnOnce(&mut Field<'_>)) -> Tally
             std::thread::sleep(Duration::from_millis(5));
         }
         let dice = Dice::new(seed);
-        let mut field = Field { coordinator: &coordinator, board: &board, tally: &tally, dice, failed: 0, later: Vec::new() };
+        let mut field =
+            Field { coordinator: &coordinator, board: &board, tally: &tally, dice, failed: 0, later: Vec::new() };
         work(&mut field);
         assert!(!over.load(Relaxed), "a program hangs, or the test is wrong; see above");
     });

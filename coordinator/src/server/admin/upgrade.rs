@@ -5,6 +5,7 @@
 //! as after a death.
 
 use std::fs::File;
+use std::ops::RangeInclusive;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -16,31 +17,65 @@ use super::set::say;
 use crate::server::event_loop::{Interest, Source};
 use crate::server::state::{Server, Upgrade};
 use crate::server::tenants::peer::Peer;
+use baton_policy::arbiter::TenantId;
+
+/// The successor that a user wants.
+pub(in crate::server) struct Wanted {
+    /// The path of its program.
+    pub(in crate::server) file: String,
+    /// The time that it may take until it is ready.
+    pub(in crate::server) within: Duration,
+    /// The versions of the contract that it speaks.
+    pub(in crate::server) speaks: RangeInclusive<u32>,
+    /// True: programs with which it cannot speak are killed. Otherwise they are in the way.
+    pub(in crate::server) leave_behind: bool,
+}
 
 /// The time that copies and preempting calls which are under way may take.
 const LAST_WORK: Duration = Duration::from_secs(1);
 
 impl Server {
     /// Has the program in this file follow this coordinator, on request; or only tells the peer what would happen.
-    pub(in crate::server) fn upgrade_on_request(&mut self, mut peer: Peer, file: &str, check: bool, within: Duration) {
-        let obstacle = self.obstacle_to_an_upgrade();
+    pub(in crate::server) fn upgrade_on_request(&mut self, mut peer: Peer, wanted: Wanted, check: bool) {
+        let Wanted { file, within, speaks, leave_behind } = wanted;
+        let (behind, known) = self.by_contract(&speaks);
+        let obstacle = self.obstacle_to_an_upgrade(if leave_behind { &[] } else { &behind }, &speaks);
         if check {
-            let programs: Vec<&str> = self.card.tenants.iter().map(|(_, tenant)| tenant.name.as_str()).collect();
+            let [programs, behind] = [known, behind].map(|ids| self.names(ids.into_iter()));
             let obstacle = obstacle.map(|why| why.to_string());
             let version = env!("CARGO_PKG_VERSION");
-            super::send(&mut peer, &json!({ "version": version, "programs": programs, "obstacle": obstacle }));
+            let answer =
+                json!({ "version": version, "programs": programs, "left_behind": behind, "obstacle": obstacle });
+            super::send(&mut peer, &answer);
             return;
         }
         if let Some(why) = obstacle {
             return say(&mut peer, Err(why));
         }
-        let (file, until) = (file.to_owned(), Instant::now() + within);
-        self.upgrade = Some(Upgrade { peer, file, line: None, until });
+        for id in behind {
+            self.kill(id, baton_messages::LEFT_BEHIND);
+        }
+        self.upgrade = Some(Upgrade { peer, file, speaks, line: None, until: Instant::now() + within });
         self.begin_upgrade();
     }
 
-    /// The reason why there can be no upgrade.
-    fn obstacle_to_an_upgrade(&self) -> Option<Message> {
+    /// Programs with which a successor cannot speak, and those with which it can.
+    fn by_contract(&self, speaks: &RangeInclusive<u32>) -> (Vec<TenantId>, Vec<TenantId>) {
+        let (known, behind): (Vec<_>, Vec<_>) = self
+            .card
+            .tenants
+            .iter()
+            .partition(|(_, tenant)| speaks.contains(&tenant.connection.control.version().number()));
+        let ids = |all: Vec<(TenantId, _)>| all.into_iter().map(|(id, _)| id).collect();
+        (ids(behind), ids(known))
+    }
+
+    /// The reason why there can be no upgrade: one may be programs that the successor would leave behind.
+    fn obstacle_to_an_upgrade(&self, behind: &[TenantId], speaks: &RangeInclusive<u32>) -> Option<Message> {
+        if !behind.is_empty() {
+            let names = self.names(behind.iter().copied()).join(", ");
+            return Some(baton_messages::would_leave_behind(names, speaks.start(), speaks.end()));
+        }
         if !self.front.keeper.is_any() {
             return Some(baton_messages::no_upgrade_without_keeper());
         }
@@ -52,8 +87,11 @@ impl Server {
 
     /// Has the successor started that is wanted, if this coordinator has come so far itself.
     fn begin_upgrade(&mut self) {
-        let is_busy = self.card.takeover.is_some() || self.card.memory.is_preparing();
-        let Some(upgrade) = self.upgrade.as_mut().filter(|upgrade| upgrade.line.is_none() && !is_busy) else { return };
+        let Some(upgrade) = self.upgrade.as_ref().filter(|upgrade| upgrade.line.is_none()) else { return };
+        // Programs that are left behind have to end first, so that their memory is free.
+        let are_all_known = self.by_contract(&upgrade.speaks).0.is_empty();
+        let is_busy = self.card.takeover.is_some() || self.card.memory.is_preparing() || !are_all_known;
+        let Some(upgrade) = self.upgrade.as_mut().filter(|_| !is_busy) else { return };
         let started = File::open(&upgrade.file).and_then(|file| {
             let line = self.front.keeper.start_successor(file.as_fd())?;
             self.front.events.add(&line, Source::Successor, Interest::Read)?;

@@ -137,7 +137,7 @@ impl Server {
         waits
     }
 
-    fn names(&self, ids: impl Iterator<Item = TenantId>) -> Vec<String> {
+    pub(super) fn names(&self, ids: impl Iterator<Item = TenantId>) -> Vec<String> {
         ids.filter_map(|id| Some(self.card.tenants.get(id)?.name.clone())).collect()
     }
 }

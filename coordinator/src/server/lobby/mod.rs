@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use baton_contract::messages::{Admission, FromTenant, Message as _, Opening, Refusal};
 use baton_contract::scheduling::Scheduling;
-use baton_contract::wire::{GpuNumber, Malformed};
+use baton_contract::wire::{GpuNumber, Malformed, Version};
 use baton_messages::Message;
 use baton_report::quota::Met;
 
@@ -207,7 +207,11 @@ impl Lobby {
         }
         let is_guest = peer.guest().is_some();
         let mut received = received?;
-        let decoded = FromTenant::decode(&received.message);
+        let version = Version::of(&received.message);
+        if let Ok(version) = version {
+            peer = peer.speaking(version);
+        }
+        let decoded = version.and_then(|version| FromTenant::decode_in(&received.message, version));
         // A greeting peer does not know the GPU's number yet.
         let decoded = decoded.and_then(|(gpu, message)| match gpu {
             GpuNumber::ANY => Ok(message),

@@ -38,6 +38,13 @@ pub(in crate::server) struct Facts {
     /// The time at which a coordinator last failed to copy its memory, in seconds of the system's monotonic clock.
     #[serde(default)]
     pub(in crate::server) not_copied: Option<i64>,
+    /// The version of the contract that it speaks. Coordinators of version 19 do not say it.
+    #[serde(default = "nineteen")]
+    pub(in crate::server) contract: u32,
+}
+
+fn nineteen() -> u32 {
+    19
 }
 
 impl Facts {
@@ -57,6 +64,7 @@ impl Facts {
             suspended: tenant.scheduling.suspended.is_some(),
             was_taken: tenant.was_taken,
             not_copied: tenant.not_copied,
+            contract: tenant.connection.control.version().number(),
         }
     }
 

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use baton_contract::link;
-use baton_contract::messages::Message;
-use baton_contract::wire::{GpuNumber, Malformed};
+use baton_contract::messages::{FromTenant, Message};
+use baton_contract::wire::{GpuNumber, Malformed, Version};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::descriptors;
@@ -34,6 +34,8 @@ pub(in crate::server) type Sent = Arc<OwnedFd>;
 pub(in crate::server) struct Peer {
     /// The GPU that the messages are about.
     gpu: GpuNumber,
+    /// The version of the contract that it speaks.
+    version: Version,
     /// The peer's user, if it is neither the coordinator's nor root.
     guest: Option<u32>,
     socket: OwnedFd,
@@ -68,7 +70,18 @@ enum Outcome {
 
 impl Peer {
     pub(in crate::server) fn new(socket: OwnedFd, gpu: GpuNumber, guest: Option<u32>) -> Self {
-        Self { gpu, guest, socket, kept: VecDeque::new(), held: None, unread: 0, heard: 0 }
+        let version = Version::NOW;
+        Self { gpu, version, guest, socket, kept: VecDeque::new(), held: None, unread: 0, heard: 0 }
+    }
+
+    /// The same, of a program that speaks this version of the contract.
+    pub(in crate::server) fn speaking(self, version: Version) -> Self {
+        Self { version, ..self }
+    }
+
+    /// The version of the contract that it speaks.
+    pub(in crate::server) fn version(&self) -> Version {
+        self.version
     }
 
     /// Its user, if that is neither the coordinator's nor root.
@@ -79,7 +92,7 @@ impl Peer {
     /// Sends a message, or keeps it while the tenant does not read or the system has no room for its descriptors.
     pub(in crate::server) fn send(&mut self, message: &impl Message, with: &[Sent]) -> Result<(), Lost> {
         debug_assert_eq!(message.descriptors(), with.len(), "{message:?}");
-        let bytes = message.encode(self.gpu);
+        let bytes = message.encode_in(self.gpu, self.version);
         baton_faults::reach("coordinator tells", message);
         if self.kept.is_empty() && self.is_sent(&bytes, with)? {
             baton_faults::reach("coordinator told", message);
@@ -169,6 +182,12 @@ impl Peer {
     /// The GPU that the messages are about.
     pub(in crate::server) fn gpu(&self) -> GpuNumber {
         self.gpu
+    }
+
+    /// The meaning of a message of its.
+    pub(in crate::server) fn read(&self, message: &[u8]) -> Result<FromTenant, Malformed> {
+        let (gpu, message) = FromTenant::decode_in(message, self.version)?;
+        self.check(gpu).map(|()| message)
     }
 
     /// Checks that a message of the other side is about this connection's GPU.
