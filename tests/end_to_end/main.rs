@@ -43,12 +43,14 @@ mod driver {
 mod failures {
     mod deaths; // timed
     mod extent_sizes; // timed
+    mod failed_calls; // timed
     mod forced_eviction; // timed
     mod on_stuck; // timed
     mod stopped; // timed
     mod stopped_anywhere; // timed
     mod strikes; // timed
     mod takeover; // timed
+    mod upgrades; // timed
 }
 
 mod guests {

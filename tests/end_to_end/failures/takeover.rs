@@ -3,33 +3,33 @@
 use std::time::Duration;
 
 use baton_contract::socket_path;
+use baton_tests::LIMIT;
 use baton_tests::coordinator::{Coordinator, EndsWhatServes, Serving, program, tenant};
 use baton_tests::faults::{Role, Strike, Victim};
 use baton_tests::held::{self, Held};
 use baton_tests::hold::{self, Busy};
 use baton_tests::running::{Running, signal};
 use baton_tests::strikes::with_board;
-use baton_tests::{LIMIT, Outcome};
 
 /// A coordinator with a keeper, in whose arena one of two programs fits.
-fn serving() -> Serving {
+pub(super) fn serving() -> Serving {
     Serving::arena("64MiB").keeper()
 }
 
 #[track_caller]
-fn hold(coordinator: &Coordinator, name: &str, class: &str) -> Running {
+pub(super) fn hold(coordinator: &Coordinator, name: &str, class: &str) -> Running {
     hold::joined(coordinator, name, class, "48", None)
 }
 
 /// The process that serves now.
 #[track_caller]
-fn serves(coordinator: &Coordinator) -> i32 {
+pub(super) fn serves(coordinator: &Coordinator) -> i32 {
     i32::try_from(coordinator.status()["pid"].as_u64().expect("a number")).expect("a process")
 }
 
 /// Has each of these programs change all its memory.
 #[track_caller]
-fn touch(programs: &mut [Running], want: &str) {
+pub(super) fn touch(programs: &mut [Running], want: &str) {
     for program in programs {
         assert_eq!(program.ask("touch", LIMIT), want);
     }
@@ -37,7 +37,7 @@ fn touch(programs: &mut [Running], want: &str) {
 
 /// Ends these programs, which are as they are alone, and have had nothing to say.
 #[track_caller]
-fn quit(programs: &mut [Running], want: &str) {
+pub(super) fn quit(programs: &mut [Running], want: &str) {
     for program in programs {
         assert_eq!(program.ask("quit", LIMIT), want);
         assert_eq!(program.said(), "");
@@ -245,7 +245,7 @@ fn a_next_coordinator_has_the_sizes_of_the_first_whatever_the_settings_are_by_th
     assert_eq!(served.finish(LIMIT).status, "exit status: 0");
 }
 
-fn log_has(coordinator: &Coordinator, message: &str, times: usize) -> bool {
+pub(super) fn log_has(coordinator: &Coordinator, message: &str, times: usize) -> bool {
     coordinator.log().matches(message).count() >= times
 }
 
@@ -488,136 +488,6 @@ fn programs_wait_for_a_coordinator_that_has_died_too_often() {
     coordinator.until_empty();
 }
 
-/// Has the version that is built follow the coordinator that serves.
-#[track_caller]
-fn upgrade(coordinator: &Coordinator) {
-    let before = serves(coordinator);
-    let mut command = coordinator.place.baton(&["upgrade", "--timeout", "60s", "--socket"]);
-    let said = baton_tests::run(command.arg(coordinator.place.socket())).succeeded();
-    let after = serves(coordinator);
-    assert!(after != before && said.out.contains(&format!("process {after}")), "{before}, {after}: {said:?}");
-}
-
-#[test]
-fn an_upgrade_is_not_noticed_by_programs() {
-    let want = hold::alone("48", &["touch"; 4]);
-    let coordinator = serving().start();
-    coordinator.until_ready();
-    let mut programs = ["one", "other"].map(|name| hold(&coordinator, name, "normal"));
-    let keeper = coordinator.status()["keeper"].clone();
-    for answer in &want[..4] {
-        touch(&mut programs, answer);
-        upgrade(&coordinator);
-    }
-    assert_eq!(coordinator.status()["keeper"], keeper);
-    // It is followed when it dies, too.
-    coordinator.kill_served();
-    quit(&mut programs, &want[4]);
-    assert!(!coordinator.log().contains("WARN"), "{}", coordinator.log());
-    coordinator.until_empty();
-}
-
-/// Work of three classes is under way whenever a successor takes over.
-#[test]
-fn upgrades_under_load_lose_nothing() {
-    let coordinator = serving().start();
-    coordinator.until_ready();
-    let loads: [(&str, &[&str]); 3] = [
-        ("batch", &["--megabytes", "40", "--rounds", "60"]),
-        ("normal", &["--megabytes", "40", "--rounds", "60"]),
-        ("latency", &["--megabytes", "16", "--rounds", "60", "--gap-ms", "20"]),
-    ];
-    let want: Vec<_> =
-        loads.iter().map(|(_, options)| baton_tests::coordinator::alone("fill_and_check", options)).collect();
-    let start = |(class, options): &(&str, &[&str])| coordinator.run(class, class, &program("fill_and_check"), options);
-    let programs: Vec<_> = loads.iter().map(start).collect();
-    for _ in 0..4 {
-        upgrade(&coordinator);
-    }
-    for (program, want) in programs.into_iter().zip(want) {
-        let outcome = program.finish(LIMIT).succeeded();
-        assert_eq!((outcome.out.trim_end(), outcome.said()), (want.trim_end(), String::new()));
-    }
-    coordinator.until_empty();
-}
-
-#[test]
-fn an_upgrade_that_cannot_be_changes_nothing() {
-    let want = hold::alone("48", &["touch"]);
-    let coordinator = serving().start();
-    coordinator.until_ready();
-    let mut one = hold(&coordinator, "one", "normal");
-    let before = serves(&coordinator);
-    let upgrade = |words: &[&str]| {
-        let mut command = coordinator.place.baton(&["upgrade", "--socket"]);
-        baton_tests::run(command.arg(coordinator.place.socket()).args(words))
-    };
-    let checked = upgrade(&["--check"]).succeeded();
-    assert!(checked.out.contains("these go on: one"), "{checked:?}");
-    // No coordinator is ready so soon.
-    let late = upgrade(&["--timeout", "1ms"]);
-    assert!(late.status == "exit status: 1" && late.err.contains("not ready in time"), "{late:?}");
-    assert_eq!(serves(&coordinator), before);
-    assert_eq!(one.ask("touch", LIMIT), want[0]);
-    assert_eq!(one.ask("quit", LIMIT), want[1]);
-    let alone = Serving::small("64MiB").start();
-    let refused = baton_tests::run(alone.place.baton(&["upgrade", "--socket"]).arg(alone.place.socket()));
-    assert!(refused.err.contains("has no keeper"), "{refused:?}");
-}
-
-/// An upgrade whose keeper dies when a process comes to this point. Programs go on, and so does either coordinator. Returns what was
-/// said about the upgrade.
-#[track_caller]
-fn keeper_dies_in_an_upgrade(point: &str, wait: Duration) -> Outcome {
-    let want = hold::alone("48", &["touch"; 3]);
-    let (serving, board) = with_board(serving());
-    let coordinator = serving.start();
-    let _end = EndsWhatServes(&coordinator);
-    coordinator.until_ready();
-    let mut programs = ["one", "other"].map(|name| hold(&coordinator, name, "normal"));
-    touch(&mut programs, &want[0]);
-    let victim = Victim::Of(Role::Keeper);
-    board.prepare(&Strike { point: point.to_owned(), victim, signal: libc::SIGKILL, wait, ..Strike::default() });
-    let mut upgrade = coordinator.place.baton(&["upgrade", "--timeout", "60s", "--socket"]);
-    let said = baton_tests::run(upgrade.arg(coordinator.place.socket()));
-    assert!(board.struck().is_some());
-    coordinator.until("another keeper holds all", |_| log_has(&coordinator, "B0621", 1));
-    touch(&mut programs, &want[1]);
-    let refused = Running::start(coordinator.prepared().serve().arg("--no-keeper"), false, None).finish(LIMIT);
-    assert!(refused.err.contains("serves GPU-"), "{refused:?}");
-    coordinator.kill_served();
-    touch(&mut programs, &want[2]);
-    quit(&mut programs, &want[3]);
-    coordinator.until_empty();
-    said
-}
-
-/// The successor has the GPU's lock by then, which it must not give up, and nothing else.
-#[test]
-fn an_upgrade_whose_keeper_dies_leaves_the_place_as_it_is() {
-    // It is of no interest here if there is an upgrade or not.
-    println!("{:?}", keeper_dies_in_an_upgrade("successor is ready", Duration::from_millis(100)));
-}
-
-/// The coordinator has handed over by then, and its successor has nothing yet.
-#[test]
-fn a_coordinator_whose_keeper_dies_when_it_is_to_hand_over_goes_on() {
-    let said = keeper_dies_in_an_upgrade("keeper hands over", Duration::ZERO);
-    assert!(said.status == "exit status: 1" && said.err.contains("B0648"), "{said:?}");
-}
-
-#[test]
-fn a_successor_that_has_all_goes_on_although_the_keeper_dies() {
-    keeper_dies_in_an_upgrade("successor goes on", Duration::from_millis(100)).succeeded();
-}
-
-/// The successor prepares itself, and hears no more of the keeper that has started it.
-#[test]
-fn a_coordinator_whose_keeper_dies_while_a_successor_prepares_itself_goes_on() {
-    let said = keeper_dies_in_an_upgrade("coordinator calls cuDeviceGet", Duration::from_millis(2));
-    assert!(said.status == "exit status: 1", "{said:?}");
-}
-
 /// The host pool is not ready yet when the next keeper takes the place of the last one.
 #[test]
 fn a_keeper_that_dies_in_a_takeover_is_followed_by_one_that_has_all() {
@@ -661,92 +531,5 @@ fn memory_that_is_being_freed_during_a_takeover_is_put_nowhere() {
     }
     assert_eq!(program.ask("touch", LIMIT), want[0]);
     assert_eq!(program.ask("quit", LIMIT), want[1]);
-    coordinator.until_empty();
-}
-
-/// Each of these calls is made by a coordinator that takes over. The memory that the last one is about is on the GPU.
-#[test]
-fn one_that_cannot_take_over_is_followed_by_one_that_can() {
-    const CALLS: [&str; 4] = ["cuInit", "cuDevicePrimaryCtxRetain", "cuEventCreate", "cuMemImportFromShareableHandle"];
-    let want = hold::alone("48", &["touch"; CALLS.len()]);
-    let (serving, board) = with_board(serving());
-    let coordinator = serving.start();
-    let mut programs = ["one", "other"].map(|name| hold(&coordinator, name, "normal"));
-    for (answer, call) in want.iter().zip(CALLS) {
-        touch(&mut programs, answer);
-        board.prepare(&Strike { point: format!("coordinator calls {call}"), error: 2, ..Strike::default() });
-        coordinator.kill_served();
-        assert!(board.struck().is_some(), "{call}");
-    }
-    quit(&mut programs, &want[CALLS.len()]);
-    coordinator.until_empty();
-}
-
-/// Programs whose memory leaves and comes while each of these calls fails so many times in a row. Returns the coordinator, which has none
-/// any more.
-#[track_caller]
-fn calls_fail(calls: &[&str], times: u32) -> Coordinator {
-    let want = hold::alone("48", &vec!["touch"; calls.len() + 1]);
-    let (serving, board) = with_board(serving());
-    let coordinator = serving.start();
-    let mut programs = ["one", "other"].map(|name| hold(&coordinator, name, "normal"));
-    touch(&mut programs, &want[0]);
-    for (answer, call) in want[1..].iter().zip(calls) {
-        let point = format!("coordinator calls {call}");
-        board.prepare(&Strike { point, error: 999, again: times - 1, ..Strike::default() });
-        touch(&mut programs, answer);
-        assert!(board.struck().is_some(), "{call}");
-    }
-    quit(&mut programs, &want[calls.len() + 1]);
-    coordinator.until_empty();
-    coordinator
-}
-
-#[test]
-fn a_copy_that_fails_is_done_again() {
-    let coordinator = calls_fail(&["out_lane", "cuMemcpyDtoHAsync_v2", "in_lane", "cuEventSynchronize"], 1);
-    assert!(!coordinator.log().contains("B0527"), "{}", coordinator.log());
-}
-
-#[test]
-fn a_coordinator_that_cannot_copy_is_followed_by_one_that_can() {
-    let coordinator = calls_fail(&["in_lane"], 2);
-    assert!(log_has(&coordinator, "B0649", 1), "{}", coordinator.log());
-}
-
-#[test]
-fn a_program_whose_memory_no_coordinator_can_copy_is_killed_and_the_other_one_goes_on() {
-    let want = hold::alone("48", &["touch"; 2]);
-    let (serving, board) = with_board(serving());
-    let coordinator = serving.start();
-    let [mut one, mut other] = ["one", "other"].map(|name| hold(&coordinator, name, "normal"));
-    for program in [&mut one, &mut other] {
-        assert_eq!(program.ask("touch", LIMIT), want[0]);
-    }
-    let point = "coordinator calls in_lane".to_owned();
-    board.prepare(&Strike { point, error: 999, again: 3, ..Strike::default() });
-    one.say("touch");
-    assert_eq!(one.finish(LIMIT).status, "signal: 9 (SIGKILL)");
-    assert!(log_has(&coordinator, "B0649", 1) && log_has(&coordinator, "B0558", 1), "{}", coordinator.log());
-    assert_eq!(other.ask("touch", LIMIT), want[1]);
-    quit(&mut [other], &want[2]);
-    coordinator.until_empty();
-}
-
-/// The driver does not pin it for the next coordinator.
-#[test]
-fn the_host_pool_with_data_is_used_although_it_cannot_be_pinned() {
-    let want = hold::alone("48", &["touch"; 3]);
-    let (serving, board) = with_board(serving());
-    let coordinator = serving.start();
-    let mut programs = ["one", "other"].map(|name| hold(&coordinator, name, "normal"));
-    touch(&mut programs, &want[0]);
-    let point = "coordinator calls cuMemHostRegister_v2".to_owned();
-    board.prepare(&Strike { point, error: 2, again: 1, ..Strike::default() });
-    coordinator.kill_served();
-    touch(&mut programs, &want[1]);
-    assert!(log_has(&coordinator, "B0652", 1), "{}", coordinator.log());
-    touch(&mut programs, &want[2]);
-    quit(&mut programs, &want[3]);
     coordinator.until_empty();
 }

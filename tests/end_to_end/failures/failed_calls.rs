@@ -1,0 +1,96 @@
+//! Calls of the driver fail, and no program notices.
+
+use baton_tests::LIMIT;
+use baton_tests::coordinator::Coordinator;
+use baton_tests::faults::Strike;
+use baton_tests::hold;
+use baton_tests::strikes::with_board;
+
+use super::takeover::{hold, log_has, quit, serving, touch};
+
+/// Each of these calls is made by a coordinator that takes over. The memory that the last one is about is on the GPU.
+#[test]
+fn one_that_cannot_take_over_is_followed_by_one_that_can() {
+    const CALLS: [&str; 4] = ["cuInit", "cuDevicePrimaryCtxRetain", "cuEventCreate", "cuMemImportFromShareableHandle"];
+    let want = hold::alone("48", &["touch"; CALLS.len()]);
+    let (serving, board) = with_board(serving());
+    let coordinator = serving.start();
+    let mut programs = ["one", "other"].map(|name| hold(&coordinator, name, "normal"));
+    for (answer, call) in want.iter().zip(CALLS) {
+        touch(&mut programs, answer);
+        board.prepare(&Strike { point: format!("coordinator calls {call}"), error: 2, ..Strike::default() });
+        coordinator.kill_served();
+        assert!(board.struck().is_some(), "{call}");
+    }
+    quit(&mut programs, &want[CALLS.len()]);
+    coordinator.until_empty();
+}
+
+/// Programs whose memory leaves and comes while each of these calls fails so many times in a row. Returns the coordinator, which has none
+/// any more.
+#[track_caller]
+fn calls_fail(calls: &[&str], times: u32) -> Coordinator {
+    let want = hold::alone("48", &vec!["touch"; calls.len() + 1]);
+    let (serving, board) = with_board(serving());
+    let coordinator = serving.start();
+    let mut programs = ["one", "other"].map(|name| hold(&coordinator, name, "normal"));
+    touch(&mut programs, &want[0]);
+    for (answer, call) in want[1..].iter().zip(calls) {
+        let point = format!("coordinator calls {call}");
+        board.prepare(&Strike { point, error: 999, again: times - 1, ..Strike::default() });
+        touch(&mut programs, answer);
+        assert!(board.struck().is_some(), "{call}");
+    }
+    quit(&mut programs, &want[calls.len() + 1]);
+    coordinator.until_empty();
+    coordinator
+}
+
+#[test]
+fn a_copy_that_fails_is_done_again() {
+    let coordinator = calls_fail(&["out_lane", "cuMemcpyDtoHAsync_v2", "in_lane", "cuEventSynchronize"], 1);
+    assert!(!coordinator.log().contains("B0527"), "{}", coordinator.log());
+}
+
+#[test]
+fn a_coordinator_that_cannot_copy_is_followed_by_one_that_can() {
+    let coordinator = calls_fail(&["in_lane"], 2);
+    assert!(log_has(&coordinator, "B0649", 1), "{}", coordinator.log());
+}
+
+#[test]
+fn a_program_whose_memory_no_coordinator_can_copy_is_killed_and_the_other_one_goes_on() {
+    let want = hold::alone("48", &["touch"; 2]);
+    let (serving, board) = with_board(serving());
+    let coordinator = serving.start();
+    let [mut one, mut other] = ["one", "other"].map(|name| hold(&coordinator, name, "normal"));
+    for program in [&mut one, &mut other] {
+        assert_eq!(program.ask("touch", LIMIT), want[0]);
+    }
+    let point = "coordinator calls in_lane".to_owned();
+    board.prepare(&Strike { point, error: 999, again: 3, ..Strike::default() });
+    one.say("touch");
+    assert_eq!(one.finish(LIMIT).status, "signal: 9 (SIGKILL)");
+    assert!(log_has(&coordinator, "B0649", 1) && log_has(&coordinator, "B0558", 1), "{}", coordinator.log());
+    assert_eq!(other.ask("touch", LIMIT), want[1]);
+    quit(&mut [other], &want[2]);
+    coordinator.until_empty();
+}
+
+/// The driver does not pin it for the next coordinator.
+#[test]
+fn the_host_pool_with_data_is_used_although_it_cannot_be_pinned() {
+    let want = hold::alone("48", &["touch"; 3]);
+    let (serving, board) = with_board(serving());
+    let coordinator = serving.start();
+    let mut programs = ["one", "other"].map(|name| hold(&coordinator, name, "normal"));
+    touch(&mut programs, &want[0]);
+    let point = "coordinator calls cuMemHostRegister_v2".to_owned();
+    board.prepare(&Strike { point, error: 2, again: 1, ..Strike::default() });
+    coordinator.kill_served();
+    touch(&mut programs, &want[1]);
+    assert!(log_has(&coordinator, "B0652", 1), "{}", coordinator.log());
+    touch(&mut programs, &want[2]);
+    quit(&mut programs, &want[3]);
+    coordinator.until_empty();
+}
