@@ -272,6 +272,8 @@ impl Field<'_> {
         loop {
             if let Ok(status) = self.coordinator.place.try_status()
                 && let Some(now) = serve(&status)
+                // One that has just been started has no role yet, and a strike would hit the one before.
+                && self.board.who_is(Role::Keeper) == now.keeper
             {
                 return (now, status);
             }
