@@ -14,7 +14,7 @@ use baton_contract::messages::{
     TurnReport,
 };
 use baton_contract::scheduling::Scheduling;
-use baton_contract::wire::GpuNumber;
+use baton_contract::wire::{GpuNumber, Version};
 
 use crate::coordinator::Coordinator;
 
@@ -112,7 +112,9 @@ impl BareTenant {
     /// The message that came instead; none at the end of the connection.
     pub fn welcomed(control: OwnedFd) -> Result<Self, Option<FromCoordinator>> {
         let Ok(Some(mut welcome)) = link::receive(control.as_fd(), false) else { return Err(None) };
-        let answer = FromCoordinator::decode(&welcome.message).ok().map(|(_, answer)| answer);
+        let decoded =
+            Version::of(&welcome.message).and_then(|spoken| FromCoordinator::decode_in(&welcome.message, spoken));
+        let answer = decoded.ok().map(|(_, answer)| answer);
         let Some(FromCoordinator::Admission(Admission::Welcome { tenant, .. })) = answer else { return Err(answer) };
         let requests = welcome.descriptors.remove(2);
         link::set_patience(&requests, Some(LIMIT)).expect("a socket");

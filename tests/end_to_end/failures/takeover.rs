@@ -430,7 +430,7 @@ fn a_signal_that_comes_before_the_coordinator_serves_ends_it_all_the_same() {
 }
 
 /// The result after so many touches.
-fn want_after(touches: usize) -> String {
+pub(super) fn want_after(touches: usize) -> String {
     hold::alone("48", &vec!["touch"; touches]).pop().expect("the result")
 }
 

@@ -1,15 +1,20 @@
 //! A coordinator is followed by another version while its programs go on.
 
-use std::time::Duration;
+use std::os::unix::fs::FileExt as _;
+use std::time::{Duration, Instant};
 
-use baton_tests::coordinator::{Coordinator, EndsWhatServes, Serving, program};
+use baton_contract::messages::{Message as _, Opening};
+use baton_contract::wire::{GpuNumber, VERSION, Version};
+use baton_tests::bare_tenant::{BareTenant, greeting};
+use baton_tests::coordinator::{Coordinator, EndsWhatServes, Serving, program, tenant};
 use baton_tests::faults::{Role, Strike, Victim};
 use baton_tests::hold;
 use baton_tests::running::Running;
 use baton_tests::strikes::with_board;
 use baton_tests::{LIMIT, Outcome};
+use serde_json::{Value, json};
 
-use super::takeover::{hold, log_has, quit, serves, serving, touch};
+use super::takeover::{hold, log_has, quit, serves, serving, touch, want_after};
 
 /// Has the version that is built follow the coordinator that serves.
 #[track_caller]
@@ -139,4 +144,157 @@ fn a_successor_that_has_all_goes_on_although_the_keeper_dies() {
 fn a_coordinator_whose_keeper_dies_while_a_successor_prepares_itself_goes_on() {
     let said = keeper_dies_in_an_upgrade("coordinator calls cuDeviceGet", Duration::from_millis(2));
     assert!(said.status == "exit status: 1", "{said:?}");
+}
+
+/// Asks for an upgrade to a version that speaks only this contract. The coordinator's answer.
+fn ask_for_newer(coordinator: &Coordinator, check: bool, leave_behind: bool) -> Value {
+    let file = coordinator.place.baton(&[]).get_program().to_str().expect("UTF-8").to_owned();
+    let question = Opening::Upgrade { file, check, within_ms: 30_000, oldest: VERSION, leave_behind };
+    let end = Some(Instant::now() + LIMIT);
+    let answer =
+        baton_client::ask_patiently(&coordinator.place.socket(), &question, end, &mut || ()).expect("it is there");
+    serde_json::from_slice(&answer.expect("an answer")).expect("JSON")
+}
+
+#[test]
+fn a_program_that_the_other_version_does_not_know_is_in_its_way() {
+    let coordinator = serving().start();
+    coordinator.until_ready();
+    // It is answered in its own version, which the page says, too.
+    let old =
+        BareTenant::greet(&coordinator, &greeting(&coordinator, "old").encode_in(GpuNumber::ANY, Version::BEFORE));
+    let mut page = [0; 4];
+    std::fs::File::from(old.pages[0].try_clone().expect("a descriptor")).read_exact_at(&mut page, 0).expect("a page");
+    assert_eq!(u32::from_le_bytes(page), Version::BEFORE.number());
+    let want = hold::alone("48", &["touch"; 2]);
+    let mut new = hold(&coordinator, "new", "normal");
+    assert_eq!(new.ask("touch", LIMIT), want[0]);
+    let plan = ask_for_newer(&coordinator, true, false);
+    assert_eq!([&plan["programs"], &plan["left_behind"]], [&json!(["new"]), &json!(["old"])]);
+    let before = serves(&coordinator);
+    for answer in [plan["obstacle"].clone(), ask_for_newer(&coordinator, false, false)["error"].clone()] {
+        assert!(answer.as_str().is_some_and(|why| why.contains("B0654") && why.ends_with("old [B0654]")), "{answer}");
+    }
+    assert_eq!(serves(&coordinator), before);
+    // It is in nobody's way when it has gone.
+    drop(old);
+    coordinator.until("it has gone", |status| tenant(status, "old").is_null());
+    assert_eq!(ask_for_newer(&coordinator, false, false)["programs"], 1);
+    assert_eq!(new.ask("touch", LIMIT), want[1]);
+    quit(&mut [new], &want[2]);
+}
+
+mod tool {
+    use std::path::{Path, PathBuf};
+    use std::process::Command;
+
+    use super::*;
+
+    /// The folder with `baton` and `libbaton.so` of the version before.
+    fn before() -> PathBuf {
+        std::env::var_os("BATON_TEST_BEFORE").expect("tests/upgrade_from says where the version before is").into()
+    }
+
+    /// The command, with that version's file in place of its own.
+    fn of_before(command: &Command, file: &Path) -> Command {
+        let mut of_before = Command::new(file);
+        of_before.args(command.get_args());
+        for (name, value) in command.get_envs() {
+            match value {
+                Some(value) => of_before.env(name, value),
+                None => of_before.env_remove(name),
+            };
+        }
+        of_before
+    }
+
+    /// That version's coordinator, with its keeper.
+    fn serving_before() -> Coordinator {
+        let file = before().join("baton");
+        let coordinator = serving().start_as(|command| of_before(command, &file));
+        coordinator.until_ready();
+        coordinator
+    }
+
+    /// The command with that version's library.
+    fn with_library(mut command: Command) -> Command {
+        command.env("LD_PRELOAD", before().join("libbaton.so"));
+        command
+    }
+
+    /// One is of that version, the other of this: both go on when this one's coordinator dies, and is followed again.
+    #[test]
+    #[ignore = "tool: the version before, which tests/upgrade_from builds"]
+    fn programs_of_the_version_before_go_on_with_this_one() {
+        let want = hold::alone("48", &["touch"; 5]);
+        let coordinator = serving_before();
+        let joining = |name| coordinator.place.joining(name, &program("hold"), &["--megabytes", "48"]);
+        let old = |name| hold::ready(&mut with_library(joining(name)), Some(coordinator.place.clone()));
+        let mut programs = vec![old("one"), old("other")];
+        touch(&mut programs, &want[0]);
+        upgrade(&coordinator);
+        touch(&mut programs, &want[1]);
+        let mut new = hold(&coordinator, "new", "normal");
+        assert_eq!(new.ask("touch", LIMIT), want[0]);
+        // Programs of the version before join this one's coordinator, too.
+        let mut late = old("late");
+        assert_eq!(late.ask("touch", LIMIT), want[0]);
+        touch(&mut programs, &want[2]);
+        coordinator.kill_served();
+        touch(&mut programs, &want[3]);
+        upgrade(&coordinator);
+        touch(&mut programs, &want[4]);
+        let mut later = [new, late];
+        touch(&mut later, &want[1]);
+        quit(&mut later, &want_after(2));
+        quit(&mut programs, &want[5]);
+        coordinator.until_empty();
+    }
+
+    #[test]
+    #[ignore = "tool: the version before, which tests/upgrade_from builds"]
+    fn a_program_that_is_left_behind_is_killed_and_the_others_go_on() {
+        let want = hold::alone("48", &["touch"; 2]);
+        let coordinator = serving().start();
+        coordinator.until_ready();
+        let command = coordinator.place.joining("old", &program("hold"), &["--megabytes", "48"]);
+        let old = hold::ready(&mut with_library(command), Some(coordinator.place.clone()));
+        let mut new = hold(&coordinator, "new", "normal");
+        assert_eq!(new.ask("touch", LIMIT), want[0]);
+        let before = serves(&coordinator);
+        assert_eq!(ask_for_newer(&coordinator, false, true)["programs"], 1);
+        assert_eq!(old.finish(LIMIT).status, "signal: 9 (SIGKILL)");
+        coordinator.until_next(before);
+        assert_eq!(new.ask("touch", LIMIT), want[1]);
+        quit(&mut [new], &want[2]);
+        coordinator.until_empty();
+    }
+
+    /// Work of three classes is under way, of programs with that version's library.
+    #[test]
+    #[ignore = "tool: the version before, which tests/upgrade_from builds"]
+    fn upgrades_from_the_version_before_under_load_lose_nothing() {
+        const TIMES: usize = 20;
+        let loads: [(&str, &[&str]); 3] = [
+            ("batch", &["--megabytes", "40", "--rounds", "20"]),
+            ("normal", &["--megabytes", "40", "--rounds", "20"]),
+            ("latency", &["--megabytes", "16", "--rounds", "20", "--gap-ms", "20"]),
+        ];
+        let want = loads.map(|(_, options)| baton_tests::coordinator::alone("fill_and_check", options));
+        for _ in 0..TIMES {
+            let coordinator = serving_before();
+            let programs = loads.map(|(class, options)| {
+                let mut command = coordinator.place.joining(class, &program("fill_and_check"), options);
+                command.env("BATON_CLASS", class);
+                Running::start(&mut with_library(command), false, Some(coordinator.place.clone()))
+            });
+            coordinator.until("all are there", |status| status["tenants"].as_array().is_some_and(|all| all.len() == 3));
+            upgrade(&coordinator);
+            for (program, want) in programs.into_iter().zip(&want) {
+                let outcome = program.finish(LIMIT).succeeded();
+                assert_eq!((outcome.out.trim_end(), outcome.said()), (want.trim_end(), String::new()));
+            }
+            coordinator.until_empty();
+        }
+    }
 }

@@ -307,7 +307,7 @@ impl Field<'_> {
         let strike = Strike { point: point.to_owned(), skip, victim: hit, signal: number, wait, error, again: 0 };
         self.board.prepare(&strike);
         let begun = Instant::now();
-        let mut takeovers = 0;
+        let mut deaths = Vec::new();
         let by = loop {
             if let Some(by) = self.board.struck() {
                 break by;
@@ -316,10 +316,11 @@ impl Field<'_> {
                 self.tally.take_back(at);
                 return false;
             }
-            // There are points that are reached only when a coordinator takes over: a keeper that dies there is the second to die.
-            if begun.elapsed() > RARE * (1 + takeovers) && !state.upgrades() {
-                takeovers += 1;
-                signal(self.board.who_is(Role::Coordinator), libc::SIGKILL);
+            // There are points that are reached only when a coordinator or a keeper is followed: who dies there is the second to die.
+            if begun.elapsed() > RARE * (1 + deaths.len() as u32) && !state.upgrades() {
+                let first = if deaths.len() % 2 == 0 { Role::Coordinator } else { Role::Keeper };
+                signal(self.board.who_is(first), libc::SIGKILL);
+                deaths.push(first);
             }
             std::thread::sleep(Duration::from_micros(200));
         };
@@ -334,13 +335,21 @@ impl Field<'_> {
         };
         let how = if error == 0 { format!("{victim:?}") } else { format!("error {error}") };
         self.tally.struck(at, killed, format!("{point} ({how})"));
-        if victim == Victim::Keeper && takeovers > 0 {
+        let is_second = match victim {
+            Victim::Keeper => deaths.contains(&Role::Coordinator),
+            Victim::Coordinator => deaths.contains(&Role::Keeper),
+            _ => false,
+        };
+        if is_second {
             self.tally.both_died(at, begun);
             self.until_served();
         }
-        if takeovers > 0 || hit == Hit::This && by.process != before.coordinator {
+        if deaths.contains(&Role::Coordinator) || hit == Hit::This && by.process != before.coordinator {
             // The one before has been followed, or a successor that prepared itself was hit.
             before.coordinator = 0;
+        }
+        if deaths.contains(&Role::Keeper) {
+            before.keeper = 0;
         }
         self.until_followed(victim, before);
         true

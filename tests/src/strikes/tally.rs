@@ -28,7 +28,7 @@ struct Struck {
     partly_evicted: HashSet<String>,
     /// The name of the program that was hit.
     hit: Option<String>,
-    /// Set if the last coordinator had died just before its keeper did: until another one served.
+    /// Set if coordinator and keeper died one after the other: until another one served.
     both: Option<Both>,
 }
 
@@ -96,7 +96,7 @@ impl Tally {
         inner.strikes.len() - 1
     }
 
-    /// The strike hit a keeper whose coordinator had just died.
+    /// The strike hit a coordinator or keeper when the other one had just died.
     pub(super) fn both_died(&self, at: usize, died: Instant) {
         self.inner().strikes[at].both = Some(Both { died, served: None });
     }
@@ -162,7 +162,7 @@ impl Tally {
         failures
     }
 
-    /// Strikes that hit a keeper whose coordinator had just died; the programs that lived then; those of them that ended as they were told.
+    /// Strikes that hit a coordinator or keeper when the other one had just died; the programs that lived then; those of them that ended as they were told.
     fn where_both_died(&self) -> (usize, usize, usize) {
         let inner = self.inner();
         let strikes: Vec<&Struck> = inner.strikes.iter().filter(|strike| strike.both.is_some()).collect();
@@ -178,7 +178,10 @@ impl Tally {
         let mut line = format!("{strikes} strikes");
         let (both, lived, told) = self.where_both_died();
         if both > 0 {
-            let _ = write!(line, " ({both} hit a keeper without a coordinator: {told} of {lived} were told)");
+            let _ = write!(
+                line,
+                " ({both} when the other of coordinator and keeper had just died: {told} of {lived} programs were told)"
+            );
         }
         for victims in [
             &[Victim::Coordinator][..],
