@@ -526,6 +526,31 @@ mod tests {
         assert_eq!(Table::open(&words[..]).err(), Some(Unusable::Version(2)));
     }
 
+    /// A table of the first format, word for word: frame 2 has one tenant's extent, and four pages of the pool have another one's. Of that
+    /// the first page is zeros.
+    #[test]
+    fn a_table_of_the_first_format_is_read() {
+        let class = SizeClass::ALL[1];
+        let slab = 8 * GRANULE;
+        let header = [0x6261_546e_6f74_6142, 1, 3, 8, slab, 0, 0, 0];
+        let frames = [[0, 0], [0, 0], [AT | 1 | 2 | 1 << 4, 7]];
+        let there = AT + (1 << 30);
+        let pages = (0..8).map(|page| match page {
+            2..6 => [there + (page - 2) * GRANULE | 1 | if page == 2 { 2 } else { 0 }, 9],
+            _ => [0, 0],
+        });
+        let words = header.into_iter().chain(frames.into_iter().chain(pages).flatten());
+        let words: Vec<AtomicU64> = words.map(AtomicU64::new).collect();
+        let table = Table::open(&words[..]).expect("this version reads it");
+        assert_eq!(table.size(), Size { frames: 3, pages: 8, slab });
+        let found = table.read();
+        let held = |at, mapping| HeldExtent { id: ExtentId(1), at, class, mapping };
+        assert_eq!(found.find(7, &held(AT, Mapping::Mapped), false), Where::Resident(FrameId(2)));
+        let zeros = vec![true, false, false, false];
+        let pool = InPool { runs: runs(2, 4), zeros };
+        assert_eq!(found.find(9, &held(there, Mapping::Away), false), Where::Host(pool));
+    }
+
     #[test]
     fn the_contents_are_in_one_place_that_is_known_at_every_instant() {
         let class = SizeClass::ALL[0];

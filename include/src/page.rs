@@ -25,7 +25,7 @@ pub const PAGE_BYTES: usize = 4096;
 #[repr(C)]
 #[derive(Debug, Default)]
 pub struct CoordinatorPage {
-    /// [`crate::wire::VERSION`].
+    /// The version of the contract that the tenant speaks ([`crate::wire::Version`]).
     pub version: AtomicU32,
     /// Memory that the tenant could have with all others evicted, in bytes: the size of "its GPU".
     pub arena_bytes: AtomicU64,

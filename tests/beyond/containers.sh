@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Checks that containers share a GPU as programs do: with podman and runc, by the Container Device Interface, on the simulated driver.
-# Two take turns and one is killed; in user namespaces, as other users, with an image's own preloads; and images in which Baton's
+# Two take turns and one is killed; their coordinator dies again and again, also one that is in a container itself; in user namespaces, as other users, with an image's own preloads; and images in which Baton's
 # library cannot be loaded get a sentence.
 #
 #     tests/beyond/containers.sh [FOLDER]        with the build in this folder (target/release)
@@ -43,7 +43,7 @@ cp "$built/baton" "$work/inst/bin/"
 cp "$built"/{libbaton.so,libsimcuda.so,large_table} "$work/inst/lib/baton/"
 PATH=$work/inst/bin:$PATH
 serve() {
-    baton serve --driver sim --arena 64MiB --host-pool 256MiB --quantum 20ms --allow-uid 1000,100000-165535 >>"$work/serve.log" 2>&1 </dev/null &
+    baton serve --driver sim --arena 64MiB --host-pool 256MiB --quantum 20ms --restarts 1000 --allow-uid 1000,100000-165535 >>"$work/serve.log" 2>&1 </dev/null &
     coordinator=$!
     until baton status >/dev/null 2>&1; do
         kill -0 "$coordinator" || fail "the coordinator does not start"
@@ -110,6 +110,60 @@ wait "$two"
 nothing() { [[ -z $(tenants) && $(lent) == 0 ]]; }
 until_ "all memory is back" nothing
 echo "the other one computes what it computes alone, and all memory is back"
+
+# Kills the coordinator 20 times: `asks` is how to ask it, and how to kill it.
+dies_often() { # ASKS...
+    serves() { "$@" baton status --json 2>/dev/null | python3 -c 'import json, sys; print(json.load(sys.stdin)["pid"])' 2>/dev/null; }
+    local before
+    for ((n = 0; n < 20; n++)); do
+        before=$(serves "$@")
+        "$@" sh -c "kill -KILL $before"
+        is_followed() { local now; now=$(serves "$@") && [[ -n $now && $now != "$before" ]]; }
+        until_ "another one follows" is_followed "$@"
+        sleep 0.2
+    done
+}
+
+say "the coordinator of two containers is killed 20 times"
+rounds=400
+long=$(alone "$rounds")
+pids=()
+for name in one two; do
+    container --name "$name" -e BATON_NAME="$name" "${debian[@]}" "${table[@]}" "$rounds" >"$work/$name.log" &
+    pids+=($!)
+done
+both() { [[ $(tenants) == *one*two* || $(tenants) == *two*one* ]]; }
+until_ "both are there" both
+dies_often env
+both || fail "a program has ended before the last death"
+wait "${pids[@]}"
+[[ $(tail -qn 1 "$work/one.log" "$work/two.log" | sort -u) == "$long" ]] || fail "the results differ"
+until_ "all memory is back" nothing
+echo "both compute what they compute alone"
+
+say "a container's coordinator, kept by its first process, is killed 20 times"
+mkdir -p "$root/usr/lib/baton"
+cp "$built/baton" "$root/usr/bin/"
+cp "$built"/{libbaton.so,libsimcuda.so} "$root/usr/lib/baton/"
+container --name whole --rootfs "$root" env SIMCUDA_GPU_FILE=/run/gpu BATON_FOLDER=/run/baton \
+    baton serve --driver sim --arena 64MiB --host-pool 256MiB --quantum 20ms --restarts 1000 >"$work/whole.log" 2>&1 &
+in_whole() { podman_ exec whole env SIMCUDA_GPU_FILE=/run/gpu BATON_FOLDER=/run/baton "$@"; }
+answers() { in_whole baton status >/dev/null 2>&1; }
+until_ "it serves" answers
+pids=()
+for name in one two; do
+    in_whole baton run --driver sim --name "$name" -- "${table[@]}" "$rounds" >"$work/$name.log" 2>&1 &
+    pids+=($!)
+done
+both() { [[ $(in_whole baton status --json | python3 -c 'import json, sys; print(len(json.load(sys.stdin)["tenants"]))') == 2 ]]; }
+until_ "both are there" both
+dies_often in_whole
+both || fail "a program has ended before the last death"
+wait "${pids[@]}"
+[[ $(tail -qn 1 "$work/one.log" "$work/two.log" | sort -u) == "$long" ]] || fail "the results differ"
+podman_ stop whole >/dev/null
+rm -r "$root/usr/bin/baton" "$root/usr/lib/baton"
+echo "both compute what they compute alone"
 
 say "users and namespaces of their own"
 as() { # WHAT OPTIONS...

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Checks that Baton's units work as they should under systemd: in a new Debian that boots in namespaces of its own, with the simulated
-# driver. A coordinator is ready, reads its settings again with a program running, is stopped, killed and started again; of the
-# system, and of a user's own manager. Its keeper is killed too. Its sandbox has a score.
+# driver. A coordinator is ready, reads its settings again with a program running, is stopped, killed, upgraded by the package's script and
+# started again; of the system, and of a user's own manager. Its keeper is killed too. Its sandbox has a score.
 #
 #     tests/beyond/service.sh [FOLDER]        with the build in this folder (target/release)
 #
@@ -40,7 +40,7 @@ for unit in baton.service baton-on-demand@.service; do
     install -D -m 644 packaging/systemd/baton.service "$root/usr/lib/systemd/user/$unit"
 done
 install -m 644 packaging/systemd/baton-on-demand@.socket "$root/usr/lib/systemd/user/"
-settings() { printf 'driver = "sim"\narena = "64MiB"\nhost-pool = "128MiB"\n%s\n' "$1" >"$root/etc/baton/serve.toml"; }
+settings() { printf 'driver = "sim"\narena = "64MiB"\nhost-pool = "128MiB"\nrestarts = 1000\n%s\n' "$1" >"$root/etc/baton/serve.toml"; }
 mkdir "$root/etc/baton"
 settings 'max-programs = 1'
 sed '0,/^# arena.*/s//arena = "64MiB"\nhost-pool = "128MiB"\ndriver = "sim"/' packaging/systemd/node.toml >"$root/etc/baton/node.toml"
@@ -91,7 +91,9 @@ until_true() {
     for ((i = 0; i < 300; i++)); do "$@" >/dev/null 2>&1 && return; sleep 0.2; done
     fail "never: $*"
 }
-has_tenants() { [[ $(as_worker baton status --json | grep -c '"pid"') -ge $1 ]]; }
+has_tenants() {
+    [[ $(as_worker baton status --json | python3 -c 'import json, sys; print(len(json.load(sys.stdin)["tenants"]))') -ge $1 ]]
+}
 
 say "the units"
 inside systemd-analyze verify /lib/systemd/system/baton@.service /lib/systemd/system/baton-node@.service 2>&1 | grep -v 'man baton' || true
@@ -117,11 +119,11 @@ wait "$one" || fail "the first program has failed"
 cat "$work/one"
 
 serving_pid() { as_worker baton status --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["pid"])'; }
-table kept 300 >"$work/kept" & kept=$!
+table kept 600 >"$work/kept" & kept=$!
 until_true has_tenants 1
 
-say "the coordinator is killed, and started again by its keeper"
-for _ in 1 2 3; do
+say "the coordinator is killed 20 times, and started again by its keeper"
+for ((n = 0; n < 20; n++)); do
     serving=$(serving_pid)
     inside sh -c "kill -KILL $serving"
     is_another_one() { local now; now=$(serving_pid) && [[ $now != "$serving" ]]; }
@@ -144,6 +146,19 @@ until_true is_another_one
 wait "$kept" || fail "the program has failed"
 cat "$work/kept"
 table three 3
+
+say "the package is upgraded, and its coordinator is followed"
+cp packaging/debian/postinst "$root/srv/postinst"
+table upgraded 300 >"$work/upgraded" & upgraded=$!
+until_true has_tenants 1
+before=$(main_pid)
+for _ in 1 2 3; do
+    serving=$(serving_pid)
+    inside /srv/postinst configure 0.0.1
+    [[ $(serving_pid) != "$serving" && $(main_pid) == "$before" ]] || fail "none has followed, or not under the same keeper"
+done
+wait "$upgraded" || fail "the program has failed"
+cat "$work/upgraded"
 
 say "stop"
 inside systemctl stop baton@worker
@@ -196,6 +211,7 @@ shared() { as_worker env BATON_FOLDER=/run/baton SIMCUDA_GPU_FILE=/run/baton/gpu
 shared baton run --driver sim --name seven -- /usr/lib/baton/large_table --megabytes 40 --rounds 3
 ! shared baton status 2>/dev/null || fail "a guest may not ask"
 inside env BATON_FOLDER=/run/baton baton status --json | grep -q '"seven"' || fail "it has not shared the GPU"
+inside /srv/postinst configure 0.0.1 | grep -E 'version .* goes on' || fail "none has followed"
 inside systemctl stop baton-node@0
 inside test -d /run/baton || fail "the folder has gone"
 

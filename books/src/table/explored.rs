@@ -715,3 +715,61 @@ fn whatever_happens_the_next_one_finds_everything_in_one_place() {
 fn whatever_happens_to_two_extents_the_next_one_finds_everything_in_one_place() {
     explore_all_of(Bounds { extents: 2, class: SizeClass::ALL[0], frames: 2, rooms: 2, writes: 1, deaths: 1 });
 }
+
+/// One event after the other, chosen at random, and a death now and then.
+fn walk(bounds: Bounds, events: usize) -> (usize, usize) {
+    let mut seed = 48u64;
+    let mut below = |count: usize| {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (seed >> 33) as usize % count
+    };
+    let mut world = World::new(bounds);
+    let (mut deaths, mut most, mut most_later) = (0, 0, 0);
+    for event in 0..events {
+        world.forget();
+        // The numbers of writes begin again: those of long ago are of no use any more.
+        world.writes %= bounds.writes;
+        let possible = world.possible();
+        let action = possible[below(possible.len())];
+        match action {
+            Action::CarryOut => world.carry_out(),
+            Action::Write(number, page, zero) => world.write(number, page, zero),
+            _ => {
+                world.before(action);
+                world.deaths = if below(500) == 0 { 0 } else { bounds.deaths };
+                let mut nexts = world.done(|next| next.act(action));
+                world = nexts.swap_remove(if world.deaths == 0 { below(nexts.len()) } else { 0 });
+            }
+        }
+        while world.is_dead {
+            deaths += 1;
+            world.check();
+            world.deaths = bounds.deaths;
+            world = world.done(World::find_all).pop().expect("it has taken over");
+        }
+        take_stores();
+        if event % 100 == 0 {
+            world.check_end();
+            let size = world.to_string().len();
+            let latest = if event < events / 10 { &mut most } else { &mut most_later };
+            *latest = size.max(*latest);
+            assert!(world.scribe.noted.len() <= bounds.extents, "records of what is gone: {world}");
+        }
+    }
+    assert!(most_later < most + most / 4, "it grows: {most} letters describe it at first, then {most_later}");
+    (deaths, most_later)
+}
+
+const MANY: Bounds = Bounds { extents: 5, class: SizeClass::ALL[1], frames: 6, rooms: 2, writes: 200, deaths: 1 };
+
+#[test]
+fn after_many_events_everything_is_in_one_place_and_nothing_has_grown() {
+    let (deaths, _) = walk(MANY, 20_000);
+    assert!(deaths > 10, "{deaths}");
+}
+
+#[test]
+#[ignore = "long: some minutes"]
+fn after_a_million_events_everything_is_in_one_place_and_nothing_has_grown() {
+    println!("deaths, and letters that describe all of it: {:?}", walk(MANY, 1_000_000));
+}

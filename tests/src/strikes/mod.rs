@@ -307,7 +307,7 @@ impl Field<'_> {
         let strike = Strike { point: point.to_owned(), skip, victim: hit, signal: number, wait, error, again: 0 };
         self.board.prepare(&strike);
         let begun = Instant::now();
-        let mut deaths = Vec::new();
+        let (mut deaths, mut asked) = (Vec::new(), begun);
         let by = loop {
             if let Some(by) = self.board.struck() {
                 break by;
@@ -321,6 +321,11 @@ impl Field<'_> {
                 let first = if deaths.len() % 2 == 0 { Role::Coordinator } else { Role::Keeper };
                 signal(self.board.who_is(first), libc::SIGKILL);
                 deaths.push(first);
+            }
+            // Others are reached when a tool asks.
+            if asked.elapsed() > RARE / 3 {
+                let _ = self.coordinator.place.try_status();
+                asked = Instant::now();
             }
             std::thread::sleep(Duration::from_micros(200));
         };

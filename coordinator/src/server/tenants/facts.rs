@@ -86,3 +86,20 @@ impl Facts {
         self.need.map(|(number, bytes)| Need { run: Run { guest: self.guest, number }, bytes })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_facts_of_a_coordinator_of_version_19_are_read() {
+        let kept = br#"{"name":"one","class":"latency","weight":3,"slo_micros":0,"guest":null,"gpu":0,"need":[5,4096],
+            "coordinators_before":2,"unit":null,"contexts":[1,300],"suspended":false,"was_taken":false,"not_copied":null}"#;
+        let facts = Facts::read(kept).expect("facts");
+        assert_eq!((facts.contract, facts.scheduling().class, facts.coordinators_before), (19, Class::Latency, 2));
+        // Facts that come later are no harm to a version that does not know them.
+        let mut later: serde_json::Value = serde_json::from_slice(&facts.bytes()).expect("JSON");
+        later["later"] = 1.into();
+        assert!(Facts::read(later.to_string().as_bytes()).is_some());
+    }
+}
