@@ -536,7 +536,7 @@ mod tests {
         let frames = [[0, 0], [0, 0], [AT | 1 | 2 | 1 << 4, 7]];
         let there = AT + (1 << 30);
         let pages = (0..8).map(|page| match page {
-            2..6 => [there + (page - 2) * GRANULE | 1 | if page == 2 { 2 } else { 0 }, 9],
+            2..6 => [(there + (page - 2) * GRANULE) | 1 | if page == 2 { 2 } else { 0 }, 9],
             _ => [0, 0],
         });
         let words = header.into_iter().chain(frames.into_iter().chain(pages).flatten());
