@@ -266,16 +266,20 @@ impl Field<'_> {
         eprintln!("{point}; {}", self.tally.summary());
     }
 
-    /// The processes that serve, and the programs that do; waits until they can be told.
+    /// The processes that serve, and the programs that do, if both have their roles: one that has just been started has none yet, and a
+    /// strike would hit the one before.
+    fn serve(&self) -> Option<(Serve, Value)> {
+        let status = self.coordinator.place.try_status().ok()?;
+        let now = serve(&status)?;
+        (self.board.who_is(Role::Keeper) == now.keeper).then_some((now, status))
+    }
+
+    /// The same; waits until they can be told.
     fn look(&self) -> (Serve, Value) {
         let end = Instant::now() + crate::LIMIT;
         loop {
-            if let Ok(status) = self.coordinator.place.try_status()
-                && let Some(now) = serve(&status)
-                // One that has just been started has no role yet, and a strike would hit the one before.
-                && self.board.who_is(Role::Keeper) == now.keeper
-            {
-                return (now, status);
+            if let Some(all) = self.serve() {
+                return all;
             }
             assert!(Instant::now() < end, "none serves{}", self.coordinator.place.story());
             std::thread::sleep(Duration::from_millis(1));
@@ -317,7 +321,8 @@ impl Field<'_> {
                 return false;
             }
             // There are points that are reached only when a coordinator or a keeper is followed: who dies there is the second to die.
-            if begun.elapsed() > RARE * (1 + deaths.len() as u32) && !state.upgrades() {
+            let is_rare = begun.elapsed() > RARE * (1 + deaths.len() as u32) && !state.upgrades();
+            if is_rare && self.serve().is_some() {
                 let first = if deaths.len() % 2 == 0 { Role::Coordinator } else { Role::Keeper };
                 signal(self.board.who_is(first), libc::SIGKILL);
                 deaths.push(first);
