@@ -167,6 +167,7 @@ if inside mountpoint -q /sys/fs/cgroup/memory; then
     echo "the host pool has $pool MiB"
     table limited 3
     inside systemctl stop baton@worker
+    inside systemctl set-property --runtime baton@worker MemoryMax=infinity
 else
     echo "not tried: there is no memory controller here"
 fi

@@ -294,10 +294,15 @@ impl Gpu {
     }
 
     fn reap_slots(&self) {
+        let mut ended = false;
         for slot in self.table.used_slots().filter(|slot| *slot != self.slot) {
             if self.table.number(slot).load(Relaxed) != 0 && holder(&self.file, byte_of(slot)).is_none() {
                 self.table.empty_slot(slot);
+                ended = true;
             }
+        }
+        if ended {
+            self.table.recount();
         }
     }
 

@@ -74,7 +74,7 @@ impl Table {
         self.word(5)
     }
 
-    fn shared_bytes(&self) -> &AtomicU64 {
+    pub(super) fn shared_bytes(&self) -> &AtomicU64 {
         self.word(6)
     }
 
@@ -83,7 +83,7 @@ impl Table {
     }
 
     /// Bytes that one process alone holds, in all processes.
-    fn private_in_all(&self) -> &AtomicU64 {
+    pub(super) fn private_in_all(&self) -> &AtomicU64 {
         self.word(12)
     }
 
@@ -175,7 +175,8 @@ impl Table {
 
     /// Bytes in use, by all processes.
     pub(super) fn used(&self) -> u64 {
-        self.private_in_all().load(Relaxed) + self.shared_bytes().load(Relaxed)
+        // One of them may be too small, and below zero, until everything is counted anew.
+        self.private_in_all().load(Relaxed).wrapping_add(self.shared_bytes().load(Relaxed))
     }
 
     /// The id of the record at a place; 0: there is none.
@@ -252,6 +253,24 @@ impl Table {
 
     fn has_holder(&self, at: usize) -> bool {
         (FIRST_HOLDER..RECORD_WORDS).any(|word| self.record(at, word).load(Relaxed) != 0)
+    }
+
+    /// Counts everything anew: a process may have been killed between two stores that belong together.
+    pub(super) fn recount(&self) {
+        let private = self.used_slots().map(|slot| self.private_bytes(slot)).sum();
+        self.private_in_all().store(private, Relaxed);
+        let (mut shared, mut orphans) = (0, 0);
+        for at in self.used_records().filter(|at| self.id(*at) != 0) {
+            let is_held = self.has_holder(at);
+            if !is_held && !self.file(at).is_some() {
+                self.record(at, 0).store(0, Relaxed);
+                continue;
+            }
+            shared += self.record(at, 1).load(Relaxed);
+            orphans += u64::from(!is_held);
+        }
+        self.shared_bytes().store(shared, Relaxed);
+        self.orphans().store(orphans, Relaxed);
     }
 
     /// How many records have no holder.

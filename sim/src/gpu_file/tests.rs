@@ -14,6 +14,14 @@ fn file() -> OwnedFd {
     rustix::fs::memfd_create("handle", MemfdFlags::CLOEXEC).unwrap()
 }
 
+impl Table {
+    /// As if a process had been killed after the first store of a change by so much.
+    fn drift(&self, bytes: u64) {
+        self.private_in_all().fetch_add(bytes, Relaxed);
+        self.shared_bytes().fetch_add(bytes, Relaxed);
+    }
+}
+
 impl Gpu {
     /// The same private GPU as a second process would see it.
     pub(super) fn once_more(&self, slice: Option<Duration>) -> Gpu {
@@ -34,6 +42,20 @@ fn memory_is_charged_and_given_back() {
     assert_eq!(gpu.charge(41 << 20), Err(Status::OUT_OF_MEMORY));
     gpu.discharge(60 << 20);
     assert_eq!(gpu.free(), 100 << 20);
+}
+
+#[test]
+fn memory_is_counted_right_although_a_process_was_killed_between_two_stores() {
+    let (gpu, file) = (gpu(), file());
+    gpu.charge(30 << 20).unwrap();
+    let record = gpu.share(10 << 20, FileId::default()).unwrap();
+    gpu.hold(record, 10 << 20, file.as_fd()).unwrap();
+    for drift in [40u64 << 20, (40u64 << 20).wrapping_neg()] {
+        gpu.table.drift(drift);
+        assert_ne!(gpu.free(), 70 << 20);
+        gpu.table.recount();
+        assert_eq!(gpu.free(), 70 << 20);
+    }
 }
 
 #[test]
