@@ -142,6 +142,8 @@ until_ "all memory is back" nothing
 echo "both compute what they compute alone"
 
 say "a container's coordinator, kept by its first process, is killed 20 times"
+rounds=2000
+long=$(alone "$rounds")
 mkdir -p "$root/usr/lib/baton"
 cp "$built/baton" "$root/usr/bin/"
 cp "$built"/{libbaton.so,libsimcuda.so} "$root/usr/lib/baton/"

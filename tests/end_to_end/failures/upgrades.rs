@@ -184,7 +184,7 @@ fn a_program_that_the_other_version_does_not_know_is_in_its_way() {
     quit(&mut [new], &want[2]);
 }
 
-mod tool {
+mod from_before {
     use std::path::{Path, PathBuf};
     use std::process::Command;
 
@@ -224,7 +224,7 @@ mod tool {
 
     /// One is of that version, the other of this: both go on when this one's coordinator dies, and is followed again.
     #[test]
-    #[ignore = "tool: the version before, which tests/upgrade_from builds"]
+    #[ignore = "long: tests/upgrade_from builds the version before"]
     fn programs_of_the_version_before_go_on_with_this_one() {
         let want = hold::alone("48", &["touch"; 5]);
         let coordinator = serving_before();
@@ -252,7 +252,7 @@ mod tool {
     }
 
     #[test]
-    #[ignore = "tool: the version before, which tests/upgrade_from builds"]
+    #[ignore = "long: tests/upgrade_from builds the version before"]
     fn a_program_that_is_left_behind_is_killed_and_the_others_go_on() {
         let want = hold::alone("48", &["touch"; 2]);
         let coordinator = serving().start();
@@ -272,7 +272,7 @@ mod tool {
 
     /// Work of three classes is under way, of programs with that version's library.
     #[test]
-    #[ignore = "tool: the version before, which tests/upgrade_from builds"]
+    #[ignore = "long: tests/upgrade_from builds the version before"]
     fn upgrades_from_the_version_before_under_load_lose_nothing() {
         const TIMES: usize = 20;
         let loads: [(&str, &[&str]); 3] = [
