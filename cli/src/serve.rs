@@ -217,6 +217,7 @@ pub fn run(serve: Serve) -> Result<u8, CliError> {
         baton_messages::error!(another_goes_on(error));
     }
     if is_followed || server.hands_over() {
+        server.end_record();
         kept.into_iter().for_each(Kept::end);
         log::logger().flush();
         // Another coordinator has all of it: nothing of it is to be given up.

@@ -221,6 +221,11 @@ impl Server {
         self.steering.tuner.clone()
     }
 
+    /// Ends the record of events, also if this server is never dropped.
+    pub fn end_record(&mut self) {
+        self.card.recorder.end();
+    }
+
     /// Leaves its place to a successor, and lets its tenants know.
     pub fn leave(&self) {
         self.front.endpoint.leave();

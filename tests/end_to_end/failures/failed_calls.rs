@@ -68,9 +68,11 @@ fn a_program_whose_memory_no_coordinator_can_copy_is_killed_and_the_other_one_go
         assert_eq!(program.ask("touch", LIMIT), want[0]);
     }
     let point = "coordinator calls in_lane".to_owned();
-    board.prepare(&Strike { point, error: 999, again: 3, ..Strike::default() });
+    // However many jobs its memory comes in by, all of them fail.
+    board.prepare(&Strike { point, error: 999, again: u32::MAX, ..Strike::default() });
     one.say("touch");
     assert_eq!(one.finish(LIMIT).status, "signal: 9 (SIGKILL)");
+    board.take_back();
     assert!(log_has(&coordinator, "B0649", 1) && log_has(&coordinator, "B0558", 1), "{}", coordinator.log());
     assert_eq!(other.ask("touch", LIMIT), want[1]);
     quit(&mut [other], &want[2]);

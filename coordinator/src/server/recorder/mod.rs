@@ -292,6 +292,11 @@ impl Recorder {
         Ok(kept)
     }
 
+    /// Writes no more events: those so far can be waited for.
+    pub(super) fn end(&mut self) {
+        self.tap = None;
+    }
+
     /// The GPU's UUID, as users read it.
     pub(super) fn gpu(&self) -> &Arc<str> {
         &self.gpu
