@@ -86,7 +86,7 @@ fn same(alone: &Outcome, shared: &Outcome, what: &str) {
 fn rules_hold(family: &str, form: Form) {
     let one_in = form.of(6, 1);
     let alone = alone(family);
-    let coordinator = Serving::arena("160MiB").start();
+    let coordinator = Serving::arena("192MiB").start();
     same(&alone, &shared(&coordinator, family, || {}), "undisturbed");
     let (mut calls, mut evictions) = (0, 0);
     let disturbed = shared(&coordinator, family, || {
