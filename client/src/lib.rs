@@ -274,8 +274,8 @@ impl From<NoAnswer> for Unanswered {
     }
 }
 
-/// Connects, sends a question and hears the answer: in this build's version of the contract, and if the coordinator does not speak that, in the
-/// one before. A read from the socket returns after `patience` at the latest.
+/// Connects, sends a question and hears the answer: in this build's version of the contract, and if the coordinator does not speak that, in
+/// the one before. A read from the socket returns after `patience` at the latest.
 fn asked<T>(
     path: &Path,
     question: &Opening,

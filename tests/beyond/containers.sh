@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Checks that containers share a GPU as programs do: with podman and runc, by the Container Device Interface, on the simulated driver.
-# Two take turns and one is killed; their coordinator dies again and again, also one that is in a container itself; in user namespaces, as other users, with an image's own preloads; and images in which Baton's
-# library cannot be loaded get a sentence.
+# Two take turns and one is killed; their coordinator dies again and again, also one that is in a container itself; in user namespaces, as
+# other users, with an image's own preloads; and images in which Baton's library cannot be loaded get a sentence.
 #
 #     tests/beyond/containers.sh [FOLDER]        with the build in this folder (target/release)
 #
@@ -111,8 +111,8 @@ nothing() { [[ -z $(tenants) && $(lent) == 0 ]]; }
 until_ "all memory is back" nothing
 echo "the other one computes what it computes alone, and all memory is back"
 
-# Kills the coordinator 20 times: `asks` is how to ask it, and how to kill it.
-dies_often() { # ASKS...
+# Kills the coordinator 20 times. The words before a command run it where the coordinator is.
+dies_often() { # WORDS...
     serves() { "$@" baton status --json 2>/dev/null | python3 -c 'import json, sys; print(json.load(sys.stdin)["pid"])' 2>/dev/null; }
     local before
     for ((n = 0; n < 20; n++)); do

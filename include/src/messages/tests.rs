@@ -118,7 +118,7 @@ fn messages_of_the_version_before_are_read_and_written_as_they_were() {
 fn a_message_of_one_version_is_refused_in_the_other() {
     let upgrade = Opening::Upgrade { file: "f".to_owned(), check: true, within_ms: 7, oldest: 19, leave_behind: false };
     let [before, now] = [Version::BEFORE, Version::NOW].map(|version| upgrade.encode_in(GPU, version));
-    // What that version lacks has the value that stands for it.
+    // A field that a version lacks has the value that stands for it.
     assert_eq!(FromTenant::decode_in(&before, Version::BEFORE), Ok((GPU, upgrade.clone().into())));
     assert_eq!(FromTenant::decode(&now), Ok((GPU, upgrade.into())));
     assert!(before.len() < now.len());

@@ -6,7 +6,7 @@ use baton_tests::faults::Strike;
 use baton_tests::hold;
 use baton_tests::strikes::with_board;
 
-use super::takeover::{hold, log_has, quit, serving, touch};
+use super::takeover::{log_has, quit, serving, touch, two};
 
 /// Each of these calls is made by a coordinator that takes over. The memory that the last one is about is on the GPU.
 #[test]
@@ -15,7 +15,7 @@ fn one_that_cannot_take_over_is_followed_by_one_that_can() {
     let want = hold::alone("48", &["touch"; CALLS.len()]);
     let (serving, board) = with_board(serving());
     let coordinator = serving.start();
-    let mut programs = ["one", "other"].map(|name| hold(&coordinator, name, "normal"));
+    let mut programs = two(&coordinator);
     for (answer, call) in want.iter().zip(CALLS) {
         touch(&mut programs, answer);
         board.prepare(&Strike { point: format!("coordinator calls {call}"), error: 2, ..Strike::default() });
@@ -33,7 +33,7 @@ fn calls_fail(calls: &[&str], times: u32) -> Coordinator {
     let want = hold::alone("48", &vec!["touch"; calls.len() + 1]);
     let (serving, board) = with_board(serving());
     let coordinator = serving.start();
-    let mut programs = ["one", "other"].map(|name| hold(&coordinator, name, "normal"));
+    let mut programs = two(&coordinator);
     touch(&mut programs, &want[0]);
     for (answer, call) in want[1..].iter().zip(calls) {
         let point = format!("coordinator calls {call}");
@@ -63,7 +63,7 @@ fn a_program_whose_memory_no_coordinator_can_copy_is_killed_and_the_other_one_go
     let want = hold::alone("48", &["touch"; 2]);
     let (serving, board) = with_board(serving());
     let coordinator = serving.start();
-    let [mut one, mut other] = ["one", "other"].map(|name| hold(&coordinator, name, "normal"));
+    let [mut one, mut other] = two(&coordinator);
     for program in [&mut one, &mut other] {
         assert_eq!(program.ask("touch", LIMIT), want[0]);
     }
@@ -85,7 +85,7 @@ fn the_host_pool_with_data_is_used_although_it_cannot_be_pinned() {
     let want = hold::alone("48", &["touch"; 3]);
     let (serving, board) = with_board(serving());
     let coordinator = serving.start();
-    let mut programs = ["one", "other"].map(|name| hold(&coordinator, name, "normal"));
+    let mut programs = two(&coordinator);
     touch(&mut programs, &want[0]);
     let point = "coordinator calls cuMemHostRegister_v2".to_owned();
     board.prepare(&Strike { point, error: 2, again: 1, ..Strike::default() });

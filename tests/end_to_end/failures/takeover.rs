@@ -21,6 +21,12 @@ pub(super) fn hold(coordinator: &Coordinator, name: &str, class: &str) -> Runnin
     hold::joined(coordinator, name, class, "48", None)
 }
 
+/// Two programs, of which one fits at a time.
+#[track_caller]
+pub(super) fn two(coordinator: &Coordinator) -> [Running; 2] {
+    ["one", "other"].map(|name| hold(coordinator, name, "normal"))
+}
+
 /// The process that serves now.
 #[track_caller]
 pub(super) fn serves(coordinator: &Coordinator) -> i32 {
@@ -54,7 +60,7 @@ fn until_back(coordinator: &Coordinator, names: &[&str]) {
 fn programs_go_on_with_memory_on_the_gpu_and_on_the_host() {
     let want = hold::alone("48", &["touch"; 6]);
     let coordinator = serving().start();
-    let mut programs = ["one", "other"].map(|name| hold(&coordinator, name, "normal"));
+    let mut programs = two(&coordinator);
     for answer in &want[..6] {
         touch(&mut programs, answer);
         coordinator.kill_served();
@@ -122,7 +128,7 @@ fn a_coordinator_outlives_its_keeper_and_has_another_one() {
     let want = hold::alone("48", &["touch"; 4]);
     let coordinator = serving().start();
     let _end = EndsWhatServes(&coordinator);
-    let mut programs = ["one", "other"].map(|name| hold(&coordinator, name, "normal"));
+    let mut programs = two(&coordinator);
     touch(&mut programs, &want[0]);
     let (first, serves_now) = (coordinator.pid(), serves(&coordinator));
     signal(first, libc::SIGKILL);
@@ -161,7 +167,7 @@ fn a_second_serve_keeps_a_coordinator_that_has_outlived_its_keeper() {
     let want = hold::alone("48", &["touch"; 3]);
     let coordinator = serving().start();
     let _end = EndsWhatServes(&coordinator);
-    let mut programs = ["one", "other"].map(|name| hold(&coordinator, name, "normal"));
+    let mut programs = two(&coordinator);
     touch(&mut programs, &want[0]);
     // The first one is there: it stays.
     let said = coordinator.prepared().serve_in_vain();
@@ -341,7 +347,7 @@ fn when_both_die_a_program_goes_on_or_has_an_error() {
     let want = hold::alone("48", &["touch"; 2]);
     let coordinator = serving().start();
     let _end = EndsWhatServes(&coordinator);
-    let mut programs = ["one", "other"].map(|name| hold(&coordinator, name, "normal"));
+    let mut programs = two(&coordinator);
     touch(&mut programs, &want[0]);
     let serves = serves(&coordinator);
     // In this order the keeper starts no other one.
@@ -360,7 +366,7 @@ fn when_both_die_a_program_goes_on_or_has_an_error() {
 fn the_next_one_serves_although_the_locks_file_was_removed() {
     let want = hold::alone("48", &["touch"]);
     let coordinator = serving().start();
-    let mut programs = ["one", "other"].map(|name| hold(&coordinator, name, "normal"));
+    let mut programs = two(&coordinator);
     let user = rustix::process::geteuid().as_raw();
     let folders = socket_path::systems_folder(user).map(|folder| folder.join("baton"));
     let name = format!("{}.lock", coordinator.status()["gpu"]["uuid"].as_str().expect("a name"));
@@ -478,7 +484,7 @@ fn a_call_that_waits_for_interrupted_work_returns_when_no_coordinator_comes_any_
 fn programs_wait_for_a_coordinator_that_has_died_too_often() {
     let want = hold::alone("48", &["touch"; 2]);
     let coordinator = serving().option("--restarts", "1").option("--orphan-wait", "90s").start();
-    let mut programs = ["one", "other"].map(|name| hold(&coordinator, name, "normal"));
+    let mut programs = two(&coordinator);
     for answer in &want[..2] {
         touch(&mut programs, answer);
         coordinator.kill_served();
@@ -496,7 +502,7 @@ fn a_keeper_that_dies_in_a_takeover_is_followed_by_one_that_has_all() {
     let coordinator = serving.start();
     let _end = EndsWhatServes(&coordinator);
     coordinator.until_ready();
-    let mut programs = ["one", "other"].map(|name| hold(&coordinator, name, "normal"));
+    let mut programs = two(&coordinator);
     touch(&mut programs, &want[0]);
     let victim = Victim::Of(Role::Keeper);
     let point = "coordinator calls cuMemHostRegister_v2".to_owned();

@@ -14,7 +14,7 @@ use baton_tests::strikes::with_board;
 use baton_tests::{LIMIT, Outcome};
 use serde_json::{Value, json};
 
-use super::takeover::{hold, log_has, quit, serves, serving, touch, want_after};
+use super::takeover::{hold, log_has, quit, serves, serving, touch, two, want_after};
 
 /// Has the version that is built follow the coordinator that serves.
 #[track_caller]
@@ -31,7 +31,7 @@ fn an_upgrade_is_not_noticed_by_programs() {
     let want = hold::alone("48", &["touch"; 4]);
     let coordinator = serving().start();
     coordinator.until_ready();
-    let mut programs = ["one", "other"].map(|name| hold(&coordinator, name, "normal"));
+    let mut programs = two(&coordinator);
     let keeper = coordinator.status()["keeper"].clone();
     for answer in &want[..4] {
         touch(&mut programs, answer);
@@ -102,7 +102,7 @@ fn keeper_dies_in_an_upgrade(point: &str, wait: Duration) -> Outcome {
     let coordinator = serving.start();
     let _end = EndsWhatServes(&coordinator);
     coordinator.until_ready();
-    let mut programs = ["one", "other"].map(|name| hold(&coordinator, name, "normal"));
+    let mut programs = two(&coordinator);
     touch(&mut programs, &want[0]);
     let victim = Victim::Of(Role::Keeper);
     board.prepare(&Strike { point: point.to_owned(), victim, signal: libc::SIGKILL, wait, ..Strike::default() });
