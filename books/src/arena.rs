@@ -119,12 +119,14 @@ pub struct Bytes {
     pub scrubbing: u64,
     /// With tenants.
     pub lent: u64,
+    /// Out of the books, but not yet free to the driver.
+    pub leaving: u64,
 }
 
 impl Bytes {
-    /// All frames.
+    /// All frames, and those that are leaving.
     pub fn all(self) -> u64 {
-        self.free() + self.lent
+        self.free() + self.lent + self.leaving
     }
 
     /// All frames that tenants do not have.
@@ -255,6 +257,21 @@ impl Arena {
     /// True if a new frame of this class fits the capacity.
     pub fn fits(&self, class: SizeClass) -> bool {
         self.bytes.all() + class.bytes() <= self.capacity
+    }
+
+    /// True if it fits when the frames that are leaving have left, beside `promised` bytes of others.
+    pub fn will_fit(&self, class: SizeClass, promised: u64) -> bool {
+        self.bytes.all() - self.bytes.leaving + promised + class.bytes() <= self.capacity
+    }
+
+    /// Notes that a frame of so many bytes, which is out of the books, is not free to the driver before [`Arena::has_left`].
+    pub fn is_leaving(&mut self, bytes: u64) {
+        self.bytes.leaving += bytes;
+    }
+
+    /// Notes that such a frame's bytes are free to the driver.
+    pub fn has_left(&mut self, bytes: u64) {
+        self.bytes.leaving -= bytes;
     }
 
     /// Enters a new frame that no tenant has had, and lends it at once.
@@ -685,6 +702,18 @@ mod tests {
             }
             assert_eq!(arena.bytes().lent, arena.capacity());
         }
+    }
+
+    #[test]
+    fn a_frame_that_leaves_takes_its_room_until_it_has_left() {
+        let class = CLASSES[0];
+        let mut arena = Arena::new(2 * class.bytes());
+        let frames = [arena.add_lent(class), arena.add_lent(class)];
+        arena.remove_lent(frames[0]);
+        arena.is_leaving(class.bytes());
+        assert!(!arena.fits(class) && arena.will_fit(class, 0) && !arena.will_fit(class, class.bytes()));
+        arena.has_left(class.bytes());
+        assert!(arena.fits(class));
     }
 
     #[test]

@@ -537,4 +537,9 @@ group! {
     cause "A coordinator speaks with programs of its own version of the contract and of the one before. Programs load Baton's library when they \
            start, and keep it.";
     remedy "Wait until they have ended, or start them again, and upgrade then. `baton upgrade --leave-behind` kills them.";
+
+    topic {
+        part B0657 KEEPER_DOES_NOT_ANSWER = "it does not answer";
+    }
+    cause "The keeper was to let go of memory, and has not said for a second that it has. It is killed, and another one takes its place.";
 }

@@ -18,7 +18,8 @@ use crate::device::words::Words;
 
 use super::ends::{Deaths, has_ended, is_any_readable, kill};
 use super::held::{
-    Item, Key, Note, line, receive, send_drop, send_end, send_forget, send_hand_over, send_item, send_serves,
+    Item, Key, Note, line, receive, receive_if, send_drop, send_end, send_forget, send_hand_over, send_item,
+    send_serves,
 };
 
 /// A keeper that does not take or answer anything for so long is replaced.
@@ -58,6 +59,7 @@ struct LineEnd {
     socket: Result<OwnedFd, String>,
     /// The keeper's process; none if that has ended already.
     process: Option<OwnedFd>,
+    drops: Drops,
     /// Its number.
     pid: Option<u32>,
     /// The same, if this process has started it.
@@ -68,6 +70,43 @@ struct LineEnd {
     /// The time from which another one may be started, if that has failed.
     next_try: Option<Instant>,
 }
+
+/// The items that the keeper is to let go of. It answers in the order in which it is asked.
+#[derive(Default)]
+struct Drops {
+    asked: u64,
+    done: u64,
+    /// When it was asked, or answered last.
+    since: Option<Instant>,
+}
+
+impl Drops {
+    fn ask(&mut self) -> LetGo {
+        if self.asked == self.done {
+            self.since = Some(Instant::now());
+        }
+        self.asked += 1;
+        LetGo(self.asked)
+    }
+
+    fn is_done(&mut self) {
+        self.done = self.asked.min(self.done + 1);
+        self.since = Some(Instant::now());
+    }
+
+    fn all_are_done(&mut self) {
+        self.done = self.asked;
+    }
+
+    /// The time by which the next answer is to come, if there are any to come.
+    fn until(&self) -> Option<Instant> {
+        self.since.filter(|_| self.asked > self.done).map(|since| since + PATIENCE)
+    }
+}
+
+/// An item that the keeper is to let go of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LetGo(u64);
 
 /// A frame that the coordinator before has left.
 #[derive(Debug)]
@@ -223,8 +262,9 @@ impl Keeper {
         set_limits(&socket)?;
         let is_coordinators = inherited.receive(socket.as_fd(), true)?;
         let (process, pid) = parent(&socket)?.unzip();
-        let deaths = Deaths::default();
-        let end = LineEnd { socket: Ok(socket), process, pid, child: None, is_coordinators, deaths, next_try: None };
+        let (deaths, drops) = (Deaths::default(), Drops::default());
+        let end =
+            LineEnd { socket: Ok(socket), process, drops, pid, child: None, is_coordinators, deaths, next_try: None };
         Ok((Self(Some(Arc::new(Line { start, replaced, end: Mutex::new(end) }))), inherited))
     }
 
@@ -275,8 +315,8 @@ impl Keeper {
         baton_faults::reach("coordinator hands over", &"all");
         self.tell(send_hand_over);
         let Some(mut end) = self.end() else { return true };
-        let (Some(successor), Some(keeper)) = (successor, end.process.as_ref()) else { return true };
-        if has_all(line, keeper) {
+        let Some(successor) = successor else { return end.socket.is_ok() };
+        if end.process.as_ref().is_some_and(|keeper| has_all(line, keeper)) {
             return true;
         }
         // A successor that has just got all says so before this, or cannot any more.
@@ -285,12 +325,16 @@ impl Keeper {
             return true;
         }
         // In this order: a keeper whose successor has ended starts another one.
-        for process in [keeper, successor] {
-            // One that takes longer to end does nothing any more either.
-            let _ = kill(process, PATIENCE);
-        }
+        // One that takes longer to end does nothing any more either.
+        let _ = end.kill();
+        let _ = kill(successor, PATIENCE);
         end.socket = Err(baton_messages::CONNECTION_ENDED.to_owned());
         false
+    }
+
+    /// True if there is to be a keeper, which may have died just now.
+    pub fn is_wanted(&self) -> bool {
+        self.0.is_some()
     }
 
     /// True if there is a keeper, so that another coordinator can take over.
@@ -305,15 +349,16 @@ impl Keeper {
 
     /// The reason why there is no keeper any more, if another one can take its place now.
     pub fn lost(&self) -> Option<String> {
-        let end = self.end()?;
+        let mut end = self.end()?;
+        end.lose_if_late();
         let is_time = end.next_try.is_none_or(|at| at <= Instant::now());
         end.socket.as_ref().err().filter(|_| is_time).cloned()
     }
 
-    /// The time from which another one may take its place, if that has failed before.
-    pub fn next_try(&self) -> Option<Instant> {
+    /// The time by which it is to answer; if it is gone, the time from which another one may take its place.
+    pub fn next_timer(&self) -> Option<Instant> {
         let end = self.end()?;
-        end.next_try.filter(|_| end.socket.is_err())
+        if end.socket.is_ok() { end.drops.until() } else { end.next_try.or_else(|| Some(Instant::now())) }
     }
 
     fn end(&self) -> Option<MutexGuard<'_, LineEnd>> {
@@ -362,10 +407,10 @@ impl Keeper {
         socket.map_or(Ok(()), |socket| send_item(socket.as_fd(), Key::Coordinator, &[], &with))
     }
 
-    /// Notes that it is gone.
-    pub fn lose(&self) {
+    /// Hears of what it has let go of, or that it is gone.
+    pub fn hear(&self) {
         if let Some(mut end) = self.end() {
-            end.socket = Err(baton_messages::CONNECTION_ENDED.to_owned());
+            end.hear();
         }
     }
 
@@ -391,20 +436,27 @@ impl Keeper {
         baton_faults::reach("coordinator kept", &key);
     }
 
-    /// Has the keeper let go of this, and waits until it has: memory is free only then.
-    pub fn let_go(&self, key: Key) {
+    /// Has the keeper let go of this. Memory is free only when it has: [`Keeper::has_let_go`]. A keeper that does not answer is noticed
+    /// so, and replaced.
+    pub fn let_go(&self, key: Key) -> LetGo {
         baton_faults::reach("coordinator lets go of", &key);
-        self.tell(|socket| {
-            send_drop(socket, key)?;
-            baton_faults::reach("coordinator has let go of", &key);
-            match receive(socket)? {
-                Some(Note::Done) => Ok(()),
-                _ => Err(io::ErrorKind::InvalidData.into()),
-            }
-        });
+        self.tell(|socket| send_drop(socket, key));
+        let number = self.end().map_or(LetGo(0), |mut end| end.drops.ask());
+        baton_faults::reach("coordinator has let go of", &key);
+        number
     }
 
-    /// Has the keeper let go of a fact, without waiting.
+    /// True if the keeper has let go of this, or has ended since.
+    pub fn has_let_go(&self, LetGo(number): LetGo) -> bool {
+        self.end().is_none_or(|mut end| {
+            if end.socket.is_err() && end.process.is_none() {
+                end.drops.all_are_done();
+            }
+            number <= end.drops.done
+        })
+    }
+
+    /// Has the keeper let go of this, without an answer.
     pub fn forget(&self, key: Key) {
         baton_faults::reach("coordinator forgets", &key);
         self.tell(|socket| send_forget(socket, key));
@@ -444,16 +496,42 @@ impl LineEnd {
         if let Some(mut child) = self.child.take() {
             child.wait()?;
         }
+        self.process = None;
+        self.drops.all_are_done();
         Ok(())
     }
 
+    /// Hears of what it has let go of, or that it is gone.
+    fn hear(&mut self) {
+        while let Ok(socket) = &self.socket {
+            match receive_if(socket.as_fd(), true) {
+                Ok(Some(Note::Done)) => self.drops.is_done(),
+                Ok(Some(_)) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Ok(None) | Err(_) => self.socket = Err(baton_messages::CONNECTION_ENDED.to_owned()),
+            }
+        }
+    }
+
+    /// One that is to answer and has not done so for too long is gone.
+    fn lose_if_late(&mut self) {
+        let is_late = |drops: &Drops| drops.until().is_some_and(|until| until <= Instant::now());
+        if is_late(&self.drops) {
+            self.hear();
+            if self.socket.is_ok() && is_late(&self.drops) {
+                self.socket = Err(baton_messages::KEEPER_DOES_NOT_ANSWER.to_owned());
+            }
+        }
+    }
+
     fn replace(&mut self, start: &Start, most: usize) -> io::Result<()> {
+        // What it has is free from now on, also if no other one may be started yet.
+        self.kill()?;
         let pause = self.deaths.until_next(most, Instant::now());
         if !pause.is_zero() {
             self.next_try = Some(Instant::now() + pause);
             return Err(io::Error::other(baton_messages::STARTED_TOO_OFTEN));
         }
-        self.kill()?;
         let (ours, theirs) = line()?;
         let child = start(&theirs, None)?;
         self.process = Some(pidfd_open(Pid::from_child(&child), PidfdFlags::empty())?);
@@ -516,42 +594,51 @@ impl std::fmt::Debug for Keeper {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicBool, Ordering};
-
     use super::super::held::{Held, send_done};
     use super::*;
 
+    /// The keeper's end of a line, and a coordinator's.
+    fn begun() -> (OwnedFd, Keeper) {
+        let (ours, theirs) = line().expect("sockets");
+        Held::default().send_all(theirs.as_fd(), false).expect("there is room");
+        let start: Start = Box::new(|_, _| Err(io::ErrorKind::Unsupported.into()));
+        (theirs, Keeper::at(ours, start, 1).expect("it says what it has").0)
+    }
+
     /// A frame that the keeper holds takes its memory, and is mapped wherever a coordinator finds it.
     #[test]
-    fn a_frame_is_let_go_of_when_the_keeper_has_let_go_of_it() {
-        let (ours, theirs) = line().expect("sockets");
-        let has_let_go = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            let has_let_go = &has_let_go;
-            scope.spawn(move || {
-                Held::default().send_all(theirs.as_fd(), false).expect("it is read");
-                let heard = receive(theirs.as_fd());
-                assert!(matches!(heard, Ok(Some(Note::Drop(Key::Frame(7))))), "{heard:?}");
-                std::thread::sleep(PATIENCE / 10);
-                has_let_go.store(true, Ordering::SeqCst);
-                send_done(theirs.as_fd()).expect("it waits");
-                assert!(matches!(receive(theirs.as_fd()), Ok(None)));
-            });
-            let start: Start = Box::new(|_, _| Err(io::ErrorKind::Unsupported.into()));
-            let (keeper, _) = Keeper::at(ours, start, 1).expect("it says what it has");
-            keeper.let_go(Key::Frame(7));
-            assert!(has_let_go.load(Ordering::SeqCst) && keeper.is_any());
-        });
+    fn a_frame_is_let_go_of_when_the_keeper_has_said_so() {
+        let (theirs, keeper) = begun();
+        let [first, second] = [7, 8].map(|number| keeper.let_go(Key::Frame(number)));
+        for (number, later) in [(first, Some(second)), (second, None)] {
+            keeper.hear();
+            assert!(!keeper.has_let_go(number) && keeper.next_timer().is_some());
+            assert!(matches!(receive(theirs.as_fd()), Ok(Some(Note::Drop(Key::Frame(_))))));
+            send_done(theirs.as_fd()).expect("there is room");
+            keeper.hear();
+            assert!(keeper.has_let_go(number) && later.is_none_or(|later| !keeper.has_let_go(later)));
+        }
+        assert!(keeper.is_any() && keeper.next_timer().is_none());
+    }
+
+    /// Nobody waits for it: the coordinator looks when it has the time.
+    #[test]
+    fn a_keeper_that_does_not_answer_is_killed_and_has_nothing_any_more() {
+        let (_theirs, keeper) = begun();
+        let number = keeper.let_go(Key::Frame(7));
+        assert_eq!((keeper.lost(), keeper.has_let_go(number)), (None, false));
+        let until = keeper.next_timer().expect("it is to answer");
+        std::thread::sleep(until.saturating_duration_since(Instant::now()));
+        assert_eq!(keeper.lost().as_deref(), Some(baton_messages::KEEPER_DOES_NOT_ANSWER));
+        keeper.replace().expect_err("none can be started");
+        assert!(keeper.has_let_go(number));
     }
 
     #[test]
     fn a_keeper_that_had_ended_when_its_coordinator_began_is_replaced() {
-        let (ours, theirs) = line().expect("sockets");
-        Held::default().send_all(theirs.as_fd(), false).expect("there is room");
-        drop(theirs);
-        let starts: Start = Box::new(|_, _| Err(io::ErrorKind::Unsupported.into()));
         // The parent of this process is not the one that has made the socket, as when that has ended.
-        let (keeper, _) = Keeper::at(ours, starts, 1).expect("it has said what it has");
+        let (theirs, keeper) = begun();
+        drop(theirs);
         keeper.serves();
         assert!(!keeper.is_any() && keeper.lost().is_some());
         assert_eq!(keeper.replace().map_err(|error| error.kind()), Err(io::ErrorKind::Unsupported), "one is started");

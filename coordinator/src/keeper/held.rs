@@ -151,7 +151,12 @@ pub(super) fn send_end(socket: BorrowedFd<'_>, code: u8) -> io::Result<()> {
 
 /// Receives the next message; none when the other end has gone, or talks nonsense.
 pub(super) fn receive(socket: BorrowedFd<'_>) -> io::Result<Option<Note>> {
-    let Some(received) = link::receive(socket, false)? else { return Ok(None) };
+    receive_if(socket, false)
+}
+
+/// The same; with `nowait`, only a message that is there.
+pub(super) fn receive_if(socket: BorrowedFd<'_>, nowait: bool) -> io::Result<Option<Note>> {
+    let Some(received) = link::receive(socket, nowait)? else { return Ok(None) };
     let (Some((header, bytes)), false) = (received.message.split_first_chunk::<16>(), received.truncated) else {
         return Ok(None);
     };

@@ -28,18 +28,19 @@ impl Server {
         }
     }
 
-    /// Notices when the keeper is gone, from now on.
+    /// Hears the keeper's answers from now on, and notices when it is gone.
     pub(super) fn watch_keeper(&self) -> std::io::Result<()> {
-        self.front.keeper.with_line(|socket| self.front.events.add(socket, Source::Keeper, Interest::None))
+        self.front.keeper.with_line(|socket| self.front.events.add(socket, Source::Keeper, Interest::Read))
     }
 
-    /// Has another keeper hold everything, if the last one is gone or did not answer.
-    pub(super) fn replace_keeper(&self) {
-        let Some(why) = self.front.keeper.lost() else { return };
+    /// Has another keeper hold everything, if the last one is gone or did not answer. True if that is so.
+    pub(super) fn replace_keeper(&self) -> bool {
+        let Some(why) = self.front.keeper.lost() else { return false };
         match self.front.keeper.replace().and_then(|()| self.have_all_kept()) {
             Ok(()) => baton_messages::warn!(keeper_is_replaced(why)),
             Err(error) => baton_messages::error!(keeper_is_gone(why, error)),
         }
+        true
     }
 
     /// Has a keeper that holds nothing yet hold everything.

@@ -265,7 +265,10 @@ impl Server {
             }
             self.pump();
             self.look_at_upgrade();
-            self.replace_keeper();
+            if self.replace_keeper() {
+                self.memory().heed_keeper();
+                self.pump();
+            }
             if let Some(why) = self.fails.take() {
                 return Err(why.into());
             }
@@ -319,7 +322,7 @@ impl Server {
         [
             end,
             self.upgrade_ends(),
-            self.front.keeper.next_try(),
+            self.front.keeper.next_timer(),
             returning,
             lobby,
             unsent,
@@ -383,7 +386,10 @@ impl Server {
             Source::Waker => {}
             Source::Listener => self.front.lobby.accept(&self.front.endpoint),
             Source::Place => self.front.endpoint.heed_watch(),
-            Source::Keeper => self.front.keeper.lose(),
+            Source::Keeper => {
+                self.front.keeper.hear();
+                self.memory().heed_keeper();
+            }
             Source::Successor => self.hear_successor(),
             Source::Stranger(at) => self.hear_stranger(at),
             Source::Newcomer(at) => self.front.lobby.hear_newcomer(at),

@@ -53,7 +53,8 @@ pub(super) struct Welcomed {
 impl Server {
     /// Has all memory written down from now on, and takes over what the coordinator before has left, if that fits this one.
     pub(super) fn inherit(&mut self, mut inherited: Inherited) -> std::io::Result<()> {
-        if !self.front.keeper.is_any() {
+        // Also if the keeper has just died: this process has all of it, and the next keeper is to have it too.
+        if !self.front.keeper.is_wanted() {
             return Ok(());
         }
         let size = self.card.memory.table_size();
@@ -82,12 +83,13 @@ impl Server {
     }
 
     /// Has the keeper let go of all that another coordinator has left. Its tenants see that it is gone.
-    fn let_go_of(&self, inherited: &Inherited) {
+    fn let_go_of(&mut self, inherited: &Inherited) {
         let facts = inherited.facts.iter().map(|(kind, number, _)| Key::Fact(*kind, *number));
         facts.for_each(|key| self.front.keeper.forget(key));
-        let frames = inherited.frames.iter().map(|frame| Key::Frame(frame.number));
-        let tenants = inherited.tenants.iter().map(|tenant| Key::Tenant(tenant.number));
-        frames.chain(tenants).for_each(|key| self.front.keeper.let_go(key));
+        for tenant in &inherited.tenants {
+            self.front.keeper.let_go(Key::Tenant(tenant.number));
+        }
+        self.card.memory.let_go_of_kept(&inherited.frames);
     }
 
     /// Takes over what the coordinator before has left: asks its tenants what they have.

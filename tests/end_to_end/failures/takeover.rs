@@ -517,6 +517,27 @@ fn a_keeper_that_dies_in_a_takeover_is_followed_by_one_that_has_all() {
     coordinator.until_empty();
 }
 
+/// It has been told all that there is by then, and uses the keeper for the first time after it.
+#[test]
+fn a_coordinator_whose_keeper_dies_when_it_starts_takes_over_all_the_same() {
+    let want = hold::alone("48", &["touch"; 3]);
+    let (serving, board) = with_board(serving());
+    let coordinator = serving.start();
+    let _end = EndsWhatServes(&coordinator);
+    let mut programs = two(&coordinator);
+    touch(&mut programs, &want[0]);
+    let (point, victim) = ("coordinator calls cuStreamCreate".to_owned(), Victim::Of(Role::Keeper));
+    board.prepare(&Strike { point, victim, signal: libc::SIGKILL, ..Strike::default() });
+    coordinator.kill_served();
+    coordinator.until("another keeper holds all", |_| log_has(&coordinator, "B0621", 1));
+    assert!(board.struck().is_some());
+    touch(&mut programs, &want[1]);
+    coordinator.kill_served();
+    touch(&mut programs, &want[2]);
+    quit(&mut programs, &want[3]);
+    coordinator.until_empty();
+}
+
 /// It is unmapped by then, and no coordinator knows.
 #[test]
 fn memory_that_is_being_freed_during_a_takeover_is_put_nowhere() {
@@ -537,5 +558,45 @@ fn memory_that_is_being_freed_during_a_takeover_is_put_nowhere() {
     }
     assert_eq!(program.ask("touch", LIMIT), want[0]);
     assert_eq!(program.ask("quit", LIMIT), want[1]);
+    coordinator.until_empty();
+}
+
+/// Two tenants that have no frames of each other, on a GPU without more memory than both need in turn.
+fn strict() -> Serving {
+    Serving::arena("64MiB").memory("96MiB").option("--isolation", "strict").keeper()
+}
+
+/// Memory is free to the driver only then. Nobody waits in the coordinator meanwhile, and it is not too much for the GPU.
+#[test]
+fn frames_are_made_when_the_keeper_has_let_go_of_others() {
+    let want = hold::alone("48", &["touch"; 3]);
+    let (serving, board) = with_board(strict());
+    let coordinator = serving.start();
+    let mut programs = two(&coordinator);
+    touch(&mut programs, &want[0]);
+    for answer in &want[1..3] {
+        let (point, wait) = ("keeper drops Frame".to_owned(), Duration::from_millis(400));
+        board.prepare(&Strike { point, wait, ..Strike::default() });
+        touch(&mut programs, answer);
+        assert!(board.struck().is_some());
+    }
+    quit(&mut programs, &want[3]);
+    assert!(!coordinator.log().contains("WARN"), "{}", coordinator.log());
+    coordinator.until_empty();
+}
+
+#[test]
+fn a_stopped_keeper_is_followed_by_another_one_and_its_frames_are_free() {
+    let want = hold::alone("48", &["touch"; 3]);
+    let coordinator = strict().start();
+    let mut programs = two(&coordinator);
+    for (round, answer) in want[..3].iter().enumerate() {
+        let keeper = coordinator.status()["keeper"].as_i64().and_then(|keeper| i32::try_from(keeper).ok());
+        signal(keeper.expect("a process"), libc::SIGSTOP);
+        touch(&mut programs, answer);
+        coordinator.until("another one holds all", |_| log_has(&coordinator, "B0621", round + 1));
+    }
+    quit(&mut programs, &want[3]);
+    let _end = EndsWhatServes(&coordinator);
     coordinator.until_empty();
 }

@@ -15,7 +15,7 @@ use baton_report::quota::Quota;
 use super::breach::MemoryBreach;
 use super::claims::{Allocation, Claim, Claims, Progress};
 use super::events::MemoryEvent;
-use super::frames::Found;
+use super::frames::{Found, Promised};
 use super::ground::Ground;
 use super::residency::Residency;
 use crate::server::recorder::event::What;
@@ -71,7 +71,7 @@ impl Ground<'_> {
             got.extend(ready.map(|frame| (*class, frame)));
             ready.is_none()
         });
-        let mut soon = PerClass::default();
+        let mut promised = Promised::default();
         let (mut missing, mut missing_as_it_is) = (PerClass::default(), PerClass::default());
         left.retain(|class| {
             let others = &mut others[class.index()];
@@ -81,7 +81,7 @@ impl Ground<'_> {
                 return true;
             }
             *others -= 1;
-            match self.store.frames.find(*class, true, owner, &mut soon) {
+            match self.store.frames.find(*class, true, owner, &mut promised) {
                 Found::Frame(frame) => got.push((*class, frame)),
                 Found::Soon => return true,
                 Found::None => {

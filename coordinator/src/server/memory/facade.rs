@@ -32,7 +32,7 @@ use crate::server::recorder::Recorder;
 use crate::server::recorder::event::What;
 use crate::server::returning::HeldBy;
 use crate::server::tenants::table::Tenants;
-use baton_books::arena::Arena;
+use baton_books::arena::{Arena, FrameId};
 use baton_books::extents::Extents;
 use baton_books::ledger::{Account, Lines, Reading};
 use baton_books::pool::Pool;
@@ -124,6 +124,13 @@ impl Memory {
     /// The host pool, which is the host's part of memory.
     pub(in crate::server) fn pool(&self) -> &Pool {
         self.store.host.pool()
+    }
+
+    /// Has the keeper let go of frames that another coordinator has left, and that are not taken over.
+    pub(in crate::server) fn let_go_of_kept(&mut self, frames: &[KeptFrame]) {
+        for frame in frames {
+            self.store.frames.let_go_of_kept(FrameId(frame.number), frame.bytes);
+        }
     }
 
     /// Bytes that have lost their place in the host pool and may have to leave the GPU again.
@@ -540,6 +547,11 @@ impl Handle<'_> {
             self.ground.recorder.record_of_gpu(What::Scrubbed { bytes, time });
         }
         self.ground.store.host.hear()
+    }
+
+    /// Heeds what the keeper has let go of: that memory is free to the driver.
+    pub(in crate::server) fn heed_keeper(&mut self) {
+        self.ground.store.frames.heed_keeper();
     }
 
     /// Does the work that only the passage of time makes due.

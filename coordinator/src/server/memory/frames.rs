@@ -3,7 +3,7 @@
 //! [`Frames`] owns the arena's books and the GPU's memory behind them. A frame that its tenant has left stays unchanged while
 //! anything still reads it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::os::fd::AsFd as _;
 use std::sync::mpsc::{Receiver, channel};
@@ -14,7 +14,7 @@ use baton_contract::memory::SizeClass;
 use crate::device::gpu::{self, Gpu, GpuError};
 use crate::device::mover::{End, Finished, JobId, Lane, Mover, Piece};
 use crate::device::wake::Waker;
-use crate::keeper::{FrameFacts, Keeper, KeptFrame, Key, Reach};
+use crate::keeper::{FrameFacts, Keeper, KeptFrame, Key, LetGo, Reach};
 use crate::server::tenants::peer::Sent;
 use baton_books::arena::{Arena, FrameId, Keepsake, Owner};
 use baton_books::sizes::PerClass;
@@ -25,10 +25,19 @@ pub(super) const SCRUB_BYTES: u64 = 512 << 20;
 /// Result of the search for a frame.
 pub(super) enum Found {
     Frame(FrameId),
-    /// A suitable frame is being overwritten.
+    /// A suitable frame is being overwritten, or there is room for one when the keeper has let go of others.
     Soon,
     /// Others have to leave first.
     None,
+}
+
+/// Frames that come soon and are wanted already.
+#[derive(Default)]
+pub(super) struct Promised {
+    /// Of those that are being overwritten.
+    scrubbing: PerClass,
+    /// The bytes of those for which there will be room.
+    leaving: u64,
 }
 
 /// Frames that were overwritten.
@@ -52,6 +61,8 @@ pub(super) struct Frames {
     filler: Mover,
     filled: Receiver<Finished>,
     scrubs: HashMap<JobId, Scrub>,
+    /// Frames that the keeper is to let go of, in this order, and their bytes.
+    leaving: VecDeque<(LetGo, u64)>,
     /// The byte that frames are overwritten with instead of zeros, so that a tenant which relies on zeros shows.
     poison: Option<u8>,
     /// True if a tenant may find its contents again in a frame that it has left.
@@ -83,6 +94,7 @@ impl Frames {
             arena: Arena::new(bytes),
             made: Vec::new(),
             scrubs: HashMap::new(),
+            leaving: VecDeque::new(),
             poison,
             keeps: keep && poison.is_none(),
             read: HashMap::new(),
@@ -177,6 +189,18 @@ impl Frames {
         !self.scrubs.is_empty()
     }
 
+    /// Heeds what the keeper has let go of.
+    pub(super) fn heed_keeper(&mut self) {
+        while let Some((_, bytes)) = self.leaving.pop_front_if(|(number, _)| self.keeper.has_let_go(*number)) {
+            self.arena.has_left(bytes);
+        }
+    }
+
+    /// True if the keeper is to let go of any frames.
+    pub(super) fn is_any_leaving(&self) -> bool {
+        !self.leaving.is_empty()
+    }
+
     /// Takes a free frame of this class.
     pub(super) fn take(&mut self, class: SizeClass, clean: bool, owner: Owner) -> Option<FrameId> {
         self.arena.take(class, clean, owner)
@@ -235,14 +259,15 @@ impl Frames {
 
     /// Finds a frame of this class: a free one, or a new one. If necessary, the new one replaces free frames of other classes or of
     /// other owners.
-    pub(super) fn find(&mut self, class: SizeClass, clean: bool, owner: Owner, soon: &mut PerClass) -> Found {
+    pub(super) fn find(&mut self, class: SizeClass, clean: bool, owner: Owner, promised: &mut Promised) -> Found {
         if let Some(frame) = self.arena.take(class, clean, owner) {
             return Found::Frame(frame);
         }
         let wanted = Some((class, owner));
-        let promised = &mut soon[class.index()];
-        if *promised < self.arena.scrubbing(class, owner) || (clean && self.scrub(wanted, class.bytes())) {
-            *promised += 1;
+        let Promised { scrubbing, leaving } = promised;
+        let scrubbing = &mut scrubbing[class.index()];
+        if *scrubbing < self.arena.scrubbing(class, owner) || (clean && self.scrub(wanted, class.bytes())) {
+            *scrubbing += 1;
             return Found::Soon;
         }
         loop {
@@ -257,7 +282,7 @@ impl Frames {
                         // The driver makes no promise about its contents.
                         self.arena.give_back(frame);
                         self.scrub(wanted, class.bytes());
-                        *promised += 1;
+                        *scrubbing += 1;
                         return Found::Soon;
                     }
                     Err(error) => {
@@ -268,7 +293,11 @@ impl Frames {
                 }
             }
             if clean && self.scrub_kept(class, owner) {
-                *promised += 1;
+                *scrubbing += 1;
+                return Found::Soon;
+            }
+            if self.arena.will_fit(class, *leaving) {
+                *leaving += class.bytes();
                 return Found::Soon;
             }
             let Some((frame, _)) = self.arena.surplus(Some(class)) else { return Found::None };
@@ -276,9 +305,13 @@ impl Frames {
         }
     }
 
-    /// Makes a free frame of this class in exchange for free ones of classes that have more than wanted.
+    /// Makes a free frame of this class in exchange for free ones of classes that have more than wanted. False too if there is room for it
+    /// soon.
     pub(super) fn make_in_exchange(&mut self, class: SizeClass, wanted: &PerClass) -> bool {
         while !self.arena.fits(class) {
+            if self.arena.will_fit(class, 0) {
+                return false;
+            }
             let spare = |other: &SizeClass| self.arena.free(*other) > wanted[other.index()];
             let Some(other) = SizeClass::ALL.into_iter().rev().find(spare) else { return false };
             let Some(frame) = self.arena.remove_free_of(other) else { return false };
@@ -334,18 +367,22 @@ impl Frames {
         frame.map(|(frame, _)| self.unmake(frame)).is_some()
     }
 
-    /// Lets go of a frame that another coordinator has left, and that is not in the books.
-    pub(super) fn let_go_of_kept(&self, frame: FrameId) {
-        self.keeper.let_go(Key::Frame(frame.0));
+    /// Lets go of a frame of so many bytes that another coordinator has left, and that is not in the books.
+    pub(super) fn let_go_of_kept(&mut self, frame: FrameId, bytes: u64) {
+        let number = self.keeper.let_go(Key::Frame(frame.0));
+        if !self.keeper.has_let_go(number) {
+            self.arena.is_leaving(bytes);
+            self.leaving.push_back((number, bytes));
+        }
     }
 
     fn unmake(&mut self, frame: FrameId) {
-        self.keeper.let_go(Key::Frame(frame.0));
-        if let Some(memory) = self.made[frame.0 as usize].take()
-            && let Err(error) = self.gpu.unmake(memory)
-        {
+        let Some(memory) = self.made[frame.0 as usize].take() else { return };
+        let bytes = memory.bytes;
+        if let Err(error) = self.gpu.unmake(memory) {
             baton_messages::error!(release_failed(error));
         }
+        self.let_go_of_kept(frame, bytes);
     }
 
     /// Starts to overwrite dirty frames, of one class for an owner, or any. Returns true if there was one.

@@ -34,6 +34,7 @@ impl Ground<'_> {
         answers
             || !self.store.transfer.is_idle()
             || self.store.frames.is_scrubbing()
+            || self.store.frames.is_any_leaving()
             || !self.store.scans.is_idle()
             || self.store.departed.is_any_fresh()
             || self.store.host.is_preparing()

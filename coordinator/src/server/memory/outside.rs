@@ -143,11 +143,14 @@ impl Claims {
                 Verdict::Shrink(bytes) => {
                     let capacity = now.frames - bytes;
                     ground.store.frames.set_capacity(capacity.min(ground.store.frames.arena().capacity()));
-                    if ground.store.frames.unmake_free() {
-                        now = self.reading(ground.store);
-                        continue;
+                    let lacking = bytes.saturating_sub(ground.store.frames.arena().bytes().leaving);
+                    if lacking > 0 {
+                        if ground.store.frames.unmake_free() {
+                            now = self.reading(ground.store);
+                            continue;
+                        }
+                        residency.evict(ground, at_least(lacking), id);
                     }
-                    residency.evict(ground, at_least(bytes), id);
                     let is_parting = !ground.is_anything_coming() && ground.part_corunners();
                     if ground.is_anything_coming() || is_parting && need.can_wait() {
                         self.queue.push_front(Claim::Outside { tenant: id, need });

@@ -4,7 +4,7 @@
 
 use baton_contract::memory::SizeClass;
 
-use super::frames::Found;
+use super::frames::{Found, Promised};
 use super::ground::Ground;
 use super::residency::Residency;
 use super::transfer::GROUP_BYTES;
@@ -57,7 +57,7 @@ impl Ground<'_> {
     fn bring_some(&mut self, id: TenantId, spare: u64, from: From) -> (bool, Option<SizeClass>) {
         let (mut ready, mut lacks) = (Vec::new(), None);
         let owner = self.owner_of(id);
-        let mut soon = PerClass::default();
+        let mut promised = Promised::default();
         let mut order = self.order_of(id);
         order.truncate(prefetch::first_group(&order, spare, GROUP_BYTES));
         for (extent, class) in order {
@@ -66,7 +66,7 @@ impl Ground<'_> {
             if state == ExtentState::Host && !self.reserve_kept(id, extent) {
                 let found = match from {
                     From::Ready => self.store.frames.take(class, true, owner).map_or(Found::None, Found::Frame),
-                    From::Made => self.store.frames.find(class, true, owner, &mut soon),
+                    From::Made => self.store.frames.find(class, true, owner, &mut promised),
                 };
                 match found {
                     Found::Frame(frame) => self.reserve(id, extent, frame, Holds::Zeros),

@@ -164,11 +164,12 @@ impl Ground<'_> {
             let owner = owners.get(&FrameId(frame.number)).and_then(|id| Some((*id, guest_of(*id)?)));
             match owner {
                 Some((id, guest)) => wanted.push((frame, self.owner_of_number(id, guest))),
-                None => others.push(FrameId(frame.number)),
+                None => others.push((FrameId(frame.number), frame.bytes)),
             }
         }
         self.store.frames.adopt(wanted)?;
-        others.iter().for_each(|frame| self.store.frames.let_go_of_kept(*frame));
+        others.iter().for_each(|(frame, bytes)| self.store.frames.let_go_of_kept(*frame, *bytes));
+        let others: Vec<FrameId> = others.into_iter().map(|(frame, _)| frame).collect();
         let (kept, gone): (Vec<_>, Vec<_>) = found.pages().partition(|(id, _)| guest_of(*id).is_some());
         let gone: Vec<u64> = gone.into_iter().map(|(_, page)| page).chain(found.stale().iter().copied()).collect();
         self.tenants.forget_unclaimed(&others, &gone);

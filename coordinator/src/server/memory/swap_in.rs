@@ -11,7 +11,7 @@ use baton_contract::messages::ExtentId;
 
 use super::events::MemoryEvent;
 use super::fit::Fitted;
-use super::frames::Found;
+use super::frames::{Found, Promised};
 use super::ground::Ground;
 use super::residency::{Coming, Residency, SwapIn};
 use crate::server::tenants::tenant::Tenant;
@@ -205,8 +205,8 @@ impl Residency {
     /// Starts the groups for which there are frames, and makes other extents leave for the rest. Returns the bytes for which there
     /// will be no frames.
     fn start_groups(&mut self, ground: &mut Ground<'_>, id: TenantId, coming: &mut Coming) -> u64 {
-        let (mut soon, mut missing, mut missing_as_it_is) =
-            (PerClass::default(), PerClass::default(), PerClass::default());
+        let (mut promised, mut missing, mut missing_as_it_is) =
+            (Promised::default(), PerClass::default(), PerClass::default());
         // A frame is overwritten completely, for any contents; poison shows if it is not.
         let clean = ground.store.frames.is_poisoned();
         let owner = ground.owner_of(id);
@@ -229,7 +229,7 @@ impl Residency {
                         // the tenant's.
                         let zeroed = if has_zeros { ground.store.frames.take(class, true, owner) } else { None };
                         match zeroed
-                            .map_or_else(|| ground.store.frames.find(class, clean, owner, &mut soon), Found::Frame)
+                            .map_or_else(|| ground.store.frames.find(class, clean, owner, &mut promised), Found::Frame)
                         {
                             Found::Frame(frame) => {
                                 let holds = if zeroed.is_some() { Holds::Zeros } else { Holds::Nothing };
