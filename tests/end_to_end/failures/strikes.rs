@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use baton_tests::generated::hunt::number;
-use baton_tests::strikes::{Outcome, State, VICTIMS, Victim, at_random, matrix, system_calls};
+use baton_tests::strikes::{Outcome, State, VICTIMS, Victim, at_random, churn, matrix, system_calls};
 
 /// The seed of the strikes.
 const SEED: u64 = 48;
@@ -59,6 +59,18 @@ mod each_cell {
     #[ignore = "long: 20 minutes"]
     fn of_programs_that_are_preempted() {
         of(State::Preemption);
+    }
+
+    #[test]
+    #[ignore = "long: 20 minutes"]
+    fn of_programs_that_rest() {
+        of(State::Rests);
+    }
+
+    #[test]
+    #[ignore = "long: 20 minutes"]
+    fn of_programs_that_fit_together() {
+        of(State::Together);
     }
 
     #[test]
@@ -151,6 +163,32 @@ mod at_random {
 
     #[test]
     #[ignore = "long: as many kills as tests/strikes says"]
+    fn of_programs_that_share_memory() {
+        of(State::Sharing);
+    }
+}
+
+mod hours {
+    use super::*;
+
+    #[track_caller]
+    fn of(state: State) {
+        let minutes = number("STRIKES_MINUTES").unwrap_or(1);
+        let (tally, samples) = churn(state, Duration::from_secs(60 * minutes), seed());
+        println!("{state:?}: {}\n{}", tally.summary(), samples.table());
+        let failures = tally.failures();
+        assert!(failures.is_empty(), "{} did not go on:\n{}", failures.len(), failures.join("\n"));
+        assert!(samples.grown().is_empty(), "{:?} have grown", samples.grown());
+    }
+
+    #[test]
+    #[ignore = "long: as many minutes as tests/strikes says"]
+    fn of_programs_that_are_preempted() {
+        of(State::Preemption);
+    }
+
+    #[test]
+    #[ignore = "long: as many minutes as tests/strikes says"]
     fn of_programs_that_share_memory() {
         of(State::Sharing);
     }

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use baton_tests::coordinator::{Coordinator, Serving, program};
+use baton_tests::coordinator::{Coordinator, Serving, program, tenant};
 use baton_tests::run;
 use baton_tests::running::Running;
 use baton_tests::{LIMIT, hold};
@@ -79,6 +79,7 @@ fn what_is_needed_is_kept_until_it_is_used_or_its_program_has_gone() {
     // Memory that is not kept is there for all.
     let mut small = hold::joined(&coordinator, "small", "normal", "24", None);
     assert!(modest.ask("quit", LIMIT).ends_with(" ok"));
+    coordinator.until("it has gone", |status| tenant(status, "modest").is_null());
     let mut other = hold::joined(&coordinator, "other", "normal", "56", None);
     assert!(other.ask("quit", LIMIT).ends_with(" ok") && small.ask("quit", LIMIT).ends_with(" ok"));
 }

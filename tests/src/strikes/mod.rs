@@ -6,10 +6,12 @@
 //! | file | what it does |
 //! |---|---|
 //! | `mod` | goes through the cells |
+//! | `churn` | has programs, coordinators and keepers come and go for hours |
 //! | `state` | the states, and the programs of each |
 //! | `strace` | makes calls of the system fail |
 //! | `tally` | counts the survivors of each strike |
 
+mod churn;
 mod state;
 mod strace;
 mod tally;
@@ -27,12 +29,15 @@ use crate::coordinator::{Coordinator, EndsWhatServes, Serving, SetAtEnd};
 use crate::generated::Dice;
 use crate::running::signal;
 
+pub use churn::{Samples, churn};
 pub use state::State;
 use strace::Strace;
 pub use tally::Tally;
 
 /// How long a strike's point may take to be reached.
 const REACHED: Duration = Duration::from_secs(5);
+/// How often the cells with too few strikes are tried.
+const TRIES: usize = 4;
 /// A point that is not reached for so long is a rare one. Programs wait for their turns anew with each coordinator.
 const RARE: Duration = Duration::from_millis(700);
 /// A coordinator that is about to take over and lives has done so after this time.
@@ -116,7 +121,7 @@ fn serve(status: &Value) -> Option<Serve> {
 /// Strikes these victims so many times in each cell of a state that its programs reach.
 /// `part` (n of so many): only so many of the points, so that several machines or processes share them.
 ///
-/// No point is begun with after `limit`.
+/// No cell is begun with after `limit`.
 pub fn matrix(
     (state, victims): (State, &[Victim]),
     strikes: usize,
@@ -135,17 +140,21 @@ pub fn matrix(
             point.contains(&point_named) && victims.iter().any(|victim| victim.can_be_hit_at(point))
         };
         let points = field.points(state).into_iter().filter(is_wanted);
-        for (point, reached) in points.filter(|(point, _)| share(point, part.1) == part.0) {
-            if limit.is_some_and(|limit| begun.elapsed() > limit) {
-                break;
+        let points: Vec<_> = points.filter(|(point, _)| share(point, part.1) == part.0).collect();
+        // Points that no process comes to for a while are tried again.
+        for _ in 0..TRIES {
+            for (point, reached) in &points {
+                let most_skipped = if *reached > OFTEN { MOST_SKIPPED } else { 1 };
+                for victim in victims.iter().filter(|victim| victim.can_be_hit_at(point)) {
+                    if limit.is_some_and(|limit| begun.elapsed() > limit) {
+                        return;
+                    }
+                    let struck = cells.entry((point.clone(), **victim)).or_insert(0);
+                    let strike = |_: &usize| field.strike(state, (point, most_skipped), **victim);
+                    *struck += (*struck..strikes).take_while(strike).count();
+                }
+                field.say(point);
             }
-            let most_skipped = if reached > OFTEN { MOST_SKIPPED } else { 1 };
-            for victim in victims.iter().filter(|victim| victim.can_be_hit_at(&point)) {
-                let strike = |_: &usize| field.strike(state, (&point, most_skipped), **victim);
-                let struck = (0..strikes).take_while(strike).count();
-                cells.insert((point.clone(), **victim), struck);
-            }
-            field.say(&point);
         }
     });
     Outcome { state, cells, tally }
@@ -234,6 +243,9 @@ fn in_state(state: State, seed: u64, work: impl FnOnce(&mut Field<'_>)) -> Tally
         let _end = EndsWhatServes(&coordinator);
         coordinator.until_empty();
     }
+    if !tally.failures().is_empty() {
+        eprintln!("{}", coordinator.log());
+    }
     tally
 }
 
@@ -248,6 +260,9 @@ impl Field<'_> {
         }
         let points = self.board.points();
         println!("{state:?}: {} points are reached", points.len());
+        if std::env::var_os("STRIKES_SAY").is_some() {
+            points.iter().for_each(|(point, reached)| eprintln!("{point}: {reached} times"));
+        }
         points
     }
 
@@ -327,14 +342,15 @@ impl Field<'_> {
                 signal(self.board.who_is(first), libc::SIGKILL);
                 deaths.push(first);
             }
-            // Others are reached when a tool asks.
-            if asked.elapsed() > RARE / 3 {
+            // Others are reached when a tool asks, which would wait for one that was stopped when it followed.
+            if deaths.is_empty() && asked.elapsed() > RARE / 3 {
                 let _ = self.coordinator.place.try_status();
                 asked = Instant::now();
             }
             std::thread::sleep(Duration::from_micros(200));
         };
         if victim == Victim::Stopped {
+            until_stopped(by.process);
             std::thread::sleep(PAUSE);
             signal(by.process, libc::SIGCONT);
         }
@@ -369,15 +385,19 @@ impl Field<'_> {
     fn kill_now(&mut self, victim: Victim) {
         std::thread::sleep(Duration::from_micros(self.dice.below(60_000) as u64));
         let (before, status) = self.look();
+        let program = if victim == Victim::Program { self.any_program(&status) } else { None };
+        let dies = match victim {
+            Victim::Coordinator => before.coordinator,
+            Victim::Keeper => before.keeper,
+            _ => match program {
+                Some(program) => program,
+                None => return,
+            },
+        };
         let at = self.tally.about_to(victim, &status);
-        for (process, dies) in
-            [(before.coordinator, victim == Victim::Coordinator), (before.keeper, victim == Victim::Keeper)]
-        {
-            if dies {
-                signal(process, libc::SIGKILL);
-            }
-        }
-        self.tally.struck(at, None, format!("at any moment ({victim:?})"));
+        signal(dies, libc::SIGKILL);
+        let hit = program.and_then(|program| self.name_of(&status, program));
+        self.tally.struck(at, hit, format!("at any moment ({victim:?})"));
         self.until_followed(victim, before);
     }
 
@@ -463,6 +483,17 @@ impl Field<'_> {
     fn name_of(&self, status: &Value, process: i32) -> Option<String> {
         let one = tenants(status).find(|one| one["pid"] == process)?;
         one["name"].as_str().map(str::to_owned)
+    }
+}
+
+/// Waits until a process has stopped: it says that it is struck just before, and would not go on again if it stopped after it is told to.
+fn until_stopped(process: i32) {
+    let is_about_to = || {
+        let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['T', 'Z']))
+    };
+    while is_about_to() {
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 

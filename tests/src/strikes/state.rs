@@ -18,6 +18,10 @@ pub enum State {
     Turns,
     /// Programs of three classes, which are paused in the middle of their work.
     Preemption,
+    /// Programs of three classes that rest now and then, so that others wait for the GPU and no longer wait. None gets another one's frames.
+    Rests,
+    /// Programs of three classes that fit together, and come and go.
+    Together,
     /// Pairs of processes that share memory and events take turns with an urgent program.
     Sharing,
     /// As in `Preemption`, and a coordinator is followed by another one all the time.
@@ -45,6 +49,8 @@ impl State {
         let serving = match self {
             Self::Turns => Serving::small("24MiB").flag("--no-preempt"),
             Self::Preemption | Self::Upgrades => Serving::small("24MiB"),
+            Self::Rests => Serving::small("24MiB").option("--isolation", "strict"),
+            Self::Together => Serving::small("64MiB"),
             Self::Sharing => Serving::arena("288MiB").memory("1GiB").option("--host-pool", "512MiB"),
         };
         let serving = if self == Self::Sharing {
@@ -57,6 +63,7 @@ impl State {
 
     pub(super) fn loads(self) -> Vec<Load> {
         const LARGE: &[&str] = &["--megabytes", "12", "--small", "2", "--rounds", "40"];
+        const RESTS: &[&str] = &["--megabytes", "12", "--small", "2", "--rounds", "30", "--gap-ms", "30"];
         const URGENT: &[&str] = &["--megabytes", "8", "--small", "2", "--rounds", "60", "--gap-ms", "8"];
         // The memory that the others share stays on the GPU, and needs the rest of the arena; the longer if one of them was killed.
         const RIVAL: &[&str] = &[
@@ -75,7 +82,10 @@ impl State {
         ];
         match self {
             Self::Turns => vec![Load::Fill("normal", LARGE), Load::Fill("normal", LARGE), Load::Fill("normal", LARGE)],
-            Self::Preemption | Self::Upgrades => {
+            Self::Rests => {
+                vec![Load::Fill("batch", RESTS), Load::Fill("normal", RESTS), Load::Fill("latency", URGENT)]
+            }
+            Self::Preemption | Self::Upgrades | Self::Together => {
                 vec![Load::Fill("batch", LARGE), Load::Fill("normal", LARGE), Load::Fill("latency", URGENT)]
             }
             Self::Sharing => vec![Load::Exchanges, Load::Exchanges, Load::Fill("latency", RIVAL)],
