@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -86,7 +87,7 @@ pub fn churn(state: State, time: Duration, seed: u64) -> (Tally, Samples) {
     let mut samples = Samples::default();
     let tally = in_state(state, seed, |field| {
         let (begun, mut next) = (Instant::now(), SAMPLE);
-        while begun.elapsed() < time {
+        while begun.elapsed() < time && !field.over.load(Relaxed) {
             field.something_happens();
             while begun.elapsed() > next {
                 samples.take(&field.look().1);

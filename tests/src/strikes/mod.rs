@@ -99,6 +99,8 @@ struct Field<'a> {
     coordinator: &'a Coordinator,
     board: &'a Board,
     tally: &'a Tally,
+    /// Set when a program cannot be played any more, because it hangs or the test is wrong.
+    over: &'a AtomicBool,
     dice: Dice,
     /// Programs that are known not to have gone on.
     failed: usize,
@@ -234,8 +236,15 @@ fn in_state(state: State, seed: u64, work: impl FnOnce(&mut Field<'_>)) -> Tally
             std::thread::sleep(Duration::from_millis(5));
         }
         let dice = Dice::new(seed);
-        let mut field =
-            Field { coordinator: &coordinator, board: &board, tally: &tally, dice, failed: 0, later: Vec::new() };
+        let mut field = Field {
+            coordinator: &coordinator,
+            board: &board,
+            tally: &tally,
+            over: &over,
+            dice,
+            failed: 0,
+            later: Vec::new(),
+        };
         work(&mut field);
         assert!(!over.load(Relaxed), "a program hangs, or the test is wrong; see above");
     });
