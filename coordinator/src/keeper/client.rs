@@ -105,7 +105,7 @@ impl Drops {
 }
 
 /// An item that the keeper is to let go of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug)]
 pub struct LetGo(u64);
 
 /// A frame that the coordinator before has left.
@@ -448,12 +448,7 @@ impl Keeper {
 
     /// True if the keeper has let go of this, or has ended since.
     pub fn has_let_go(&self, LetGo(number): LetGo) -> bool {
-        self.end().is_none_or(|mut end| {
-            if end.socket.is_err() && end.process.is_none() {
-                end.drops.all_are_done();
-            }
-            number <= end.drops.done
-        })
+        self.end().is_none_or(|end| number <= end.drops.done || end.socket.is_err() && end.process.is_none())
     }
 
     /// Has the keeper let go of this, without an answer.
@@ -491,12 +486,13 @@ impl LineEnd {
 
     /// Kills the last one, and waits until it is gone for certain: it lets go of what it has then.
     fn kill(&mut self) -> io::Result<()> {
-        let Some(process) = &self.process else { return Ok(()) };
-        kill(process, PATIENCE)?;
-        if let Some(mut child) = self.child.take() {
-            child.wait()?;
+        if let Some(process) = &self.process {
+            kill(process, PATIENCE)?;
+            if let Some(mut child) = self.child.take() {
+                child.wait()?;
+            }
+            self.process = None;
         }
-        self.process = None;
         self.drops.all_are_done();
         Ok(())
     }
@@ -632,6 +628,13 @@ mod tests {
         assert_eq!(keeper.lost().as_deref(), Some(baton_messages::KEEPER_DOES_NOT_ANSWER));
         keeper.replace().expect_err("none can be started");
         assert!(keeper.has_let_go(number));
+        // The next one owes nothing for what it never had.
+        keeper.let_go(Key::Tenant(8));
+        let mut next = std::process::Command::new("true").spawn().expect("there is such a program");
+        let process = pidfd_open(Pid::from_child(&next), PidfdFlags::empty()).expect("it is not waited for yet");
+        keeper.change(process).expect("there is none");
+        assert!(keeper.is_any() && keeper.next_timer().is_none());
+        next.wait().expect("our own child");
     }
 
     #[test]
