@@ -7,7 +7,7 @@
 keeper and one without, in random order, and has a program allocate 10 GiB in handles of 20 MiB, and
 20 GiB in 10,000 handles of 2 MiB, each of which is at least one frame; and a small program run from
 its start to its end. Then `baton bench switch` measures switches: from the request to the first
-launch, and to the answer. The keeper's own memory and descriptors are read while the frames are there.
+launch, and to the answer. The keeper's memory and descriptors are read while the frames are there.
 """
 
 import argparse
@@ -22,6 +22,7 @@ import time
 
 from common import machine, stats, table
 from common.coordinator import Coordinator, Driver, Install
+from takeover import descriptors, resident_kib
 
 WAYS = ("keeper", "none")
 HANDLES = {"10 GiB in 512 handles": (512, 20 << 20), "20 GiB in 10,000 handles": (10_000, 2 << 20)}
@@ -47,20 +48,13 @@ def ran(argv, settings):
     return done.stdout
 
 
-def held(keeper):
-    """The keeper's descriptors, and its own memory in KiB."""
-    status = pathlib.Path(f"/proc/{keeper}/status").read_text().splitlines()
-    own = next(line for line in status if line.startswith("RssAnon:"))
-    return {"descriptors": len(os.listdir(f"/proc/{keeper}/fd")), "own_kib": int(own.split()[1])}
-
-
 def watched(coordinator, process):
     """The most that the keeper has while a process runs."""
-    most = {"descriptors": 0, "own_kib": 0}
+    most = {"descriptors": 0, "resident_kib": 0}
     while process.poll() is None:
         keeper = coordinator.status()["keeper"]
         if keeper:
-            now = held(keeper)
+            now = {"descriptors": descriptors(keeper), "resident_kib": resident_kib(keeper)}
             most = {name: max(most[name], now[name]) for name in most}
         time.sleep(0.02)
     return most

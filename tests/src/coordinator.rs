@@ -221,6 +221,13 @@ impl Place {
         command
     }
 
+    /// A command that has the version that is built follow the coordinator, if it is ready within this time.
+    pub fn upgrade(&self, within: &str) -> Command {
+        let mut command = self.baton(&["upgrade", "--timeout", within, "--socket"]);
+        command.arg(self.socket());
+        command
+    }
+
     /// A program under this driver with Baton preloaded and this place's environment; it finds the coordinator by
     /// `BATON_SOCKET`.
     pub fn joining(&self, name: &str, program: &Path, arguments: &[&str]) -> Command {

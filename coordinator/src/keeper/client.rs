@@ -521,7 +521,7 @@ impl LineEnd {
     }
 
     fn replace(&mut self, start: &Start, most: usize) -> io::Result<()> {
-        // What it has is free from now on, also if no other one may be started yet.
+        // Its memory is free from now on, also if no other one may be started yet.
         self.kill()?;
         let pause = self.deaths.until_next(most, Instant::now());
         if !pause.is_zero() {
@@ -617,7 +617,7 @@ mod tests {
         assert!(keeper.is_any() && keeper.next_timer().is_none());
     }
 
-    /// Nobody waits for it: the coordinator looks when it has the time.
+    /// The coordinator does not wait for it: it looks when it has the time.
     #[test]
     fn a_keeper_that_does_not_answer_is_killed_and_has_nothing_any_more() {
         let (_theirs, keeper) = begun();

@@ -13,8 +13,8 @@
 //! | `ends` | the ends of either process |
 //!
 //! A frame's descriptor is sent before the frame is lent. If the coordinator dies in between, the message is still in the socket, and the
-//! keeper reads it before it starts the next one. A frame's memory is free to the driver when the keeper has let go of it, for which nobody
-//! waits: the keeper counts what it has let go of.
+//! keeper reads it before it starts the next one. A frame's memory is free to the driver when the keeper has let go of it, too:
+//! the coordinator does not wait, but counts the keeper's answers.
 //!
 //! The coordinator outlives its keeper. It starts another one in place of one that is gone, or that it has killed because it did not
 //! answer, and has it hold everything.

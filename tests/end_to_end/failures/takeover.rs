@@ -494,19 +494,18 @@ fn programs_wait_for_a_coordinator_that_has_died_too_often() {
     coordinator.until_empty();
 }
 
-/// The host pool is not ready yet when the next keeper takes the place of the last one.
-#[test]
-fn a_keeper_that_dies_in_a_takeover_is_followed_by_one_that_has_all() {
+/// The keeper dies when the coordinator that it has started comes to this point. That one has another keeper, which has all.
+#[track_caller]
+fn keeper_dies_in_a_takeover(serving: Serving, point: &str) {
     let want = hold::alone("48", &["touch"; 3]);
-    let (serving, board) = with_board(serving().setting("SIMCUDA_PIN_MS_PER_GIB", "3000"));
+    let (serving, board) = with_board(serving);
     let coordinator = serving.start();
     let _end = EndsWhatServes(&coordinator);
     coordinator.until_ready();
     let mut programs = two(&coordinator);
     touch(&mut programs, &want[0]);
     let victim = Victim::Of(Role::Keeper);
-    let point = "coordinator calls cuMemHostRegister_v2".to_owned();
-    board.prepare(&Strike { point, victim, signal: libc::SIGKILL, ..Strike::default() });
+    board.prepare(&Strike { point: point.to_owned(), victim, signal: libc::SIGKILL, ..Strike::default() });
     coordinator.kill_served();
     coordinator.until("another keeper holds all", |_| log_has(&coordinator, "B0621", 1));
     assert!(board.struck().is_some());
@@ -517,25 +516,17 @@ fn a_keeper_that_dies_in_a_takeover_is_followed_by_one_that_has_all() {
     coordinator.until_empty();
 }
 
+/// The host pool is not ready yet when the next keeper takes the place of the last one.
+#[test]
+fn a_keeper_that_dies_in_a_takeover_is_followed_by_one_that_has_all() {
+    let serving = serving().setting("SIMCUDA_PIN_MS_PER_GIB", "3000");
+    keeper_dies_in_a_takeover(serving, "coordinator calls cuMemHostRegister_v2");
+}
+
 /// It has been told all that there is by then, and uses the keeper for the first time after it.
 #[test]
 fn a_coordinator_whose_keeper_dies_when_it_starts_takes_over_all_the_same() {
-    let want = hold::alone("48", &["touch"; 3]);
-    let (serving, board) = with_board(serving());
-    let coordinator = serving.start();
-    let _end = EndsWhatServes(&coordinator);
-    let mut programs = two(&coordinator);
-    touch(&mut programs, &want[0]);
-    let (point, victim) = ("coordinator calls cuStreamCreate".to_owned(), Victim::Of(Role::Keeper));
-    board.prepare(&Strike { point, victim, signal: libc::SIGKILL, ..Strike::default() });
-    coordinator.kill_served();
-    coordinator.until("another keeper holds all", |_| log_has(&coordinator, "B0621", 1));
-    assert!(board.struck().is_some());
-    touch(&mut programs, &want[1]);
-    coordinator.kill_served();
-    touch(&mut programs, &want[2]);
-    quit(&mut programs, &want[3]);
-    coordinator.until_empty();
+    keeper_dies_in_a_takeover(serving(), "coordinator calls cuStreamCreate");
 }
 
 /// It is unmapped by then, and no coordinator knows.
@@ -566,7 +557,7 @@ fn strict() -> Serving {
     Serving::arena("64MiB").memory("96MiB").option("--isolation", "strict").keeper()
 }
 
-/// Memory is free to the driver only then. Nobody waits in the coordinator meanwhile, and it is not too much for the GPU.
+/// Memory is free to the driver only then. The coordinator does not wait, and all of it is not too much for the GPU.
 #[test]
 fn frames_are_made_when_the_keeper_has_let_go_of_others() {
     let want = hold::alone("48", &["touch"; 3]);

@@ -20,8 +20,7 @@ use super::takeover::{hold, log_has, quit, serves, serving, touch, two, want_aft
 #[track_caller]
 fn upgrade(coordinator: &Coordinator) {
     let before = serves(coordinator);
-    let mut command = coordinator.place.baton(&["upgrade", "--timeout", "60s", "--socket"]);
-    let said = baton_tests::run(command.arg(coordinator.place.socket())).succeeded();
+    let said = baton_tests::run(&mut coordinator.place.upgrade("60s")).succeeded();
     let after = serves(coordinator);
     assert!(after != before && said.out.contains(&format!("process {after}")), "{before}, {after}: {said:?}");
 }
@@ -106,8 +105,7 @@ fn keeper_dies_in_an_upgrade(point: &str, wait: Duration) -> Outcome {
     touch(&mut programs, &want[0]);
     let victim = Victim::Of(Role::Keeper);
     board.prepare(&Strike { point: point.to_owned(), victim, signal: libc::SIGKILL, wait, ..Strike::default() });
-    let mut upgrade = coordinator.place.baton(&["upgrade", "--timeout", "60s", "--socket"]);
-    let said = baton_tests::run(upgrade.arg(coordinator.place.socket()));
+    let said = baton_tests::run(&mut coordinator.place.upgrade("60s"));
     assert!(board.struck().is_some());
     coordinator.until("another keeper holds all", |_| log_has(&coordinator, "B0621", 1));
     touch(&mut programs, &want[1]);

@@ -14,7 +14,7 @@ const SAMPLE: Duration = Duration::from_secs(5);
 /// A figure may vary by this part of it, and by this much.
 const VARIES: (f64, f64) = (0.15, 4.0);
 
-/// What there was of something, from time to time.
+/// Figures by their names, from time to time.
 #[derive(Default)]
 pub struct Samples(BTreeMap<&'static str, Vec<f64>>);
 
@@ -112,7 +112,6 @@ impl Field<'_> {
 
     /// Has another coordinator follow, to the end.
     fn upgrade(&mut self) {
-        let mut command = self.coordinator.place.baton(&["upgrade", "--timeout", "60s", "--socket"]);
-        crate::run(command.arg(self.coordinator.place.socket())).succeeded();
+        crate::run(&mut self.coordinator.place.upgrade("60s")).succeeded();
     }
 }

@@ -394,18 +394,16 @@ impl Field<'_> {
     fn kill_now(&mut self, victim: Victim) {
         std::thread::sleep(Duration::from_micros(self.dice.below(60_000) as u64));
         let (before, status) = self.look();
-        let program = if victim == Victim::Program { self.any_program(&status) } else { None };
-        let dies = match victim {
-            Victim::Coordinator => before.coordinator,
-            Victim::Keeper => before.keeper,
-            _ => match program {
-                Some(program) => program,
-                None => return,
-            },
+        let (dies, hit) = match victim {
+            Victim::Coordinator => (before.coordinator, None),
+            Victim::Keeper => (before.keeper, None),
+            _ => {
+                let Some(program) = self.any_program(&status) else { return };
+                (program, self.name_of(&status, program))
+            }
         };
         let at = self.tally.about_to(victim, &status);
         signal(dies, libc::SIGKILL);
-        let hit = program.and_then(|program| self.name_of(&status, program));
         self.tally.struck(at, hit, format!("at any moment ({victim:?})"));
         self.until_followed(victim, before);
     }

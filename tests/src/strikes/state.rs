@@ -1,6 +1,6 @@
 //! The states in which strikes come, and the programs of each.
 
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -159,8 +159,8 @@ pub(super) struct Upgrade(Child);
 
 impl Upgrade {
     pub(super) fn start(coordinator: &Coordinator) -> Self {
-        let mut command: Command = coordinator.place.baton(&["upgrade", "--timeout", "5s", "--socket"]);
-        command.arg(coordinator.place.socket()).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut command = coordinator.place.upgrade("5s");
+        command.stdout(Stdio::null()).stderr(Stdio::null());
         Self(command.spawn().expect("baton can be started"))
     }
 }
