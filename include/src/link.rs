@@ -285,6 +285,14 @@ pub fn receive(socket: BorrowedFd<'_>, nowait: bool) -> io::Result<Option<Receiv
     Ok(Some(Received { message, descriptors, truncated }))
 }
 
+/// Reads the beginning of the next message, if one has come, which stays there with its descriptors. Returns the number of its bytes.
+pub fn peek(socket: BorrowedFd<'_>, message: &mut [u8]) -> usize {
+    let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT;
+    // SAFETY: room for as many bytes as it says.
+    let read = unsafe { libc::recv(socket.as_raw_fd(), message.as_mut_ptr().cast(), message.len(), flags) };
+    usize::try_from(read).unwrap_or(0)
+}
+
 /// True if the other side has read everything that was sent.
 pub fn is_all_read(socket: BorrowedFd<'_>) -> bool {
     // A message is charged to its sender until it is read (`SIOCOUTQ`, which has this number too).

@@ -139,15 +139,14 @@ group! {
     section "It has joined"; "";
 
     topic {
-        message B0350 goes_on_alone() = "the coordinator is gone; this program goes on with what it has";
+        message B0350 goes_on_alone(why) = "the coordinator is gone ({why}); this program goes on with what it has";
     }
-    cause "The coordinator ended or was killed. All memory of this program is on the GPU, so it goes on, alone and without sharing. \
-           Programs \
-           that start now get a new coordinator, with less memory.";
+    cause "The coordinator ended or was killed, or the program cannot go on with it for the reason given. All memory of this program is on \
+           the GPU, so it goes on, alone and without sharing. Programs that start now get a new coordinator, with less memory.";
 
     topic {
-        message B0351 calls_fail_from_here() =
-            "the coordinator is gone and had memory of this program; its GPU calls fail from here on (CUDA_ERROR_DEVICE_UNAVAILABLE)";
+        message B0351 calls_fail_from_here(why) =
+            "the coordinator is gone ({why}) and had memory of this program; its GPU calls fail from here on (CUDA_ERROR_DEVICE_UNAVAILABLE)";
     }
     cause "Part of the program's memory was on the host, and is lost with the coordinator. Work that was interrupted goes on, and fails where \
            its memory is missing, so that calls which wait for it return with an error.";
@@ -241,8 +240,11 @@ group! {
            the driver's error follows. The export answers 801. The line is in the coordinator's log.";
 
     topic {
-        message B0377 memory_is_lost() = "the coordinator is gone and had memory of this program, which is lost";
+        message B0377 memory_is_lost(why) = "the coordinator is gone ({why}) and had memory of this program, which is lost";
         part B0378 START_IT_AGAIN = "start it again";
+        part B0379 LINE_ENDED = "its connection ended";
+        part B0380 SAYS_OTHERWISE = "it sent what this version does not understand";
+        part B0381 CANNOT_MAP_PAGES = "its pages cannot be mapped here";
     }
     cause "As for B0351, for a program that has to share the GPU (`baton run`, `BATON_REQUIRE=1`): it ends with exit code 125 instead of going \
            on without its memory.";

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use baton_contract::socket_path;
-use baton_tests::LIMIT;
 use baton_tests::coordinator::{Coordinator, EndsWhatServes, Serving, program, tenant};
 use baton_tests::faults::{Role, Strike, Victim};
 use baton_tests::held::{self, Held};
 use baton_tests::hold::{self, Busy};
 use baton_tests::running::{Running, signal};
 use baton_tests::strikes::with_board;
+use baton_tests::{LIMIT, built};
 
 /// A coordinator with a keeper, in whose arena one of two programs fits.
 pub(super) fn serving() -> Serving {
@@ -69,6 +69,24 @@ fn programs_go_on_with_memory_on_the_gpu_and_on_the_host() {
         println!("{status:#}");
     }
     quit(&mut programs, &want[6]);
+    coordinator.until_empty();
+}
+
+/// The pages of the next coordinator come as descriptors.
+#[test]
+fn a_program_that_can_open_no_more_descriptors_goes_on() {
+    let coordinator = Serving::arena("128MiB").keeper().start();
+    let program = built().programs.join("legal/descriptors");
+    let mut command = coordinator.place.joining("full", &program, &["at-the-limit"]);
+    let mut running = Running::start(&mut command, true, Some(coordinator.place.clone()));
+    for round in 0..2 {
+        assert_eq!(running.line(LIMIT), "waits");
+        coordinator.kill_served();
+        until_back(&coordinator, &["full"]);
+        assert_eq!(running.ask("", LIMIT), format!("round {round}"));
+    }
+    assert_eq!(running.line(LIMIT), "the end");
+    assert_eq!(running.said(), "");
     coordinator.until_empty();
 }
 

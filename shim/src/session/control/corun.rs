@@ -32,7 +32,7 @@ impl Control {
                 if let [page] = descriptors
                     && !take_page(page, slot)
                 {
-                    return Err(End::CoordinatorGone);
+                    return Err(End::CoordinatorGone(baton_messages::CANNOT_MAP_PAGES));
                 }
                 self.corun.on_slot_changed();
             }

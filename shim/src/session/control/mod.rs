@@ -44,6 +44,12 @@ pub(super) fn start(session: &'static Session) -> bool {
     started
 }
 
+/// The coordinator talks nonsense.
+const SAYS_OTHERWISE: End = End::CoordinatorGone(baton_messages::SAYS_OTHERWISE);
+
+/// More than a message has of a coordinator that takes over.
+const TAKEOVER_BYTES: usize = 64;
+
 /// How soon after a look, or a try to yield, the next one comes.
 fn between_tries(patience: Duration) -> Duration {
     (patience / 2).max(SHORTEST_WATCH)
@@ -72,7 +78,7 @@ impl Control {
         };
         consolidation::end();
         match end {
-            End::CoordinatorGone => self.on_coordinator_gone(),
+            End::CoordinatorGone(why) => self.on_coordinator_gone(why),
             End::DriverGone => {
                 // Exit handlers may still make calls; the driver answers them. The coordinator takes the memory
                 // back when the process has ended.
@@ -159,19 +165,27 @@ impl Control {
 
     /// Receives one message and carries it out.
     fn receive(&mut self) -> Result<(), End> {
-        // Frames that did not come are sent again.
-        let _spare = (!self.undelivered.is_empty()).then(reserve::let_go);
-        let received =
-            link::receive(self.session.link.control.as_fd(), false).ok().flatten().ok_or(End::CoordinatorGone)?;
-        let (gpu, message) = FromCoordinator::decode(&received.message).map_err(|_| End::CoordinatorGone)?;
+        // Frames that did not come are sent again; the pages of a coordinator that takes over are not.
+        let needs_room = !self.undelivered.is_empty() || self.is_taken_over_next();
+        let _spare = needs_room.then(reserve::let_go);
+        let received = link::receive(self.session.link.control.as_fd(), false).ok().flatten();
+        let received = received.ok_or(End::CoordinatorGone(baton_messages::LINE_ENDED))?;
+        let (gpu, message) = FromCoordinator::decode(&received.message).map_err(|_| SAYS_OTHERWISE)?;
         if gpu != self.session.link.gpu {
-            return Err(End::CoordinatorGone);
+            return Err(SAYS_OTHERWISE);
         }
         match message.descriptors() {
             expected if expected == received.descriptors.len() => self.dispatch(message, received.descriptors),
             _ if received.truncated => self.on_descriptors_lost(message),
-            _ => Err(End::CoordinatorGone),
+            _ => Err(SAYS_OTHERWISE),
         }
+    }
+
+    /// True if the next message is of a coordinator that takes over.
+    fn is_taken_over_next(&self) -> bool {
+        let mut beginning = [0; TAKEOVER_BYTES];
+        let read = link::peek(self.session.link.control.as_fd(), &mut beginning);
+        matches!(FromCoordinator::decode(&beginning[..read]), Ok((_, FromCoordinator::Takeover(_))))
     }
 
     /// Passes a message on to its family.
@@ -191,7 +205,7 @@ impl Control {
             FromCoordinator::Memory(command) => self.on_memory(command, descriptors),
             FromCoordinator::Takeover(command) => self.on_takeover(command, descriptors),
             // Answers belong on the other socket.
-            _ => Err(End::CoordinatorGone),
+            _ => Err(SAYS_OTHERWISE),
         };
         baton_faults::reach("program obeyed", &kind);
         obeyed
@@ -202,13 +216,13 @@ impl Control {
         match message {
             FromCoordinator::Memory(MemoryCommand::Prepare { batch, extents }) => self.on_undelivered(batch, extents),
             FromCoordinator::Corun(CorunCommand::Slot { .. }) => self.give_up_slot(),
-            _ => return Err(End::CoordinatorGone),
+            _ => return Err(SAYS_OTHERWISE),
         }
         Ok(())
     }
 
     /// The program goes on if all its memory is here; its GPU calls fail otherwise.
-    fn on_coordinator_gone(mut self) {
+    fn on_coordinator_gone(mut self, why: &str) {
         self.corun.on_turn_ends();
         if self.session.link.coordinators().taken.load(Ordering::SeqCst) == TAKEN {
             end_without_memory();
@@ -220,14 +234,14 @@ impl Control {
             // Also if it was about to pause us, or to resume us.
             self.session.channels.resume();
             channels::resume_what_came();
-            user::warn(&baton_messages::goes_on_alone());
+            user::warn(&baton_messages::goes_on_alone(why));
             gate::open(false);
             arrival::wake();
         } else if user::is_on(settings::REQUIRE) {
             // Whoever asked for a shared GPU wants to know at once, and not from a program that goes on without one.
-            refuse::end(&baton_messages::memory_is_lost(), baton_messages::START_IT_AGAIN);
+            refuse::end(&baton_messages::memory_is_lost(why), baton_messages::START_IT_AGAIN);
         } else {
-            user::warn(&baton_messages::calls_fail_from_here());
+            user::warn(&baton_messages::calls_fail_from_here(why));
             gate::set_broken();
             // Work that waits for memory or was taken off the GPU goes on, and faults where memory is missing: calls that wait for it return.
             arrival::all_is_here();

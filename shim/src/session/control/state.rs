@@ -25,8 +25,8 @@ pub(super) const LONGEST_HOLD: Duration = Duration::from_millis(1);
 
 /// Why the control loop ends.
 pub(super) enum End {
-    /// The coordinator is gone, or talks nonsense.
-    CoordinatorGone,
+    /// The coordinator is gone, or counts as gone, for this reason.
+    CoordinatorGone(&'static str),
     /// The program is exiting and the driver has shut down: no memory is left to move.
     DriverGone,
 }

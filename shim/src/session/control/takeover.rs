@@ -22,7 +22,8 @@ impl Control {
     /// Tells the coordinator that takes over what there is. `pages` came with its command.
     pub(super) fn on_takeover(&mut self, command: TakeoverCommand, pages: Vec<OwnedFd>) -> Result<(), End> {
         let TakeoverCommand::Resync { number, slot } = command;
-        let [coordinators, activity, elsewhere] = <[OwnedFd; 3]>::try_from(pages).map_err(|_| End::CoordinatorGone)?;
+        let [coordinators, activity, elsewhere] =
+            <[OwnedFd; 3]>::try_from(pages).map_err(|_| End::CoordinatorGone(baton_messages::SAYS_OTHERWISE))?;
         let is_taken = || self.session.link.coordinators().taken.load(Ordering::SeqCst) == TAKEN;
         let was_taken = is_taken();
         channels::another_coordinator();
@@ -30,7 +31,7 @@ impl Control {
         activity::end();
         let remapped = self.session.link.replace_page(&coordinators) && activity::replace_elsewhere(&elsewhere);
         if !remapped || !take_page(&activity, slot) {
-            return Err(End::CoordinatorGone);
+            return Err(End::CoordinatorGone(baton_messages::CANNOT_MAP_PAGES));
         }
         if was_taken && !is_taken() {
             // Others have memory that is still mapped here, and this coordinator does not know of that.
