@@ -34,10 +34,11 @@ pub use state::State;
 use strace::Strace;
 pub use tally::Tally;
 
-/// How long a strike's point may take to be reached.
+/// How long a strike's point may take to be reached, in the first try.
 const REACHED: Duration = Duration::from_secs(5);
-/// How often the cells with too few strikes are tried.
-const TRIES: usize = 4;
+/// How often the cells with too few strikes are tried, each time with more patience. In every second try nothing dies for a point to be
+/// reached: there are points that are reached only when programs have long had the same coordinator.
+const TRIES: u32 = 4;
 /// A point that is not reached for so long is a rare one. Programs wait for their turns anew with each coordinator.
 const RARE: Duration = Duration::from_millis(700);
 /// A coordinator that is about to take over and lives has done so after this time.
@@ -144,7 +145,7 @@ pub fn matrix(
         let points = field.points(state).into_iter().filter(is_wanted);
         let points: Vec<_> = points.filter(|(point, _)| share(point, part.1) == part.0).collect();
         // Points that no process comes to for a while are tried again.
-        for _ in 0..TRIES {
+        for round in 1..=TRIES {
             for (point, reached) in &points {
                 let most_skipped = if *reached > OFTEN { MOST_SKIPPED } else { 1 };
                 for victim in victims.iter().filter(|victim| victim.can_be_hit_at(point)) {
@@ -152,7 +153,7 @@ pub fn matrix(
                         return;
                     }
                     let struck = cells.entry((point.clone(), **victim)).or_insert(0);
-                    let strike = |_: &usize| field.strike(state, (point, most_skipped), **victim);
+                    let strike = |_: &usize| field.strike(state, (point, most_skipped), **victim, round);
                     *struck += (*struck..strikes).take_while(strike).count();
                 }
                 field.say(point);
@@ -223,7 +224,8 @@ fn in_state(state: State, seed: u64, work: impl FnOnce(&mut Field<'_>)) -> Tally
     coordinator.until_ready();
     let tally = Tally::default();
     let over = AtomicBool::new(false);
-    std::thread::scope(|scope| {
+    // One of these may be the one that serves, also when programs have yet to end.
+    let later = std::thread::scope(|scope| {
         let _end = SetAtEnd(&over);
         for load in state.loads() {
             let (coordinator, tally, over) = (&coordinator, &tally, &over);
@@ -247,11 +249,13 @@ fn in_state(state: State, seed: u64, work: impl FnOnce(&mut Field<'_>)) -> Tally
         };
         work(&mut field);
         assert!(!over.load(Relaxed), "a program hangs, or the test is wrong; see above");
+        field.later
     });
     {
         let _end = EndsWhatServes(&coordinator);
         coordinator.until_empty();
     }
+    drop(later);
     if !tally.failures().is_empty() {
         eprintln!("{}", coordinator.log());
     }
@@ -310,8 +314,8 @@ impl Field<'_> {
         }
     }
 
-    /// Strikes once at a point. False if no process reaches it any more.
-    fn strike(&mut self, state: State, (point, most_skipped): (&str, usize), victim: Victim) -> bool {
+    /// Strikes once at a point, in this attempt. False if no process reaches it in time.
+    fn strike(&mut self, state: State, (point, most_skipped): (&str, usize), victim: Victim, attempt: u32) -> bool {
         let (mut before, status) = self.look();
         let _upgrade = state.upgrades().then(|| state::Upgrade::start(self.coordinator));
         let is_at = |process: &str| point.starts_with(process);
@@ -340,14 +344,16 @@ impl Field<'_> {
             if let Some(by) = self.board.struck() {
                 break by;
             }
-            if begun.elapsed() > REACHED && self.board.take_back() {
+            if begun.elapsed() > REACHED * attempt && self.board.take_back() {
                 self.tally.take_back(at);
                 return false;
             }
-            // There are points that are reached only when a coordinator or a keeper is followed: who dies there is the second to die.
-            let is_rare = begun.elapsed() > RARE * (1 + deaths.len() as u32) && !state.upgrades();
+            // There are points that are reached only when a coordinator or a keeper is followed: the one hit there is the second to die.
+            let is_rare = begun.elapsed() > RARE * (1 + deaths.len() as u32) && attempt % 2 == 1;
             if is_rare && self.serve().is_some() {
-                let first = if deaths.len() % 2 == 0 { Role::Coordinator } else { Role::Keeper };
+                // An upgrade has had a coordinator followed already.
+                let is_keepers = (deaths.len() % 2 == 0) == state.upgrades();
+                let first = if is_keepers { Role::Keeper } else { Role::Coordinator };
                 signal(self.board.who_is(first), libc::SIGKILL);
                 deaths.push(first);
             }

@@ -166,7 +166,9 @@ impl Tally {
     fn where_both_died(&self) -> (usize, usize, usize) {
         let inner = self.inner();
         let strikes: Vec<&Struck> = inner.strikes.iter().filter(|strike| strike.both.is_some()).collect();
-        let lived = |run: &&Run| strikes.iter().any(|strike| strike.both.is_some_and(|both| lives_without(run, both)));
+        // Those that begin when there is no coordinator end at once, by the hundred.
+        let lived = |run: &&Run, both: Both| run.began < both.died && lives_without(run, both);
+        let lived = |run: &&Run| strikes.iter().any(|strike| strike.both.is_some_and(|both| lived(run, both)));
         let lived: Vec<&Run> = inner.runs.iter().filter(lived).collect();
         let told = lived.iter().filter(|run| is_told(run, &strikes)).count();
         (strikes.len(), lived.len(), told)
