@@ -15,6 +15,7 @@ import json
 import pathlib
 import sys
 
+import keeper
 import pictures
 import stopped
 from common import corunning, current, hostility, machine, serving_llms, switching, table, zooing
@@ -81,6 +82,7 @@ TITLES = {
     "resting": "And one that has nothing to do?",
     "takeover": "And when the coordinator is killed again and again?",
     "upgrades": "And when another version follows it?",
+    "keeper": "What does it cost that another coordinator can follow?",
     "stuck": "Beside a kernel that never ends, and a program that is stopped (SIGSTOP)?",
     "hostile": "Beside another user's program that does harm?",
     "sharing": "And programs that do not fit together?",
@@ -99,6 +101,7 @@ COMMANDS = {
     "resting": "bench/resting.py --baton target/release",
     "takeover": "bench/takeover.py --baton target/release",
     "upgrades": "bench/takeover.py --baton target/release --upgrades --kills 20",
+    "keeper": "bench/keeper.py --baton target/release --programs target/release/c-programs",
     "stuck": "bench/stuck.py --baton target/release",
     "stopped": "bench/stopped.py --baton target/release",
     "hostile": "bench/hostile.py --baton target/release",
@@ -459,6 +462,19 @@ def takeover_section(runs):
     )
 
 
+def keeper_section(runs):
+    """Coordinators with a keeper and without."""
+    run = runs[-1]
+    held = run["pairs"][-1]["keeper"]["held"]
+    return section(
+        "keeper",
+        runs,
+        "Coordinators with a keeper and without, in turn; medians in milliseconds, and the ratios of the pairs. With all frames the "
+        f"keeper has {held['descriptors']:,} descriptors and {held['resident_kib'] / 1024:.1f} MiB of memory.",
+        table.markdown(keeper.HEADER, list(keeper.rows(run))),
+    )
+
+
 def llm_section(runs):
     """LLM servers whose memory does not fit together, asked in turn."""
     parts = []
@@ -775,6 +791,7 @@ SECTIONS = {
     "resting": resting_section,
     "takeover": takeover_section,
     "upgrades": upgrades_section,
+    "keeper": keeper_section,
     "stuck": stuck_section,
     "stopped": stopped_section,
     "hostile": hostile_section,

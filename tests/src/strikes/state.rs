@@ -18,7 +18,8 @@ pub enum State {
     Turns,
     /// Programs of three classes, which are paused in the middle of their work.
     Preemption,
-    /// Programs of three classes that rest now and then, so that others wait for the GPU and no longer wait. None gets another one's frames.
+    /// Programs of three classes that rest now and then, the urgent one for long, so that others wait for the GPU and no longer wait. None
+    /// gets another one's frames.
     Rests,
     /// Programs of three classes that fit together, and come and go.
     Together,
@@ -64,6 +65,8 @@ impl State {
     pub(super) fn loads(self) -> Vec<Load> {
         const LARGE: &[&str] = &["--megabytes", "12", "--small", "2", "--rounds", "40"];
         const RESTS: &[&str] = &["--megabytes", "12", "--small", "2", "--rounds", "30", "--gap-ms", "30"];
+        // So seldom that others are meanwhile no longer kept ready for it.
+        const SELDOM: &[&str] = &["--megabytes", "8", "--small", "2", "--rounds", "10", "--gap-ms", "1200"];
         const URGENT: &[&str] = &["--megabytes", "8", "--small", "2", "--rounds", "60", "--gap-ms", "8"];
         // The memory that the others share stays on the GPU, and needs the rest of the arena; the longer if one of them was killed.
         const RIVAL: &[&str] = &[
@@ -83,7 +86,7 @@ impl State {
         match self {
             Self::Turns => vec![Load::Fill("normal", LARGE), Load::Fill("normal", LARGE), Load::Fill("normal", LARGE)],
             Self::Rests => {
-                vec![Load::Fill("batch", RESTS), Load::Fill("normal", RESTS), Load::Fill("latency", URGENT)]
+                vec![Load::Fill("batch", RESTS), Load::Fill("normal", RESTS), Load::Fill("latency", SELDOM)]
             }
             Self::Preemption | Self::Upgrades | Self::Together => {
                 vec![Load::Fill("batch", LARGE), Load::Fill("normal", LARGE), Load::Fill("latency", URGENT)]
