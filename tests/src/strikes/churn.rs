@@ -11,6 +11,8 @@ use super::{Field, State, Tally, Victim, in_state};
 
 /// Time between two samples.
 const SAMPLE: Duration = Duration::from_secs(5);
+/// Time between two lines about how it goes, which cost more the more there was.
+const SAY: Duration = Duration::from_secs(60);
 /// A figure may vary by this part of it, and by this much.
 const VARIES: (f64, f64) = (0.15, 4.0);
 
@@ -86,13 +88,17 @@ fn resident_mebibytes(process: i64) -> Option<f64> {
 pub fn churn(state: State, time: Duration, seed: u64) -> (Tally, Samples) {
     let mut samples = Samples::default();
     let tally = in_state(state, seed, |field| {
-        let (begun, mut next) = (Instant::now(), SAMPLE);
+        let begun = Instant::now();
+        let (mut sampled, mut said) = (begun, begun);
         while begun.elapsed() < time && !field.over.load(Relaxed) {
             field.something_happens();
-            while begun.elapsed() > next {
+            if sampled.elapsed() > SAMPLE {
                 samples.take(&field.look().1);
+                sampled = Instant::now();
+            }
+            if said.elapsed() > SAY {
                 field.say("churn");
-                next += SAMPLE;
+                said = Instant::now();
             }
             std::thread::sleep(Duration::from_millis(200 + field.dice.below(3000) as u64));
         }
