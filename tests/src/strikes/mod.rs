@@ -70,6 +70,13 @@ pub enum Victim {
     SystemCall,
 }
 
+/// A message that a coordinator hears of one before only if that dies between a command and the answer to it.
+const UNHEARD: &str = "coordinator hears of old Opened";
+/// The point at which it has sent the command.
+const COMMANDED: &str = "coordinator told Grant";
+/// The time in which a program has answered.
+const ANSWERED: Duration = Duration::from_millis(5);
+
 /// The points at which the coordinator calls the driver begin so.
 const CALLS: &str = "coordinator calls ";
 /// The errors that a call fails with: `CUDA_ERROR_INVALID_VALUE`, `CUDA_ERROR_OUT_OF_MEMORY`, `CUDA_ERROR_UNKNOWN`.
@@ -271,6 +278,10 @@ impl Field<'_> {
             let _upgrade = state.upgrades().then(|| state::Upgrade::start(self.coordinator));
             std::thread::sleep(LOOK / 6);
         }
+        if let Some(coordinator) = self.with_an_answer_unheard() {
+            signal(coordinator, libc::SIGKILL);
+            std::thread::sleep(LOOK / 6);
+        }
         let points = self.board.points();
         println!("{state:?}: {} points are reached", points.len());
         if std::env::var_os("STRIKES_SAY").is_some() {
@@ -337,9 +348,14 @@ impl Field<'_> {
         let skip = self.dice.below(most_skipped) as u32;
         let at = self.tally.about_to(victim, &status);
         let strike = Strike { point: point.to_owned(), skip, victim: hit, signal: number, wait, error, again: 0 };
+        let first_dies = (point == UNHEARD).then(|| self.with_an_answer_unheard()).flatten();
         self.board.prepare(&strike);
         let begun = Instant::now();
         let (mut deaths, mut asked) = (Vec::new(), begun);
+        if let Some(coordinator) = first_dies {
+            signal(coordinator, libc::SIGKILL);
+            deaths.push(Role::Coordinator);
+        }
         let by = loop {
             if let Some(by) = self.board.struck() {
                 break by;
@@ -394,6 +410,33 @@ impl Field<'_> {
         }
         self.until_followed(victim, before);
         true
+    }
+
+    /// Stops a coordinator that has sent a command, until the answer is there. None if it has sent none for long.
+    fn with_an_answer_unheard(&self) -> Option<i32> {
+        let (point, victim) = (COMMANDED.to_owned(), Hit::This);
+        self.board.prepare(&Strike {
+            point,
+            skip: 0,
+            victim,
+            signal: libc::SIGSTOP,
+            wait: Duration::ZERO,
+            error: 0,
+            again: 0,
+        });
+        let end = Instant::now() + REACHED;
+        let coordinator = loop {
+            if let Some(by) = self.board.struck() {
+                break by.process;
+            }
+            if Instant::now() > end && self.board.take_back() {
+                return None;
+            }
+            std::thread::sleep(Duration::from_micros(200));
+        };
+        until_stopped(coordinator);
+        std::thread::sleep(ANSWERED);
+        Some(coordinator)
     }
 
     /// Kills a process now.
