@@ -242,9 +242,8 @@ group! {
     topic {
         message B0377 memory_is_lost(why) = "the coordinator is gone ({why}) and had memory of this program, which is lost";
         part B0378 START_IT_AGAIN = "start it again";
-        part B0379 LINE_ENDED = "its connection ended";
-        part B0380 SAYS_OTHERWISE = "it sent what this version does not understand";
-        part B0381 CANNOT_MAP_PAGES = "its pages cannot be mapped here";
+        part B0379 SAYS_OTHERWISE = "it sent what this version does not understand";
+        part B0380 CANNOT_MAP_PAGES = "its pages cannot be mapped here";
     }
     cause "As for B0351, for a program that has to share the GPU (`baton run`, `BATON_REQUIRE=1`): it ends with exit code 125 instead of going \
            on without its memory.";

@@ -414,16 +414,7 @@ impl Field<'_> {
 
     /// Stops a coordinator that has sent a command, until the answer is there. None if it has sent none for long.
     fn with_an_answer_unheard(&self) -> Option<i32> {
-        let (point, victim) = (COMMANDED.to_owned(), Hit::This);
-        self.board.prepare(&Strike {
-            point,
-            skip: 0,
-            victim,
-            signal: libc::SIGSTOP,
-            wait: Duration::ZERO,
-            error: 0,
-            again: 0,
-        });
+        self.board.prepare(&Strike { point: COMMANDED.to_owned(), signal: libc::SIGSTOP, ..Strike::default() });
         let end = Instant::now() + REACHED;
         let coordinator = loop {
             if let Some(by) = self.board.struck() {

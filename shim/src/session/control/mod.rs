@@ -169,7 +169,7 @@ impl Control {
         let needs_room = !self.undelivered.is_empty() || self.is_taken_over_next();
         let _spare = needs_room.then(reserve::let_go);
         let received = link::receive(self.session.link.control.as_fd(), false).ok().flatten();
-        let received = received.ok_or(End::CoordinatorGone(baton_messages::LINE_ENDED))?;
+        let received = received.ok_or(End::CoordinatorGone(baton_messages::CONNECTION_ENDED))?;
         let (gpu, message) = FromCoordinator::decode(&received.message).map_err(|_| SAYS_OTHERWISE)?;
         if gpu != self.session.link.gpu {
             return Err(SAYS_OTHERWISE);
@@ -216,7 +216,7 @@ impl Control {
         match message {
             FromCoordinator::Memory(MemoryCommand::Prepare { batch, extents }) => self.on_undelivered(batch, extents),
             FromCoordinator::Corun(CorunCommand::Slot { .. }) => self.give_up_slot(),
-            _ => return Err(SAYS_OTHERWISE),
+            _ => return Err(End::CoordinatorGone(baton_messages::NO_DESCRIPTOR)),
         }
         Ok(())
     }

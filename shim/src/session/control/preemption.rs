@@ -82,7 +82,7 @@ impl Control {
             Some(probe) => probe.carry_out(self.session.link.control.as_fd()),
             None => Some(0),
         };
-        if took.ok_or(End::CoordinatorGone(baton_messages::LINE_ENDED))? > PROBE_LIMIT_MS {
+        if took.ok_or(End::CoordinatorGone(baton_messages::CONNECTION_ENDED))? > PROBE_LIMIT_MS {
             // It had to wait, and we were let go on for that. The work that it waited for ends first.
             let end = Instant::now() + LONGEST_DRAIN;
             while (arrival::is_waited_for_on_gpu() || !self.idle.is_idle(gate::activity())) && Instant::now() < end {

@@ -11,8 +11,8 @@ use baton_contract::page::TAKEN;
 
 use super::super::connect::take_page;
 use super::super::{consolidation, tenant};
-use super::end_without_memory;
 use super::state::{Control, End, Turn};
+use super::{SAYS_OTHERWISE, end_without_memory};
 use crate::channels;
 use crate::gate::activity;
 use crate::memory::unmanaged;
@@ -22,8 +22,7 @@ impl Control {
     /// Tells the coordinator that takes over what there is. `pages` came with its command.
     pub(super) fn on_takeover(&mut self, command: TakeoverCommand, pages: Vec<OwnedFd>) -> Result<(), End> {
         let TakeoverCommand::Resync { number, slot } = command;
-        let [coordinators, activity, elsewhere] =
-            <[OwnedFd; 3]>::try_from(pages).map_err(|_| End::CoordinatorGone(baton_messages::SAYS_OTHERWISE))?;
+        let [coordinators, activity, elsewhere] = <[OwnedFd; 3]>::try_from(pages).map_err(|_| SAYS_OTHERWISE)?;
         let is_taken = || self.session.link.coordinators().taken.load(Ordering::SeqCst) == TAKEN;
         let was_taken = is_taken();
         channels::another_coordinator();
