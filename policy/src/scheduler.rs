@@ -275,6 +275,12 @@ impl Scheduler {
         self.spread(now, decisions)
     }
 
+    /// As [`Arbiter::memory_is_free`].
+    pub fn memory_is_free(&mut self, now: Micros) -> Vec<Decision> {
+        let decisions = self.arbiter.memory_is_free(now);
+        self.spread(now, decisions)
+    }
+
     /// As [`Arbiter::handle`]. Events about memory (`Ready`, `Resident`, `CannotArrive`, `Stranded`) concern the memory of the whole unit.
     pub fn handle(&mut self, now: Micros, id: TenantId, event: Event) -> Vec<Decision> {
         let number = self.unit(id);

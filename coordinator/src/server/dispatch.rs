@@ -538,6 +538,11 @@ impl Server {
             MemoryEvent::Ready(id) => self.tell_arbiter(id, Event::Ready),
             MemoryEvent::CannotArrive(id) => self.tell_arbiter(id, Event::CannotArrive),
             MemoryEvent::Stranded(id) => self.tell_arbiter(id, Event::Stranded),
+            MemoryEvent::Free => {
+                self.set_costs();
+                let decisions = self.card.arbiter.memory_is_free(self.now());
+                self.carry_out(decisions);
+            }
             MemoryEvent::CorunnersInTheWay => self.part(),
             MemoryEvent::SpareInTheWay(id) => self.compact(id),
             MemoryEvent::Consolidates(id) => self.tell_arbiter(id, Event::Grown),

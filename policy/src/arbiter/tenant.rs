@@ -67,8 +67,8 @@ pub(super) struct Tenant {
     /// The number of its failures to arrive since it last did, and the time at which it may be tried again.
     pub(super) failures: u32,
     retry_at: Micros,
-    /// The number of tenants that had left by then: if more have, it may be tried at once.
-    departures: u64,
+    /// How often there had been a reason to try again by then: if there is another one, it may be tried at once.
+    changes: u64,
 }
 
 impl Tenant {
@@ -89,7 +89,7 @@ impl Tenant {
             told: None,
             failures: 0,
             retry_at: 0,
-            departures: 0,
+            changes: 0,
         }
     }
 
@@ -128,15 +128,15 @@ impl Tenant {
     }
 
     /// Notes that it could not arrive. It rests for `rest` at least, and longer after each further failure in a row.
-    /// `departures` is the number of tenants that have left by now.
-    pub(super) fn on_failure(&mut self, now: Micros, rest: Micros, departures: u64) {
+    /// `changes` is how often there has been a reason to try again by now.
+    pub(super) fn on_failure(&mut self, now: Micros, rest: Micros, changes: u64) {
         self.failures = self.failures.saturating_add(1);
         self.retry_at = now.saturating_add(pause(self.failures).max(rest));
-        self.departures = departures;
+        self.changes = changes;
     }
 
-    /// The time at which it may be tried again, if it could not arrive and no tenant has left since.
-    pub(super) fn retry_at(&self, departures: u64) -> Option<Micros> {
-        (self.failures > 0 && self.departures == departures).then_some(self.retry_at)
+    /// The time at which it may be tried again, if it could not arrive and nothing has changed since.
+    pub(super) fn retry_at(&self, changes: u64) -> Option<Micros> {
+        (self.failures > 0 && self.changes == changes).then_some(self.retry_at)
     }
 }

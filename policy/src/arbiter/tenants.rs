@@ -27,9 +27,10 @@ pub(super) struct Tenants {
     records: HashMap<TenantId, Record>,
     waiting: Waiting,
     times: [VirtualTime; Class::ALL.len()],
-    /// The number of waits that have begun, and of tenants that have left.
+    /// The number of waits that have begun.
     waits: u64,
-    departures: u64,
+    /// How often there was a reason to try those again that could not arrive.
+    changes: u64,
 }
 
 impl Tenants {
@@ -81,7 +82,12 @@ impl Tenants {
             return;
         }
         // This tenant may have been in the way of those that could not arrive.
-        self.departures += 1;
+        self.end_rests();
+    }
+
+    /// Lets those that could not arrive be tried again at once.
+    pub(super) fn end_rests(&mut self) {
+        self.changes += 1;
         while let Some(id) = self.waiting.any_resting() {
             self.follow(id);
         }
@@ -137,8 +143,8 @@ impl Tenants {
 
     /// Notes that it could not arrive. It rests for at least `rest`.
     pub(super) fn fail(&mut self, id: TenantId, rest: Micros) {
-        let (now, departures) = (self.now, self.departures);
-        self.update(id, |tenant| tenant.on_failure(now, rest, departures));
+        let (now, changes) = (self.now, self.changes);
+        self.update(id, |tenant| tenant.on_failure(now, rest, changes));
     }
 
     /// Counts the service of the tenant that has the turn.
@@ -182,7 +188,7 @@ impl Tenants {
             }
             *active = is;
         }
-        let stands = entry_of(id, tenant, self.now, self.departures);
+        let stands = entry_of(id, tenant, self.now, self.changes);
         if *entry != stands {
             entry.take().iter().for_each(|entry| self.waiting.remove(entry));
             stands.iter().for_each(|entry| self.waiting.insert(entry));
@@ -192,9 +198,9 @@ impl Tenants {
 }
 
 /// A tenant's entry, if it waits.
-fn entry_of(id: TenantId, tenant: &Tenant, now: Micros, departures: u64) -> Option<Entry> {
+fn entry_of(id: TenantId, tenant: &Tenant, now: Micros, changes: u64) -> Option<Entry> {
     let wait = tenant.waiting.filter(|_| tenant.waits())?;
-    let standing = match tenant.retry_at(departures) {
+    let standing = match tenant.retry_at(changes) {
         Some(at) if at > now => Standing::Resting(at),
         _ if tenant.failures > 0 => Standing::Retriable,
         _ => Standing::Able,
@@ -213,7 +219,7 @@ impl Tenants {
 
     /// The entries of all waiting tenants.
     pub(super) fn entries(&self) -> impl Iterator<Item = Entry> {
-        self.iter().filter_map(|(id, tenant)| entry_of(id, tenant, self.now, self.departures))
+        self.iter().filter_map(|(id, tenant)| entry_of(id, tenant, self.now, self.changes))
     }
 
     pub(super) fn check(&self) {

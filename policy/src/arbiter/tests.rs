@@ -340,6 +340,17 @@ fn who_cannot_arrive_is_tried_again_at_once_when_somebody_has_left() {
 }
 
 #[test]
+fn a_tenant_that_cannot_arrive_is_tried_again_when_memory_is_free() {
+    let mut arbiter = arbiter(&[Normal, Normal, Normal]);
+    arbiter.handle(0, A, Demand);
+    assert_eq!(arbiter.handle(MS, A, CannotArrive), []);
+    // The memory of one that has left may still be in use.
+    assert_eq!(arbiter.handle(2 * MS, B, Left), [SwapIn(A)]);
+    assert_eq!(arbiter.handle(3 * MS, A, CannotArrive), []);
+    assert_eq!(arbiter.memory_is_free(4 * MS), [SwapIn(A)]);
+}
+
+#[test]
 fn who_may_be_tried_again_is_not_forgotten_because_the_time_was_told_otherwise() {
     let mut arbiter = arbiter(&[Normal, Normal]);
     arbiter.handle(0, A, Demand);

@@ -13,6 +13,8 @@ pub(in crate::server) enum MemoryEvent {
     CannotArrive(TenantId),
     /// The tenant's missing memory cannot come now, and the tenant already runs.
     Stranded(TenantId),
+    /// Memory is free that belonged to tenants which have ended.
+    Free,
     /// Memory has to leave, and some of it belongs to co-runners.
     CorunnersInTheWay,
     /// The tenant's spare memory is in the way of the memory it asks for. The spare memory is given back when the tenant leaves the

@@ -557,7 +557,11 @@ impl Handle<'_> {
     /// Does the work that only the passage of time makes due.
     pub(in crate::server) fn timers(&mut self) {
         let store = &mut *self.ground.store;
-        for gone in store.departed.end_quarantine(&mut store.frames) {
+        let gone = store.departed.end_quarantine(&mut store.frames);
+        if !gone.is_empty() {
+            self.ground.raise(MemoryEvent::Free);
+        }
+        for gone in gone {
             self.residency.drop_attachments(&mut self.ground, gone);
         }
         self.claims.unsqueeze(&mut self.ground);

@@ -92,6 +92,10 @@ impl Liar {
         }
         // Time that stands still puts off the end of a turn, but not the beginning of any.
         assert!(self.holder.is_some() || !was_due || is_due(self), "a timer that had come is forgotten");
+        if self.dice.percent(10) {
+            let decisions = self.arbiter.memory_is_free(self.now);
+            self.see(decisions);
+        }
         let event = self.event(id);
         self.tell(id, event);
         self.tick();
