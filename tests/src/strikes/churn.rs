@@ -13,6 +13,8 @@ use super::{Field, State, Tally, Victim, in_state};
 const SAMPLE: Duration = Duration::from_secs(5);
 /// Time between two lines about how it goes, which cost more the more there was.
 const SAY: Duration = Duration::from_secs(60);
+/// A coordinator is young for so long.
+const YOUNG: Duration = Duration::from_secs(2);
 /// A figure may vary by this part of it, and by this much.
 const VARIES: (f64, f64) = (0.15, 4.0);
 
@@ -27,8 +29,11 @@ impl Samples {
                 self.0.entry(name).or_default().push(value);
             }
         };
+        // Its buffers fill in its first seconds, and how long one lives depends on the machine.
+        let is_young = status["uptime_seconds"].as_f64() < Some(YOUNG.as_secs_f64());
+        let young_or_old = if is_young { "coordinator, young: resident MiB" } else { "coordinator: resident MiB" };
         for (process, memory, descriptors) in [
-            ("pid", "coordinator: resident MiB", "coordinator: descriptors"),
+            ("pid", young_or_old, "coordinator: descriptors"),
             ("keeper", "keeper: resident MiB", "keeper: descriptors"),
         ] {
             let Some(process) = status[process].as_i64() else { continue };

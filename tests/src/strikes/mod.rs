@@ -28,6 +28,8 @@ use serde_json::Value;
 use crate::coordinator::{Coordinator, EndsWhatServes, Serving, SetAtEnd};
 use crate::generated::Dice;
 use crate::running::signal;
+use baton_client as client;
+use baton_contract::messages::Opening;
 
 pub use churn::{Samples, churn};
 pub use state::State;
@@ -272,7 +274,10 @@ fn in_state(state: State, seed: u64, work: impl FnOnce(&mut Field<'_>)) -> Tally
 impl Field<'_> {
     /// The points that programs of this state reach, and how often, also when a coordinator or keeper is followed by another one.
     fn points(&mut self, state: State) -> Vec<(String, u64)> {
-        std::thread::sleep(LOOK);
+        for _ in 0..4 {
+            std::thread::sleep(LOOK / 4);
+            self.ask();
+        }
         for victim in [Victim::Coordinator, Victim::Keeper, Victim::Coordinator] {
             self.kill_now(victim);
             let _upgrade = state.upgrades().then(|| state::Upgrade::start(self.coordinator));
@@ -375,7 +380,7 @@ impl Field<'_> {
             }
             // Others are reached when a tool asks, which would wait for one that was stopped when it followed.
             if deaths.is_empty() && asked.elapsed() > RARE / 3 {
-                let _ = self.coordinator.place.try_status();
+                self.ask();
                 asked = Instant::now();
             }
             std::thread::sleep(Duration::from_micros(200));
@@ -477,6 +482,17 @@ impl Field<'_> {
             std::thread::sleep(Duration::from_millis(1));
         }
         std::thread::sleep(Duration::from_micros(self.dice.below(30_000) as u64));
+    }
+
+    /// Asks as users' commands do: how things stand, and that a program makes way for others.
+    fn ask(&mut self) {
+        let Ok(status) = self.coordinator.place.try_status() else { return };
+        let names: Vec<&str> = tenants(&status).filter_map(|one| one["name"].as_str()).collect();
+        if !names.is_empty() {
+            let name = self.dice.of(&names).to_owned();
+            // It may have ended by now.
+            let _ = client::ask(&self.coordinator.place.socket(), &Opening::SendAway { name });
+        }
     }
 
     fn moment(&mut self) -> Duration {

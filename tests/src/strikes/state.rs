@@ -1,7 +1,7 @@
 //! The states in which strikes come, and the programs of each.
 
+use std::collections::BTreeMap;
 use std::process::{Child, Stdio};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::tally::{End, Tally};
@@ -31,8 +31,8 @@ pub enum State {
 
 /// Programs of a kind, one after the other.
 pub(super) enum Load {
-    /// `fill_and_check` of a class, with these options.
-    Fill(&'static str, &'static [&'static str]),
+    /// `fill_and_check` of a class, with one of these lists of options after the other.
+    Fill(&'static str, &'static [&'static [&'static str]]),
     /// Exchanges between two processes.
     Exchanges,
 }
@@ -64,9 +64,11 @@ impl State {
 
     pub(super) fn loads(self) -> Vec<Load> {
         const LARGE: &[&str] = &["--megabytes", "12", "--small", "2", "--rounds", "40"];
+        // In other pieces, so that the driver gets frames back.
+        const OTHERWISE: &[&str] = &["--megabytes", "12", "--small", "6", "--rounds", "40"];
         const RESTS: &[&str] = &["--megabytes", "12", "--small", "2", "--rounds", "30", "--gap-ms", "30"];
         // So seldom that others are meanwhile no longer kept ready for it.
-        const SELDOM: &[&str] = &["--megabytes", "8", "--small", "2", "--rounds", "10", "--gap-ms", "1200"];
+        const SELDOM: &[&str] = &["--megabytes", "8", "--small", "2", "--rounds", "5", "--gap-ms", "1200"];
         const URGENT: &[&str] = &["--megabytes", "8", "--small", "2", "--rounds", "60", "--gap-ms", "8"];
         // The memory that the others share stays on the GPU, and needs the rest of the arena; the longer if one of them was killed.
         const RIVAL: &[&str] = &[
@@ -84,14 +86,22 @@ impl State {
             "25",
         ];
         match self {
-            Self::Turns => vec![Load::Fill("normal", LARGE), Load::Fill("normal", LARGE), Load::Fill("normal", LARGE)],
+            Self::Turns => {
+                vec![
+                    Load::Fill("normal", &[LARGE]),
+                    Load::Fill("normal", &[LARGE]),
+                    Load::Fill("normal", &[OTHERWISE, LARGE]),
+                ]
+            }
             Self::Rests => {
-                vec![Load::Fill("batch", RESTS), Load::Fill("normal", RESTS), Load::Fill("latency", SELDOM)]
+                vec![Load::Fill("batch", &[RESTS]), Load::Fill("normal", &[RESTS]), Load::Fill("latency", &[SELDOM])]
             }
-            Self::Preemption | Self::Upgrades | Self::Together => {
-                vec![Load::Fill("batch", LARGE), Load::Fill("normal", LARGE), Load::Fill("latency", URGENT)]
-            }
-            Self::Sharing => vec![Load::Exchanges, Load::Exchanges, Load::Fill("latency", RIVAL)],
+            Self::Preemption | Self::Upgrades | Self::Together => vec![
+                Load::Fill("batch", &[LARGE]),
+                Load::Fill("normal", &[LARGE, OTHERWISE]),
+                Load::Fill("latency", &[URGENT, SELDOM, URGENT]),
+            ],
+            Self::Sharing => vec![Load::Exchanges, Load::Exchanges, Load::Fill("latency", &[RIVAL])],
         }
     }
 }
@@ -105,15 +115,22 @@ fn next() -> u64 {
 impl Load {
     /// Plays programs until it is over.
     pub(super) fn play(&self, coordinator: &Coordinator, tally: &Tally, over: &AtomicBool) {
-        let expected: Vec<OnceLock<Alone>> = (0..SEEDS).map(|_| OnceLock::new()).collect();
-        while !over.load(Ordering::Relaxed) {
+        let mut expected: BTreeMap<(&[&str], u64), Alone> = BTreeMap::new();
+        for played in 0.. {
+            if over.load(Ordering::Relaxed) {
+                return;
+            }
             let number = next();
             let seed = number % SEEDS;
             let name = format!("program-{number}");
-            let alone = expected[seed as usize].get_or_init(|| self.alone(seed));
+            let options: &[&str] = match self {
+                Self::Fill(_, lists) => lists[played % lists.len()],
+                Self::Exchanges => &[],
+            };
+            let alone = expected.entry((options, seed)).or_insert_with(|| self.alone(options, seed));
             let run = tally.begins(&name);
-            let end = match (self, alone) {
-                (Self::Fill(class, options), Alone::Says(wanted)) => {
+            let end = match (self, &*alone) {
+                (Self::Fill(class, _), Alone::Says(wanted)) => {
                     let mut command = coordinator.place.joining(&name, &program("fill_and_check"), options);
                     command.args(["--seed", &seed.to_string()]);
                     command.env("BATON_CLASS", class).env("BATON_REQUIRE", "1");
@@ -136,9 +153,9 @@ impl Load {
         }
     }
 
-    fn alone(&self, seed: u64) -> Alone {
+    fn alone(&self, options: &[&str], seed: u64) -> Alone {
         match self {
-            Self::Fill(_, options) => {
+            Self::Fill(..) => {
                 let seed = seed.to_string();
                 let options: Vec<&str> = options.iter().copied().chain(["--seed", seed.as_str()]).collect();
                 Alone::Says(alone("fill_and_check", &options).trim_end().to_owned())
