@@ -194,6 +194,12 @@ impl Scheduler {
         self.arbiter.holder().map_or(Vec::new(), |unit| self.members(unit))
     }
 
+    /// The members of the unit that has the baton whose gates are open, or not yet known to be closed. The others have nothing to do, and
+    /// show nothing until they want the GPU.
+    pub fn holders_at_work(&self) -> Vec<TenantId> {
+        self.holders().into_iter().filter(|id| self.gate(*id) != Some(Gate::Closed)).collect()
+    }
+
     /// How long the unit that has the baton may rest, in microseconds, while others wait; none if no other waits.
     pub fn contended(&self) -> Option<Micros> {
         self.arbiter.holder().and_then(|unit| self.arbiter.patience_told(unit))

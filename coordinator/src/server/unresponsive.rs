@@ -34,7 +34,7 @@ impl Server {
         }
         self.clock.looked_at_holders = Instant::now();
         let patience = Duration::from_micros(self.card.arbiter.contended().unwrap_or(0));
-        for id in self.card.arbiter.holders() {
+        for id in self.card.arbiter.holders_at_work() {
             let is_running = self.card.arbiter.state(id) == State::Running;
             // A tenant that cannot be paused can only be waited for.
             let can_be = |tenant: &&mut Tenant| is_running && tenant.preemption.works();

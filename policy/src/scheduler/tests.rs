@@ -53,6 +53,16 @@ fn a_unit_leaves_when_its_last_gate_is_closed() {
 }
 
 #[test]
+fn a_member_that_has_closed_its_gate_is_not_at_work() {
+    let mut scheduler = together();
+    assert_eq!(scheduler.holders_at_work(), [A, B]);
+    say(&mut scheduler, A, Event::Closed);
+    assert_eq!((scheduler.holders_at_work(), scheduler.holders()), (vec![B], vec![A, B]));
+    say(&mut scheduler, A, Event::Demand);
+    assert_eq!(scheduler.holders_at_work(), [A, B]);
+}
+
+#[test]
 fn one_of_it_that_is_preempted_wants_the_gpu_again() {
     let mut scheduler = together();
     assert_eq!(say(&mut scheduler, C, Event::Demand), []);
