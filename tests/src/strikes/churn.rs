@@ -11,7 +11,7 @@ use super::{Field, State, Tally, Victim, in_state};
 
 /// Time between two samples.
 const SAMPLE: Duration = Duration::from_secs(5);
-/// Time between two lines about how it goes, which cost more the more there was.
+/// Time between two lines about how it goes, which cost more the more there was. Programs are left alone then until they have ended.
 const SAY: Duration = Duration::from_secs(60);
 /// A coordinator is young for so long.
 const YOUNG: Duration = Duration::from_secs(2);
@@ -103,6 +103,7 @@ pub fn churn(state: State, time: Duration, seed: u64) -> (Tally, Samples) {
             }
             if said.elapsed() > SAY {
                 field.say("churn");
+                field.settle();
                 said = Instant::now();
             }
             std::thread::sleep(Duration::from_millis(200 + field.dice.below(3000) as u64));

@@ -47,6 +47,8 @@ const RARE: Duration = Duration::from_millis(700);
 const FOLLOWS: Duration = Duration::from_secs(5);
 /// How long programs run without a strike, so that it is known which points they reach.
 const LOOK: Duration = Duration::from_secs(6);
+/// After the strikes at so many points, programs are left alone until they have ended.
+const SETTLES: usize = 4;
 /// A stopped process goes on after this time; a delayed one waits for it.
 const PAUSE: Duration = Duration::from_millis(80);
 /// The most times that a point is passed before a strike, if it is reached so often while programs run without one.
@@ -155,7 +157,7 @@ pub fn matrix(
         let points: Vec<_> = points.filter(|(point, _)| share(point, part.1) == part.0).collect();
         // Points that no process comes to for a while are tried again.
         for round in 1..=TRIES {
-            for (point, reached) in &points {
+            for (number, (point, reached)) in points.iter().enumerate() {
                 let most_skipped = if *reached > OFTEN { MOST_SKIPPED } else { 1 };
                 for victim in victims.iter().filter(|victim| victim.can_be_hit_at(point)) {
                     if limit.is_some_and(|limit| begun.elapsed() > limit) {
@@ -166,6 +168,9 @@ pub fn matrix(
                     *struck += (*struck..strikes).take_while(strike).count();
                 }
                 field.say(point);
+                if number % SETTLES == SETTLES - 1 {
+                    field.settle();
+                }
             }
         }
     });
@@ -189,6 +194,7 @@ pub fn at_random(state: State, victims: &[Victim], kills: usize, seed: u64) -> O
             *cells.entry(("at any moment".to_owned(), victim)).or_insert(0) += 1;
             if kill % 50 == 49 {
                 field.say("at any moment");
+                field.settle();
             }
         }
     });
@@ -293,6 +299,15 @@ impl Field<'_> {
             points.iter().for_each(|(point, reached)| eprintln!("{point}: {reached} times"));
         }
         points
+    }
+
+    /// Waits until all programs that there are have ended: the next strike would hide that one hangs, because the next coordinator begins
+    /// anew with it.
+    fn settle(&self) {
+        let begun = self.tally.begun();
+        while !self.tally.have_ended(begun) && !self.over.load(Relaxed) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     /// Tells how far it has come, where that is wanted.

@@ -82,6 +82,11 @@ impl Tally {
         self.inner().runs.len()
     }
 
+    /// True if the first so many of them have ended.
+    pub(super) fn have_ended(&self, begun: usize) -> bool {
+        self.inner().runs[..begun].iter().all(|run| run.ended.is_some())
+    }
+
     pub(super) fn ends(&self, run: usize, end: End) {
         let mut inner = self.inner();
         inner.runs[run].ended = Some((Instant::now(), end));
