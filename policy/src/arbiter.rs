@@ -81,11 +81,11 @@
 //! The time in which corunners at work keep a holder from working ([`Pressure`]) is no part of its turn. When tenants that were
 //! kept back have waited for too long, each of them gets a share, one after the other, the holder first.
 //!
-//! **Tenants that cannot arrive** are tried again after a growing pause, at least four times as long as the
-//! failed try, so that the others have most of the time. They are tried at once when any tenant has left, because
-//! that tenant may have been in the way, and once more when its memory is free ([`Arbiter::memory_is_free`]). Until such a tenant has arrived, its class gives it no right to interrupt
-//! others: it takes its turn when the baton is free or a quantum is over. Otherwise a tenant that can never
-//! arrive could keep a worse class from ever arriving either.
+//! **Tenants that cannot arrive** are tried again after a growing pause, at least four times as long as the failed try, so
+//! that the others have most of the time. They are tried at once when any tenant has left, because that tenant may have
+//! been in the way, and once more when its memory is free ([`Arbiter::memory_is_free`]). Until such a tenant has arrived,
+//! its class gives it no right to interrupt others: it takes its turn when the baton is free or a quantum is over.
+//! Otherwise a tenant that can never arrive could keep a worse class from ever arriving either.
 //!
 //! **A tenant's report is an allegation.** The arbiter ignores every report that makes no sense in a state. Only
 //! the caller can see that a `Closed` or `DrainTimedOut` answers an earlier grant, and must not pass it on; grants
