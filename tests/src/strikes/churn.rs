@@ -92,7 +92,8 @@ fn resident_mebibytes(process: i64) -> Option<f64> {
 /// Has programs of a state come and go for so long; every few seconds something dies or is upgraded.
 pub fn churn(state: State, time: Duration, seed: u64) -> (Tally, Samples) {
     let mut samples = Samples::default();
-    let tally = in_state(state, seed, |field| {
+    let tally = Tally::default();
+    in_state(state.serving(), (state, seed), &tally, |field| {
         let begun = Instant::now();
         let (mut sampled, mut said) = (begun, begun);
         while begun.elapsed() < time && !field.over.load(Relaxed) {

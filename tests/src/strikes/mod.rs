@@ -41,14 +41,16 @@ const REACHED: Duration = Duration::from_secs(5);
 /// How often the cells with too few strikes are tried, each time with more patience. In every second try nothing dies for a point to be
 /// reached: there are points that are reached only when programs have long had the same coordinator.
 const TRIES: u32 = 4;
+/// From this try on, no program gets another one's frames, which go back to the driver all the time: else those points are rare.
+const STRICT_FROM: u32 = 3;
 /// A point that is not reached for so long is a rare one. Programs wait for their turns anew with each coordinator.
 const RARE: Duration = Duration::from_millis(700);
 /// A coordinator that is about to take over and lives has done so after this time.
 const FOLLOWS: Duration = Duration::from_secs(5);
 /// How long programs run without a strike, so that it is known which points they reach.
 const LOOK: Duration = Duration::from_secs(6);
-/// After the strikes at so many points, programs are left alone until they have ended.
-const SETTLES: usize = 4;
+/// After so many strikes, programs are left alone until they have ended.
+const SETTLES: usize = 100;
 /// A stopped process goes on after this time; a delayed one waits for it.
 const PAUSE: Duration = Duration::from_millis(80);
 /// The most times that a point is passed before a strike, if it is reached so often while programs run without one.
@@ -143,21 +145,26 @@ pub fn matrix(
     seed: u64,
     limit: Option<Duration>,
 ) -> Outcome {
-    let mut cells = BTreeMap::new();
+    let mut cells: BTreeMap<(String, Victim), usize> = BTreeMap::new();
+    let tally = Tally::default();
     let begun = Instant::now();
-    let tally = in_state(state, seed, |field| {
-        let [point_named, victim_named] =
-            ["STRIKES_POINT", "STRIKES_VICTIM"].map(|name| std::env::var(name).unwrap_or_default());
-        let is_named = |victim: &&Victim| format!("{victim:?}").contains(&victim_named);
-        let victims: Vec<&Victim> = victims.iter().filter(is_named).collect();
-        let is_wanted = |(point, _): &(String, u64)| {
-            point.contains(&point_named) && victims.iter().any(|victim| victim.can_be_hit_at(point))
-        };
-        let points = field.points(state).into_iter().filter(is_wanted);
-        let points: Vec<_> = points.filter(|(point, _)| share(point, part.1) == part.0).collect();
-        // Points that no process comes to for a while are tried again.
-        for round in 1..=TRIES {
-            for (number, (point, reached)) in points.iter().enumerate() {
+    let [point_named, victim_named] =
+        ["STRIKES_POINT", "STRIKES_VICTIM"].map(|name| std::env::var(name).unwrap_or_default());
+    let is_named = |victim: &&Victim| format!("{victim:?}").contains(&victim_named);
+    let victims: Vec<&Victim> = victims.iter().filter(is_named).collect();
+    let is_wanted = |(point, _): &(String, u64)| {
+        point.contains(&point_named) && victims.iter().any(|victim| victim.can_be_hit_at(point))
+    };
+    // Points that no process comes to for a while are tried again.
+    for (tries, serving) in [(1..STRICT_FROM, state.serving()), (STRICT_FROM..TRIES + 1, state.strict())] {
+        if tries.start > 1 && cells.values().all(|struck| *struck >= strikes) {
+            break;
+        }
+        in_state(serving, (state, seed), &tally, |field| {
+            let points = field.points(state).into_iter().filter(is_wanted);
+            let points: Vec<_> = points.filter(|(point, _)| share(point, part.1) == part.0).collect();
+            let mut settled = 0;
+            for (round, (point, reached)) in tries.flat_map(|round| points.iter().map(move |point| (round, point))) {
                 let most_skipped = if *reached > OFTEN { MOST_SKIPPED } else { 1 };
                 for victim in victims.iter().filter(|victim| victim.can_be_hit_at(point)) {
                     if limit.is_some_and(|limit| begun.elapsed() > limit) {
@@ -168,12 +175,13 @@ pub fn matrix(
                     *struck += (*struck..strikes).take_while(strike).count();
                 }
                 field.say(point);
-                if number % SETTLES == SETTLES - 1 {
+                if tally.strikes() > settled + SETTLES {
                     field.settle();
+                    settled = tally.strikes();
                 }
             }
-        }
-    });
+        });
+    }
     Outcome { state, cells, tally }
 }
 
@@ -187,12 +195,13 @@ fn share(point: &str, parts: usize) -> usize {
 /// Kills so many processes, at random moments: coordinators or keepers.
 pub fn at_random(state: State, victims: &[Victim], kills: usize, seed: u64) -> Outcome {
     let mut cells = BTreeMap::new();
-    let tally = in_state(state, seed, |field| {
+    let tally = Tally::default();
+    in_state(state.serving(), (state, seed), &tally, |field| {
         for kill in 0..kills {
             let victim = field.dice.of(victims);
             field.kill_now(victim);
             *cells.entry(("at any moment".to_owned(), victim)).or_insert(0) += 1;
-            if kill % 50 == 49 {
+            if kill % SETTLES == SETTLES - 1 {
                 field.say("at any moment");
                 field.settle();
             }
@@ -206,7 +215,8 @@ pub fn at_random(state: State, victims: &[Victim], kills: usize, seed: u64) -> O
 pub fn system_calls(state: State, strikes: usize, seed: u64, limit: Option<Duration>) -> Outcome {
     let mut cells = BTreeMap::new();
     let begun = Instant::now();
-    let tally = in_state(state, seed, |field| {
+    let tally = Tally::default();
+    in_state(state.serving(), (state, seed), &tally, |field| {
         for follows in [false, true] {
             for call in field.calls_of_system(follows) {
                 if limit.is_some_and(|limit| begun.elapsed() > limit) {
@@ -233,35 +243,28 @@ pub fn with_board(serving: Serving) -> (Serving, Board) {
 }
 
 /// Does something while the programs of a state compute.
-fn in_state(state: State, seed: u64, work: impl FnOnce(&mut Field<'_>)) -> Tally {
-    let (serving, board) = with_board(state.serving());
+fn in_state(serving: Serving, (state, seed): (State, u64), tally: &Tally, work: impl FnOnce(&mut Field<'_>)) {
+    let (serving, board) = with_board(serving);
     let coordinator = serving.start();
     coordinator.until_ready();
-    let tally = Tally::default();
+    let before = tally.begun();
     let over = AtomicBool::new(false);
     // One of these may be the one that serves, also when programs have yet to end.
     let later = std::thread::scope(|scope| {
         let _end = SetAtEnd(&over);
         for load in state.loads() {
-            let (coordinator, tally, over) = (&coordinator, &tally, &over);
+            let (coordinator, over) = (&coordinator, &over);
             scope.spawn(move || {
                 let _end = SetAtEnd(over);
                 load.play(coordinator, tally, over);
             });
         }
-        while tally.begun() < state.loads().len() && !over.load(Relaxed) {
+        while tally.begun() < before + state.loads().len() && !over.load(Relaxed) {
             std::thread::sleep(Duration::from_millis(5));
         }
         let dice = Dice::new(seed);
-        let mut field = Field {
-            coordinator: &coordinator,
-            board: &board,
-            tally: &tally,
-            over: &over,
-            dice,
-            failed: 0,
-            later: Vec::new(),
-        };
+        let mut field =
+            Field { coordinator: &coordinator, board: &board, tally, over: &over, dice, failed: 0, later: Vec::new() };
         work(&mut field);
         assert!(!over.load(Relaxed), "a program hangs, or the test is wrong; see above");
         field.later
@@ -274,7 +277,6 @@ fn in_state(state: State, seed: u64, work: impl FnOnce(&mut Field<'_>)) -> Tally
     if !tally.failures().is_empty() {
         eprintln!("{}", coordinator.log());
     }
-    tally
 }
 
 impl Field<'_> {

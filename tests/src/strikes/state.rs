@@ -18,8 +18,7 @@ pub enum State {
     Turns,
     /// Programs of three classes, which are paused in the middle of their work.
     Preemption,
-    /// Programs of three classes that rest now and then, the urgent one for long, so that others wait for the GPU and no longer wait. None
-    /// gets another one's frames.
+    /// Programs of three classes that rest now and then, the urgent one for long, so that others wait for the GPU and no longer wait.
     Rests,
     /// Programs of three classes that fit together, and come and go.
     Together,
@@ -49,8 +48,7 @@ impl State {
     pub(super) fn serving(self) -> Serving {
         let serving = match self {
             Self::Turns => Serving::small("24MiB").flag("--no-preempt"),
-            Self::Preemption | Self::Upgrades => Serving::small("24MiB"),
-            Self::Rests => Serving::small("24MiB").option("--isolation", "strict"),
+            Self::Preemption | Self::Rests | Self::Upgrades => Serving::small("24MiB"),
             Self::Together => Serving::small("64MiB"),
             Self::Sharing => Serving::arena("288MiB").memory("1GiB").option("--host-pool", "512MiB"),
         };
@@ -60,6 +58,11 @@ impl State {
             serving
         };
         serving.keeper().option("--restarts", "1000000").option("--max-wait", "1s")
+    }
+
+    /// None gets another one's frames.
+    pub(super) fn strict(self) -> Serving {
+        self.serving().option("--isolation", "strict")
     }
 
     pub(super) fn loads(self) -> Vec<Load> {

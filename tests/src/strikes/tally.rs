@@ -82,6 +82,11 @@ impl Tally {
         self.inner().runs.len()
     }
 
+    /// The number of strikes.
+    pub(super) fn strikes(&self) -> usize {
+        self.inner().strikes.len()
+    }
+
     /// True if the first so many of them have ended.
     pub(super) fn have_ended(&self, begun: usize) -> bool {
         self.inner().runs[..begun].iter().all(|run| run.ended.is_some())
