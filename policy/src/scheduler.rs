@@ -373,9 +373,9 @@ impl Scheduler {
                 self.tell(now, number, event)
             }
             Event::KeepOff(false) => {
-                // The user sees all members suspended, and may resume any of them.
-                unit.members.values_mut().for_each(|member| member.kept_off = false);
-                self.tell(now, number, event)
+                let Some(member) = unit.members.get_mut(&id) else { return Vec::new() };
+                member.kept_off = false;
+                if unit.is_kept_off() { Vec::new() } else { self.tell(now, number, event) }
             }
             // Other members may be at work.
             Event::Rests(_) => Vec::new(),

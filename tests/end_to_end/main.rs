@@ -50,6 +50,7 @@ mod failures {
     mod stopped_anywhere; // timed
     mod strikes; // timed
     mod takeover; // timed
+    mod units; // timed
     mod upgrades; // timed
 }
 

@@ -19,7 +19,7 @@ use super::state::Server;
 use super::tenants::table::Tenants;
 use super::tenants::tenant::Tenant;
 use baton_books::reservations::{Need, Run};
-use baton_policy::arbiter::{Decision, Event, Pressure, State, TenantId};
+use baton_policy::arbiter::{Decision, Event, Micros, Pressure, State, TenantId};
 
 /// The most reports of a tenant that are read in a round; then the others have their turn.
 const REPORTS: usize = 16;
@@ -280,9 +280,13 @@ impl Server {
         if self.card.arbiter.are_united(id, other) {
             return;
         }
+        let decisions = self.card.arbiter.unite(self.now(), id, other);
+        if !self.card.arbiter.are_united(id, other) {
+            // The arbiter has yet to hear of one of them, and unites it then: the keeper still knows that it is to.
+            return;
+        }
         let name = |id: TenantId| self.card.tenants.get(id).map_or("", |tenant| tenant.name.as_str());
         baton_messages::info!(are_united(name(id), name(other)));
-        let decisions = self.card.arbiter.unite(self.now(), id, other);
         self.note_unit(id);
         self.note_waiting(id);
         self.carry_out(decisions);
@@ -409,13 +413,7 @@ impl Server {
             let now = self.now();
             self.turns().count(decision.tenant(), now);
             match decision {
-                Decision::Contend(id, Some(patience_micros)) => {
-                    // From now on it shows that it lives.
-                    if let Some(tenant) = self.card.tenants.unindexed(id) {
-                        tenant.connection.expect_signs();
-                    }
-                    self.card.tenants.tell(id, &TurnCommand::Contended { patience_micros });
-                }
+                Decision::Contend(id, Some(patience_micros)) => self.contend(id, patience_micros),
                 Decision::Contend(id, None) => self.card.tenants.tell(id, &TurnCommand::Uncontended),
                 Decision::Revoke(id) => {
                     if !self.preemptions().begin(id) {
@@ -437,6 +435,25 @@ impl Server {
         }
         let now = self.now();
         self.turns().limit_holders(now);
+    }
+
+    /// Tells a tenant that others wait.
+    fn contend(&mut self, id: TenantId, patience_micros: Micros) {
+        // From now on it shows that it lives.
+        if let Some(tenant) = self.card.tenants.unindexed(id) {
+            tenant.connection.expect_signs();
+        }
+        self.card.tenants.tell(id, &TurnCommand::Contended { patience_micros });
+    }
+
+    /// Lets in a tenant that had to be resumed first. A grant ends what it was told of others that wait.
+    fn grant_late(&mut self, id: TenantId) {
+        self.grant(id);
+        if let Some(patience) = self.card.arbiter.contended()
+            && self.card.arbiter.holders_at_work().contains(&id)
+        {
+            self.contend(id, patience);
+        }
     }
 
     /// Has the arbiter know a tenant that has the baton, with its gate open. False if it is not to have it.
@@ -464,11 +481,25 @@ impl Server {
             self.card.turns.at_work(one.class(), one.scheduling.requests.get(), self.now());
         }
         self.set_costs();
+        let others = match event {
+            Event::Closed | Event::Preempted | Event::Left => self.others_of_unit(tenant),
+            _ => Vec::new(),
+        };
         let decisions = self.card.arbiter.handle(self.now(), tenant, event);
         self.note_waiting(tenant);
         let now = self.now();
         self.turns().count(tenant, now);
         self.carry_out(decisions);
+        // They may have answered before, and the unit may be off the GPU only now.
+        others.into_iter().for_each(|id| self.has_shown_life(id));
+    }
+
+    /// The members of a tenant's unit but for the tenant itself.
+    fn others_of_unit(&self, id: TenantId) -> Vec<TenantId> {
+        if !self.card.arbiter.is_united(id) {
+            return Vec::new();
+        }
+        self.card.arbiter.members(id).into_iter().filter(|member| *member != id).collect()
     }
 
     /// Has the arbiter decide anew.
@@ -550,7 +581,7 @@ impl Server {
             MemoryEvent::Whole(id) => {
                 let is_paused = |tenant: &Tenant| tenant.preemption.is_paused();
                 if self.card.arbiter.is_let_in_at_any_time(id) && self.card.tenants.get(id).is_some_and(is_paused) {
-                    self.grant(id);
+                    self.grant_late(id);
                 }
             }
             MemoryEvent::NotCopied(id) => self.on_not_copied(id),
@@ -586,7 +617,7 @@ impl Server {
                 // The tenant may get the GPU only after a request for it, and that request waits for this.
                 self.serve_deferred(id);
             }
-            PreemptEvent::BackAmongOthers(id) => self.grant(id),
+            PreemptEvent::BackAmongOthers(id) => self.grant_late(id),
             // At once: it runs already, and no other tenant may come in between.
             PreemptEvent::Running(id) => self.tell_arbiter(id, Event::Resident),
             PreemptEvent::Moved => self.look_at_activity(),

@@ -194,13 +194,10 @@ impl Server {
         }
     }
 
-    /// Lets a tenant use the GPU again, unless another reason keeps it or its unit off.
+    /// Lets a tenant use the GPU again, unless another reason keeps it off.
     pub(super) fn resume(&mut self, id: TenantId) {
-        let is_out = |id: &TenantId| {
-            let scheduling = self.card.tenants.get(*id).map(|tenant| &tenant.scheduling);
-            scheduling.is_some_and(|it| it.suspended.is_some() || it.left_out.is_some())
-        };
-        if !self.card.arbiter.members(id).iter().any(is_out) {
+        let is_out = |tenant: &Tenant| tenant.scheduling.suspended.is_some() || tenant.scheduling.left_out.is_some();
+        if !self.card.tenants.get(id).is_some_and(is_out) {
             self.will_tell(id, Event::KeepOff(false));
         }
     }

@@ -120,14 +120,15 @@ fn a_unit_is_kept_off_while_one_of_it_is() {
 }
 
 #[test]
-fn who_is_resumed_is_resumed_with_all_of_its_unit() {
+fn a_unit_is_kept_off_for_as_long_as_a_member_is() {
     let mut scheduler = together();
-    say(&mut scheduler, A, Event::KeepOff(true));
+    for id in [A, B] {
+        say(&mut scheduler, id, Event::KeepOff(true));
+    }
     say(&mut scheduler, B, Event::KeepOff(false));
-    assert!(!scheduler.is_kept_off(A));
-    say(&mut scheduler, B, Event::KeepOff(true));
+    assert!(scheduler.is_kept_off(B), "A is");
     say(&mut scheduler, A, Event::Left);
-    assert!(scheduler.is_kept_off(B));
+    assert!(!scheduler.is_kept_off(B));
 }
 
 #[test]
@@ -261,8 +262,7 @@ impl World {
                     self.kept_off.insert(id);
                     self.tell(id, Event::KeepOff(true));
                 } else {
-                    let resumed = self.scheduler.members(id);
-                    self.kept_off.retain(|kept_off| !resumed.contains(kept_off));
+                    self.kept_off.remove(&id);
                     self.tell(id, Event::KeepOff(false));
                 }
             }

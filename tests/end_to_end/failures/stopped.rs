@@ -197,26 +197,3 @@ fn programs_are_stopped_at_random() {
         println!("seed {seed}: {longest:?}");
     }
 }
-
-#[test]
-fn one_that_has_nothing_to_do_while_those_it_shares_with_work_for_long_is_not_given_up() {
-    let coordinator = Serving::small("64MiB").option("--quantum", "1h").option("--max-wait", "1h").start();
-    let [mut busy, mut idle, mut other] =
-        ["busy", "idle", "other"].map(|name| hold::joined(&coordinator, name, "normal", "16", None));
-    let shared = coordinator.place.folder().join("shared").display().to_string();
-    assert_eq!(busy.ask("alloc 8", LIMIT), "allocated");
-    assert_eq!(busy.ask(&format!("share {shared}"), LIMIT), "shared");
-    assert_eq!(idle.ask(&format!("attach {shared}"), LIMIT), "attached");
-    assert_eq!(busy.ask("queue 3000", LIMIT), "queued");
-    other.say("touch");
-    let is_given_up = || coordinator.log().contains("does not answer");
-    coordinator.until("the other one waits for long", |status| {
-        let one = tenant(status, "other");
-        is_given_up() || one["state"] == "waiting" && one["waits_for"]["since_ms"].as_f64() > Some(1_500.0)
-    });
-    assert!(!is_given_up(), "{}", coordinator.log());
-    assert!(other.line(LIMIT).starts_with("touched "));
-    for program in [&mut idle, &mut busy, &mut other] {
-        assert!(program.ask("quit", LIMIT).ends_with(" ok"));
-    }
-}

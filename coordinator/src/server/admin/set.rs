@@ -74,9 +74,9 @@ impl Server {
                         tenant.scheduling.suspended = None;
                     }
                     self.keep_tenant(member);
+                    self.resume(member);
                 }
                 self.card.recorder.record(id, What::Unsuspended);
-                self.resume(id);
             }
             None => {}
         }

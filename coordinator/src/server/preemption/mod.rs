@@ -88,8 +88,8 @@ impl Access<'_> {
                 return Err(NoControlDevice);
             }
         };
-        let Some(tenant) = self.tenants.get_mut(id).filter(|_| self.preemptions.is_allowed) else { return Ok(()) };
-        match tenant.preemption.on_channels(target) {
+        let Some(tenant) = self.tenants.get_mut(id) else { return Ok(()) };
+        match tenant.preemption.on_channels(target, self.preemptions.is_allowed) {
             Told::Nothing => {}
             Told::Try(target) => self.preemptions.preemptor.submit(id, PreemptCommand::Try, target),
             Told::PauseRest => self.start_pausing(id),

@@ -112,6 +112,8 @@ pub(in crate::server) struct Preemption {
     /// The target that the tenant has reported.
     target: Option<PreemptTarget>,
     ability: Ability,
+    /// Tenants may be paused. One that another coordinator has paused is resumed in any case.
+    is_allowed: bool,
     /// The number of times it had been about to make a pausable object, at the time of its report.
     pub(in crate::server) begun: u32,
     /// The target that the preemptor was asked to pause, including everything paused before.
@@ -218,7 +220,7 @@ impl Preemption {
 
     /// True if pausing it was found to work.
     pub(in crate::server) fn works(&self) -> bool {
-        self.ability == Ability::Works
+        self.ability == Ability::Works && self.is_allowed
     }
 
     /// True if pausing it works, and its driver was never seen to wait for paused work when it was to unmap memory. If it was seen
@@ -227,9 +229,9 @@ impl Preemption {
         self.works() && !self.was_stuck
     }
 
-    /// True if it cannot be taken off the GPU, according to its own report.
+    /// True if it cannot be taken off the GPU, according to its own report, or is not to be.
     pub(in crate::server) fn is_impossible(&self) -> bool {
-        self.ability == Ability::No
+        self.ability == Ability::No || !self.is_allowed
     }
 
     /// The progress of taking it off the GPU; none if it is not on its way off.
@@ -273,12 +275,13 @@ impl Preemption {
         match self.ability {
             Ability::No => false,
             Ability::Trying => true,
-            Ability::Works => !self.slice.failed,
+            Ability::Works => self.is_allowed && !self.slice.failed,
         }
     }
 
     /// Handles the tenant's report of the target that can be paused.
-    pub(in crate::server) fn on_channels(&mut self, target: Option<PreemptTarget>) -> Told {
+    pub(in crate::server) fn on_channels(&mut self, target: Option<PreemptTarget>, is_allowed: bool) -> Told {
+        self.is_allowed = is_allowed;
         let Some(target) = target else {
             // An already paused target can still be resumed.
             self.ability = Ability::No;
@@ -288,7 +291,7 @@ impl Preemption {
         // New contexts have the usual slice.
         self.slice.forget();
         match self.progress.as_mut().map(|progress| &mut progress.stage) {
-            None if self.ability == Ability::Works => Told::Nothing,
+            None if self.ability == Ability::Works || !is_allowed => Told::Nothing,
             None => {
                 self.ability = Ability::Trying;
                 Told::Try(target)

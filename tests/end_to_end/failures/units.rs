@@ -1,0 +1,174 @@
+//! Programs that share memory take turns as one: what happens to one of them, or to the coordinator, keeps none off the GPU for ever.
+
+use std::time::Duration;
+
+use baton_tests::LIMIT;
+use baton_tests::coordinator::{Coordinator, Serving, program, tenant};
+use baton_tests::faults::Strike;
+use baton_tests::held::{self, Held};
+use baton_tests::hold;
+use baton_tests::running::{Running, signal};
+use baton_tests::strikes::with_board;
+
+/// Programs with 16 MiB each, of which the second and later ones reach memory of the first.
+#[track_caller]
+fn united<const N: usize>(coordinator: &Coordinator, names: [&str; N]) -> [Running; N] {
+    let mut programs = names.map(|name| hold::joined(coordinator, name, "normal", "16", None));
+    let shared = coordinator.place.folder().join("shared").display().to_string();
+    let (first, others) = programs.split_first_mut().expect("there are some");
+    assert_eq!(first.ask("alloc 8", LIMIT), "allocated");
+    assert_eq!(first.ask(&format!("share {shared}"), LIMIT), "shared");
+    for other in others {
+        assert_eq!(other.ask(&format!("attach {shared}"), LIMIT), "attached");
+    }
+    programs
+}
+
+fn gives_up(coordinator: &Coordinator, name: &str) -> bool {
+    coordinator.log().contains(&format!("{name} does not answer"))
+}
+
+/// Waits until a program has waited for longer than others may be silent, and ensures that none was given up.
+#[track_caller]
+fn none_is_given_up_while_it_waits(coordinator: &Coordinator, name: &str) {
+    let is_any = || gives_up(coordinator, "");
+    coordinator.until("it waits for long", |status| {
+        let one = tenant(status, name);
+        is_any() || one["state"] == "waiting" && one["waits_for"]["since_ms"].as_f64() > Some(1_500.0)
+    });
+    assert!(!is_any(), "{}", coordinator.log());
+}
+
+#[track_caller]
+fn all_end<'a>(programs: impl IntoIterator<Item = &'a mut Running>) {
+    for program in programs {
+        assert!(program.ask("quit", LIMIT).ends_with(" ok"));
+    }
+}
+
+#[test]
+fn one_that_has_nothing_to_do_while_another_works_for_long_is_not_given_up() {
+    let coordinator = Serving::small("64MiB").option("--quantum", "1h").option("--max-wait", "1h").start();
+    let mut programs = united(&coordinator, ["busy", "idle"]);
+    let mut other = hold::joined(&coordinator, "other", "normal", "16", None);
+    assert_eq!(programs[0].ask("queue 3000", LIMIT), "queued");
+    other.say("touch");
+    none_is_given_up_while_it_waits(&coordinator, "other");
+    assert!(other.line(LIMIT).starts_with("touched "));
+    all_end(programs.iter_mut().chain([&mut other]));
+}
+
+#[test]
+fn those_that_are_let_in_after_a_pause_are_not_given_up() {
+    let coordinator = Serving::small("64MiB").option("--quantum", "1h").option("--max-wait", "1h").start();
+    coordinator.until_ready();
+    let mut programs = united(&coordinator, ["busy", "idle"]);
+    let mut other = hold::joined(&coordinator, "other", "batch", "16", None);
+    // Not all fit together, so that it takes turns too.
+    let mut urgent = hold::joined(&coordinator, "urgent", "latency", "48", None);
+    assert_eq!(programs[0].ask("queue 4000", LIMIT), "queued");
+    coordinator.until("they have the GPU", |status| status["holder"] == "busy" || status["holder"] == "idle");
+    other.say("touch");
+    coordinator.until_tenant_is("other", "waiting");
+    assert!(urgent.ask("touch", LIMIT).starts_with("touched "));
+    none_is_given_up_while_it_waits(&coordinator, "other");
+    assert!(other.line(LIMIT).starts_with("touched "));
+    all_end(programs.iter_mut().chain([&mut other, &mut urgent]));
+}
+
+#[test]
+fn one_that_answers_before_the_others_are_off_the_gpu_goes_on() {
+    let serving = Serving::small("64MiB").option("--quantum", "1h").option("--max-wait", "1h");
+    let (serving, board) = with_board(serving);
+    let coordinator = serving.start();
+    let mut programs = united(&coordinator, ["first", "second"]);
+    let mut other = hold::joined(&coordinator, "other", "normal", "16", None);
+    for program in &mut programs {
+        assert_eq!(program.ask("queue 3000", LIMIT), "queued");
+    }
+    let [first, second] = programs.each_ref().map(|program| Held::at_once(program.pid(), held::CONTROL));
+    // Which is paused after the first one has answered.
+    let wait = Duration::from_millis(500);
+    board.prepare(&Strike { point: "coordinator carries out Preempt".to_owned(), skip: 1, wait, ..Strike::default() });
+    other.say("touch");
+    coordinator.until("both are given up", |_| gives_up(&coordinator, "first") && gives_up(&coordinator, "second"));
+    drop(first.expect("it has one"));
+    std::thread::sleep(2 * wait);
+    drop(second.expect("it has one"));
+    assert!(other.line(LIMIT).starts_with("touched "));
+    all_end(programs.iter_mut().chain([&mut other]));
+}
+
+#[test]
+fn those_that_are_left_are_still_one_when_the_coordinator_is_followed() {
+    let coordinator = Serving::small("64MiB").keeper().start();
+    let [mut first, mut second, mut third] = united(&coordinator, ["first", "second", "third"]);
+    assert!(first.ask("quit", LIMIT).ends_with(" ok"));
+    coordinator.until("it has left", |status| tenant(status, "first").is_null());
+    let mut other = hold::joined(&coordinator, "other", "normal", "16", None);
+    for _ in 0..2 {
+        // Their gates are closed.
+        assert!(other.ask("touch", LIMIT).starts_with("touched "));
+        coordinator.until_tenant_is("second", "idle");
+        coordinator.kill_served();
+        coordinator
+            .until("both are back", |status| ["second", "third"].iter().all(|name| !tenant(status, name).is_null()));
+        let set = |word| {
+            let mut command = coordinator.place.baton(&[word, "second", "--socket"]);
+            baton_tests::run(command.arg(coordinator.place.socket())).succeeded();
+        };
+        set("suspend");
+        third.say("touch");
+        coordinator.until("what it shares memory with is suspended, and so is it", |status| {
+            let third = tenant(status, "third");
+            assert!(!matches!(third["state"].as_str(), Some("running")), "{third:#}");
+            third["waits_for"]["reason"] == "unit_suspended"
+        });
+        set("resume");
+        assert!(third.line(LIMIT).starts_with("touched "));
+    }
+    all_end([&mut second, &mut third, &mut other]);
+}
+
+#[test]
+fn work_that_is_paused_goes_on_with_a_coordinator_that_pauses_none() {
+    let want = hold::alone("48", &["touch"; 2]);
+    let prepared = Serving::arena("64MiB").prepare();
+    let (place, file) = (&prepared.place, prepared.place.folder().join("serve.toml"));
+    let settings = |no_preempt: bool| {
+        let text = format!("arena = \"64MiB\"\nhost-pool = \"192MiB\"\nno-preempt = {no_preempt}\n");
+        std::fs::write(&file, text).expect("ours");
+    };
+    settings(false);
+    let mut serve = place.baton(&["serve", "--driver", "sim", "--config"]);
+    let served = Running::start(serve.arg(&file).arg("--socket").arg(place.socket()), false, None);
+    let until = |wanted: &dyn Fn(&serde_json::Value) -> bool| {
+        while !place.try_status().is_ok_and(|status| wanted(&status)) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    };
+    until(&|_| true);
+    let joined = |name: &str, class: &str, speed: &str| {
+        let mut command = place.joining(name, &program("hold"), &["--megabytes", "48"]);
+        command.env("BATON_CLASS", class).env("SIMCUDA_KERNEL_GFLOPS", speed);
+        hold::ready(&mut command, Some(place.clone()))
+    };
+    let (mut slow, mut quick) = (joined("slow", "batch", "0.05"), joined("quick", "latency", "100"));
+    assert_eq!(slow.ask("leave", LIMIT), want[0].replace("touched", "left"));
+    let busy = hold::Busy::start(&mut quick, place);
+    until(&|status| tenant(status, "slow")["state"] == "preempted");
+    settings(true);
+    let before = place.try_status().expect("it serves")["pid"].as_i64().expect("a process");
+    signal(before as i32, libc::SIGKILL);
+    until(&|status| status["pid"] != before && !tenant(status, "slow").is_null());
+    busy.end(&mut quick);
+    assert_eq!(slow.ask("touch", LIMIT), want[1]);
+    // Now it has the GPU until its work has ended.
+    assert!(slow.ask("leave", LIMIT).starts_with("left "));
+    assert!(quick.ask("touch", LIMIT).starts_with("touched "));
+    for program in [&mut slow, &mut quick] {
+        assert!(program.ask("quit", LIMIT).ends_with(" ok"));
+    }
+    served.signal(libc::SIGTERM);
+    assert_eq!(served.finish(LIMIT).status, "exit status: 0");
+}
