@@ -76,12 +76,11 @@ pub enum Victim {
     SystemCall,
 }
 
-/// A message that a coordinator hears of one before only if that dies between a command and the answer to it.
-const UNHEARD: &str = "coordinator hears of old Opened";
-/// The point at which it has sent the command.
-const COMMANDED: &str = "coordinator told Grant";
-/// The time in which a program has answered.
-const ANSWERED: Duration = Duration::from_millis(5);
+/// The messages that are only sent if the coordinator before has died at a certain moment: between a command and the answer to it, or
+/// between a request and its answer. Each with the point at which that one is stopped, so that it has heard nothing when it dies.
+const UNHEARD: [(&str, &str); 2] = [("of old Opened", "coordinator told Grant"), (" Again", "program asks Allocate")];
+/// The time in which a program has sent its message.
+const SENT: Duration = Duration::from_millis(5);
 
 /// The points at which the coordinator calls the driver begin so.
 const CALLS: &str = "coordinator calls ";
@@ -291,9 +290,11 @@ impl Field<'_> {
             let _upgrade = state.upgrades().then(|| state::Upgrade::start(self.coordinator));
             std::thread::sleep(LOOK / 6);
         }
-        if let Some(coordinator) = self.with_an_answer_unheard() {
-            signal(coordinator, libc::SIGKILL);
-            std::thread::sleep(LOOK / 6);
+        for (_, at) in UNHEARD {
+            if let Some(coordinator) = self.stopped_at(at) {
+                signal(coordinator, libc::SIGKILL);
+                std::thread::sleep(LOOK / 6);
+            }
         }
         let points = self.board.points();
         println!("{state:?}: {} points are reached", points.len());
@@ -370,7 +371,8 @@ impl Field<'_> {
         let skip = self.dice.below(most_skipped) as u32;
         let at = self.tally.about_to(victim, &status);
         let strike = Strike { point: point.to_owned(), skip, victim: hit, signal: number, wait, error, again: 0 };
-        let first_dies = (point == UNHEARD).then(|| self.with_an_answer_unheard()).flatten();
+        let unheard = UNHEARD.iter().find(|(message, _)| point.ends_with(message));
+        let first_dies = unheard.and_then(|(_, at)| self.stopped_at(at));
         self.board.prepare(&strike);
         let begun = Instant::now();
         let (mut deaths, mut asked) = (Vec::new(), begun);
@@ -396,7 +398,7 @@ impl Field<'_> {
                 deaths.push(first);
             }
             // Others are reached when a tool asks, which would wait for one that was stopped when it followed.
-            if deaths.is_empty() && asked.elapsed() > RARE / 3 {
+            if deaths.is_empty() && asked.elapsed() > RARE / 6 {
                 self.ask();
                 asked = Instant::now();
             }
@@ -434,21 +436,20 @@ impl Field<'_> {
         true
     }
 
-    /// Stops a coordinator that has sent a command, until the answer is there. None if it has sent none for long.
-    fn with_an_answer_unheard(&self) -> Option<i32> {
-        self.board.prepare(&Strike { point: COMMANDED.to_owned(), signal: libc::SIGSTOP, ..Strike::default() });
+    /// Stops the coordinator when a process reaches a point. None if none does for long.
+    fn stopped_at(&self, point: &str) -> Option<i32> {
+        let victim = Hit::Of(Role::Coordinator);
+        self.board.prepare(&Strike { point: point.to_owned(), victim, signal: libc::SIGSTOP, ..Strike::default() });
         let end = Instant::now() + REACHED;
-        let coordinator = loop {
-            if let Some(by) = self.board.struck() {
-                break by.process;
-            }
+        while self.board.struck().is_none() {
             if Instant::now() > end && self.board.take_back() {
                 return None;
             }
             std::thread::sleep(Duration::from_micros(200));
-        };
+        }
+        let coordinator = self.board.who_is(Role::Coordinator);
         until_stopped(coordinator);
-        std::thread::sleep(ANSWERED);
+        std::thread::sleep(SENT);
         Some(coordinator)
     }
 
@@ -572,7 +573,9 @@ fn until_stopped(process: i32) {
         let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
         stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['T', 'Z']))
     };
-    while is_about_to() {
+    // Another one may have followed it just then.
+    let end = Instant::now() + REACHED;
+    while is_about_to() && Instant::now() < end {
         std::thread::sleep(Duration::from_millis(1));
     }
 }
