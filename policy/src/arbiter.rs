@@ -83,7 +83,7 @@
 //!
 //! **Tenants that cannot arrive** are tried again after a growing pause, at least four times as long as the failed try, so
 //! that the others have most of the time. They are tried at once when any tenant has left, because that tenant may have
-//! been in the way, and once more when its memory is free ([`Arbiter::memory_is_free`]). Until such a tenant has arrived,
+//! been in the way, and once more when its memory is free ([`Arbiter::end_rests`]). Until such a tenant has arrived,
 //! its class gives it no right to interrupt others: it takes its turn when the baton is free or a quantum is over.
 //! Otherwise a tenant that can never arrive could keep a worse class from ever arriving either.
 //!
@@ -271,10 +271,9 @@ impl Arbiter {
         out
     }
 
-    /// Notes that memory is free which belonged to a tenant that has left, and decides again.
-    pub fn memory_is_free(&mut self, now: Micros) -> Vec<Decision> {
+    /// Lets the next decision be about tenants too that could not arrive: memory is free that belonged to one that has left.
+    pub fn end_rests(&mut self) {
         self.tenants.end_rests();
-        self.tick(now)
     }
 
     /// The time at which to call [`Arbiter::tick`], if nothing happens before.

@@ -281,10 +281,9 @@ impl Scheduler {
         self.spread(now, decisions)
     }
 
-    /// As [`Arbiter::memory_is_free`].
-    pub fn memory_is_free(&mut self, now: Micros) -> Vec<Decision> {
-        let decisions = self.arbiter.memory_is_free(now);
-        self.spread(now, decisions)
+    /// As [`Arbiter::end_rests`].
+    pub fn end_rests(&mut self) {
+        self.arbiter.end_rests();
     }
 
     /// As [`Arbiter::handle`]. Events about memory (`Ready`, `Resident`, `CannotArrive`, `Stranded`) concern the memory of the whole unit.

@@ -570,9 +570,8 @@ impl Server {
             MemoryEvent::CannotArrive(id) => self.tell_arbiter(id, Event::CannotArrive),
             MemoryEvent::Stranded(id) => self.tell_arbiter(id, Event::Stranded),
             MemoryEvent::Free => {
-                self.set_costs();
-                let decisions = self.card.arbiter.memory_is_free(self.now());
-                self.carry_out(decisions);
+                self.card.arbiter.end_rests();
+                self.tick();
             }
             MemoryEvent::CorunnersInTheWay => self.part(),
             MemoryEvent::SpareInTheWay(id) => self.compact(id),

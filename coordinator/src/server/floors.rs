@@ -113,7 +113,7 @@ fn methods_of_the_server_call_only_those_above_them() {
 #[test]
 fn only_dispatch_asks_the_arbiter_to_decide() {
     for Source { module, text, .. } in sources().iter().filter(|source| source.module != "dispatch") {
-        for decides in ["arbiter.handle(", "arbiter.tick(", "arbiter.memory_is_free(", "arbiter.set_", "Decision::"] {
+        for decides in ["arbiter.handle(", "arbiter.tick(", "arbiter.end_rests(", "arbiter.set_", "Decision::"] {
             assert!(!text.contains(decides), "{module} has `{decides}`");
         }
     }

@@ -138,11 +138,8 @@ fn stopped(coordinator: &Coordinator, whose: Whose, keeps: Keeps, becomes: Becom
             waits_for_it(status) && reasons.contains(&waits["reason"].as_str().unwrap_or_default()) && is_long
         };
         coordinator.until(&format!("{case}: it waits"), waits);
-        // Now and then its arrival is tried again.
-        coordinator.until(&format!("{case}: it is said why"), |_| {
-            let said = why(coordinator);
-            said.contains("memory") && said.contains("stopped")
-        });
+        let said = why(coordinator);
+        assert!(said.contains("memory") && said.contains("stopped"), "{case}: {said}");
         assert!(!killed() && !other.has_answered() && holder.ended().is_none(), "{case}: {}", coordinator.log());
         assert_eq!(spared(), becomes == Becomes::Spared, "{case}: {}", coordinator.log());
         assert!(coordinator.log().contains("] stopped does not answer"), "{case}: {}", coordinator.log());

@@ -3,12 +3,17 @@
 use std::time::Duration;
 
 use baton_tests::LIMIT;
-use baton_tests::coordinator::{Coordinator, Serving, program, tenant};
+use baton_tests::coordinator::{Coordinator, Serving, tenant};
 use baton_tests::faults::Strike;
 use baton_tests::held::{self, Held};
-use baton_tests::hold;
-use baton_tests::running::{Running, signal};
+use baton_tests::hold::{self, Busy};
+use baton_tests::running::Running;
 use baton_tests::strikes::with_board;
+
+/// A coordinator under which a turn lasts for as long as there is work.
+fn serving() -> Serving {
+    Serving::small("64MiB").option("--quantum", "1h").option("--max-wait", "1h")
+}
 
 /// Programs with 16 MiB each, of which the second and later ones reach memory of the first.
 #[track_caller]
@@ -48,7 +53,7 @@ fn all_end<'a>(programs: impl IntoIterator<Item = &'a mut Running>) {
 
 #[test]
 fn one_that_has_nothing_to_do_while_another_works_for_long_is_not_given_up() {
-    let coordinator = Serving::small("64MiB").option("--quantum", "1h").option("--max-wait", "1h").start();
+    let coordinator = serving().start();
     let mut programs = united(&coordinator, ["busy", "idle"]);
     let mut other = hold::joined(&coordinator, "other", "normal", "16", None);
     assert_eq!(programs[0].ask("queue 3000", LIMIT), "queued");
@@ -60,7 +65,7 @@ fn one_that_has_nothing_to_do_while_another_works_for_long_is_not_given_up() {
 
 #[test]
 fn those_that_are_let_in_after_a_pause_are_not_given_up() {
-    let coordinator = Serving::small("64MiB").option("--quantum", "1h").option("--max-wait", "1h").start();
+    let coordinator = serving().start();
     coordinator.until_ready();
     let mut programs = united(&coordinator, ["busy", "idle"]);
     let mut other = hold::joined(&coordinator, "other", "batch", "16", None);
@@ -78,8 +83,7 @@ fn those_that_are_let_in_after_a_pause_are_not_given_up() {
 
 #[test]
 fn one_that_answers_before_the_others_are_off_the_gpu_goes_on() {
-    let serving = Serving::small("64MiB").option("--quantum", "1h").option("--max-wait", "1h");
-    let (serving, board) = with_board(serving);
+    let (serving, board) = with_board(serving());
     let coordinator = serving.start();
     let mut programs = united(&coordinator, ["first", "second"]);
     let mut other = hold::joined(&coordinator, "other", "normal", "16", None);
@@ -133,42 +137,24 @@ fn those_that_are_left_are_still_one_when_the_coordinator_is_followed() {
 #[test]
 fn work_that_is_paused_goes_on_with_a_coordinator_that_pauses_none() {
     let want = hold::alone("48", &["touch"; 2]);
-    let prepared = Serving::arena("64MiB").prepare();
-    let (place, file) = (&prepared.place, prepared.place.folder().join("serve.toml"));
-    let settings = |no_preempt: bool| {
-        let text = format!("arena = \"64MiB\"\nhost-pool = \"192MiB\"\nno-preempt = {no_preempt}\n");
-        std::fs::write(&file, text).expect("ours");
-    };
-    settings(false);
-    let mut serve = place.baton(&["serve", "--driver", "sim", "--config"]);
-    let served = Running::start(serve.arg(&file).arg("--socket").arg(place.socket()), false, None);
-    let until = |wanted: &dyn Fn(&serde_json::Value) -> bool| {
-        while !place.try_status().is_ok_and(|status| wanted(&status)) {
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    };
-    until(&|_| true);
-    let joined = |name: &str, class: &str, speed: &str| {
-        let mut command = place.joining(name, &program("hold"), &["--megabytes", "48"]);
-        command.env("BATON_CLASS", class).env("SIMCUDA_KERNEL_GFLOPS", speed);
-        hold::ready(&mut command, Some(place.clone()))
-    };
-    let (mut slow, mut quick) = (joined("slow", "batch", "0.05"), joined("quick", "latency", "100"));
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("serve.toml");
+    let may_pause = |may: bool| std::fs::write(&file, format!("no-preempt = {}\n", !may)).expect("ours");
+    may_pause(true);
+    let coordinator = Serving::arena("64MiB").keeper().option("--config", file.to_str().expect("UTF-8")).start();
+    let mut slow = hold::joined(&coordinator, "slow", "batch", "48", Some("0.05"));
+    let mut quick = hold::joined(&coordinator, "quick", "latency", "48", None);
     assert_eq!(slow.ask("leave", LIMIT), want[0].replace("touched", "left"));
-    let busy = hold::Busy::start(&mut quick, place);
-    until(&|status| tenant(status, "slow")["state"] == "preempted");
-    settings(true);
-    let before = place.try_status().expect("it serves")["pid"].as_i64().expect("a process");
-    signal(before as i32, libc::SIGKILL);
-    until(&|status| status["pid"] != before && !tenant(status, "slow").is_null());
+    let busy = Busy::start(&mut quick, &coordinator.place);
+    coordinator.until_tenant_is("slow", "preempted");
+    may_pause(false);
+    coordinator.kill_served();
+    coordinator.until("it is back", |status| !tenant(status, "slow").is_null());
     busy.end(&mut quick);
     assert_eq!(slow.ask("touch", LIMIT), want[1]);
     // Now it has the GPU until its work has ended.
     assert!(slow.ask("leave", LIMIT).starts_with("left "));
     assert!(quick.ask("touch", LIMIT).starts_with("touched "));
-    for program in [&mut slow, &mut quick] {
-        assert!(program.ask("quit", LIMIT).ends_with(" ok"));
-    }
-    served.signal(libc::SIGTERM);
-    assert_eq!(served.finish(LIMIT).status, "exit status: 0");
+    all_end([&mut slow, &mut quick]);
+    coordinator.until_empty();
 }

@@ -22,14 +22,14 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
+use baton_client as client;
+use baton_contract::messages::Opening;
 use baton_faults::{Board, Role, Strike, Victim as Hit};
 use serde_json::Value;
 
 use crate::coordinator::{Coordinator, EndsWhatServes, Serving, SetAtEnd};
 use crate::generated::Dice;
 use crate::running::signal;
-use baton_client as client;
-use baton_contract::messages::Opening;
 
 pub use churn::{Samples, churn};
 pub use state::State;

@@ -67,8 +67,6 @@ impl State {
 
     pub(super) fn loads(self) -> Vec<Load> {
         const LARGE: &[&str] = &["--megabytes", "12", "--small", "2", "--rounds", "40"];
-        // In other pieces, so that the driver gets frames back.
-        const OTHERWISE: &[&str] = &["--megabytes", "12", "--small", "6", "--rounds", "40"];
         const RESTS: &[&str] = &["--megabytes", "12", "--small", "2", "--rounds", "30", "--gap-ms", "30"];
         // So seldom that others are meanwhile no longer kept ready for it.
         const SELDOM: &[&str] = &["--megabytes", "8", "--small", "2", "--rounds", "5", "--gap-ms", "1200"];
@@ -89,19 +87,13 @@ impl State {
             "25",
         ];
         match self {
-            Self::Turns => {
-                vec![
-                    Load::Fill("normal", &[LARGE]),
-                    Load::Fill("normal", &[LARGE]),
-                    Load::Fill("normal", &[OTHERWISE, LARGE]),
-                ]
-            }
+            Self::Turns => (0..3).map(|_| Load::Fill("normal", &[LARGE])).collect(),
             Self::Rests => {
                 vec![Load::Fill("batch", &[RESTS]), Load::Fill("normal", &[RESTS]), Load::Fill("latency", &[SELDOM])]
             }
             Self::Preemption | Self::Upgrades | Self::Together => vec![
                 Load::Fill("batch", &[LARGE]),
-                Load::Fill("normal", &[LARGE, OTHERWISE]),
+                Load::Fill("normal", &[LARGE]),
                 Load::Fill("latency", &[URGENT, SELDOM, URGENT]),
             ],
             Self::Sharing => vec![Load::Exchanges, Load::Exchanges, Load::Fill("latency", &[RIVAL])],

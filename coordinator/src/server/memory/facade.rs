@@ -557,11 +557,7 @@ impl Handle<'_> {
     /// Does the work that only the passage of time makes due.
     pub(in crate::server) fn timers(&mut self) {
         let store = &mut *self.ground.store;
-        let gone = store.departed.end_quarantine(&mut store.frames);
-        if !gone.is_empty() {
-            self.ground.raise(MemoryEvent::Free);
-        }
-        for gone in gone {
+        for gone in store.departed.end_quarantine(&mut store.frames) {
             self.residency.drop_attachments(&mut self.ground, gone);
         }
         self.claims.unsqueeze(&mut self.ground);

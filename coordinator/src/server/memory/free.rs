@@ -4,7 +4,6 @@ use baton_contract::messages::ExtentId;
 
 use super::breach::MemoryBreach;
 use super::departed::Remains;
-use super::events::MemoryEvent;
 use super::ground::Ground;
 use super::residency::Residency;
 use crate::server::recorder::event::What;
@@ -85,18 +84,14 @@ impl Residency {
     /// on the GPU, the memory comes back only when none of that work is left.
     pub(super) fn depart(&mut self, ground: &mut Ground<'_>, id: TenantId, extents: Extents, remains: Option<Remains>) {
         ground.store.sharing.forget_exports(id);
-        let is_free = !remains.as_ref().is_some_and(Remains::is_any);
-        if is_free {
-            self.drop_attachments(ground, id);
-        } else {
+        if remains.as_ref().is_some_and(Remains::is_any) {
             ground.hold_attachments(id);
+        } else {
+            self.drop_attachments(ground, id);
         }
         let own = extents.into_all().filter_map(|(extent, entry)| Some((extent, ground.hand_over(id, extent, entry)?)));
         let own = own.collect();
         ground.tenants.forget(id);
         ground.store.bury(id, own, remains);
-        if is_free {
-            ground.raise(MemoryEvent::Free);
-        }
     }
 }

@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use baton_contract::messages::{ExtentId, MAX_LISTED, MemoryCommand};
 use baton_contract::page::TAKEN;
 
+use super::events::MemoryEvent;
 use super::frames::SCRUB_BYTES;
 use super::ground::Ground;
 use super::residency::Residency;
@@ -146,12 +147,13 @@ impl Residency {
         true
     }
 
-    /// Drops the attachments of a tenant that has ended completely.
+    /// Drops the attachments of a tenant that has ended completely: nothing can touch its memory any more.
     pub(super) fn drop_attachments(&self, ground: &mut Ground<'_>, id: TenantId) {
         let had: Vec<ExtentId> = ground.store.sharing.of(id).map(|(extent, _)| extent).collect();
         for extent in had {
             self.detach(ground, id, extent);
         }
+        ground.raise(MemoryEvent::Free);
     }
 
     /// Leaves extents behind that are leaving and that their tenant does not unmap now.

@@ -88,14 +88,11 @@ impl Liar {
             5 => {
                 self.now = self.arbiter.next_timer().map_or(self.now, |at| at.max(self.now).min(self.now + 20 * SECOND))
             }
+            6 => self.arbiter.end_rests(),
             _ => {}
         }
         // Time that stands still puts off the end of a turn, but not the beginning of any.
         assert!(self.holder.is_some() || !was_due || is_due(self), "a timer that had come is forgotten");
-        if self.dice.percent(10) {
-            let decisions = self.arbiter.memory_is_free(self.now);
-            self.see(decisions);
-        }
         let event = self.event(id);
         self.tell(id, event);
         self.tick();
