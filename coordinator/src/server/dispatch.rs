@@ -180,11 +180,17 @@ impl Server {
                     self.card.tenants.answer(id, &Answer::TryAgain, &[]);
                     return Ok(());
                 }
-                Request::UnmanagedMemory { .. } | Request::Context { .. } | Request::Room { .. } => {
+                // Not if its calls have to end before it is off the GPU.
+                Request::UnmanagedMemory { .. } | Request::Context { .. } | Request::Room { .. }
+                    if tenant.preemption.is_under_way() =>
+                {
                     self.defer(id, request);
                     return Ok(());
                 }
-                Request::Free { .. }
+                Request::UnmanagedMemory { .. }
+                | Request::Context { .. }
+                | Request::Room { .. }
+                | Request::Free { .. }
                 | Request::Frames { .. }
                 | Request::MakeImmovable { .. }
                 | Request::Spare { .. }
@@ -226,6 +232,18 @@ impl Server {
         }
         // That may have been the tenant's last message.
         if !self.card.tenants.get(id).is_some_and(|tenant| tenant.connection.is_open()) {
+            return Ok(());
+        }
+        if let Some(owner) = self.awaited_owner(id, &request) {
+            let answer = match request {
+                // It is answered at once in any case.
+                Request::ImportDescriptor { .. } => {
+                    self.will_unite(id, owner);
+                    Answer::Noted
+                }
+                _ => Answer::TryAgain,
+            };
+            self.card.tenants.answer(id, &answer, &[]);
             return Ok(());
         }
         match request {
@@ -282,8 +300,7 @@ impl Server {
         }
         let decisions = self.card.arbiter.unite(self.now(), id, other);
         if !self.card.arbiter.are_united(id, other) {
-            // The arbiter has yet to hear of one of them, and unites it then: the keeper still knows that it is to.
-            return;
+            return self.will_unite(id, other);
         }
         let name = |id: TenantId| self.card.tenants.get(id).map_or("", |tenant| tenant.name.as_str());
         baton_messages::info!(are_united(name(id), name(other)));
@@ -298,14 +315,8 @@ impl Server {
     /// Has the keeper know which tenants are united with this one.
     fn note_unit(&mut self, id: TenantId) {
         let members = self.card.arbiter.members(id);
-        let unit = members.iter().min().map(|first| first.0);
-        for member in members {
-            let Some(tenant) = self.card.tenants.unindexed(member).filter(|tenant| tenant.unit != unit) else {
-                continue;
-            };
-            tenant.unit = unit;
-            self.keep_tenant(member);
-        }
+        let Some(unit) = members.iter().min().map(|first| first.0) else { return };
+        members.into_iter().for_each(|member| self.set_unit(member, unit));
     }
 
     /// Unites a tenant that the arbiter has just got to know with those that it was united with by another coordinator.
@@ -596,17 +607,17 @@ impl Server {
                 self.check_answer(tenant);
             }
             PreemptEvent::Late(id) => self.check_answer(id),
+            PreemptEvent::Works(id) => self.keep_tenant(id),
+            PreemptEvent::Settled(id) => self.enter(id, true),
             PreemptEvent::Impossible { tenant, drained } => {
-                if drained {
-                    self.tell_arbiter(tenant, Event::Closed);
-                } else {
-                    self.turns().drain(tenant);
+                match drained {
+                    true if self.is_unsettled(tenant) => self.enter(tenant, false),
+                    true => self.tell_arbiter(tenant, Event::Closed),
+                    false => self.turns().drain(tenant),
                 }
                 self.serve_deferred(tenant);
             }
-            PreemptEvent::Back(id) if self.card.tenants.get(id).is_some_and(|tenant| tenant.unsettled.is_some()) => {
-                self.enter(id, false);
-            }
+            PreemptEvent::Back(id) if self.is_unsettled(id) => self.enter(id, false),
             PreemptEvent::Back(id) => {
                 if self.card.arbiter.state(id) == State::Leaving {
                     // It is to leave before it was let in, and one of its calls waits.

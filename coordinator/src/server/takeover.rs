@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use baton_contract::link;
 use baton_contract::messages::{
-    Answer, FromTenant, GateState, PreemptionCommand, PreemptionReport, TakeoverCommand, TurnReport,
+    Answer, FromTenant, GateState, PreemptionCommand, PreemptionReport, Request, TakeoverCommand, TurnReport,
 };
 use baton_contract::page::TAKEN;
 use baton_contract::wire::{GpuNumber, Malformed, Version};
@@ -295,6 +295,7 @@ impl Server {
             // A request that nobody has read, and whose answer is not waited for.
             let _ = link::receive(tenant.connection.requests.as_fd(), true);
         }
+        tenant.preemption.may_be_paused = facts.may_be_paused;
         if stands.gate == GateState::Held {
             tenant.preemption.take_over();
         }
@@ -328,21 +329,59 @@ impl Server {
                 self.enter(id, stands.demands);
             }
             GateState::Held => {
+                self.is_yet_to_settle(id, true);
                 self.preemptions().take_over(id);
-                self.enter(id, true);
             }
             // Its work is paused, and stays so until its memory is back.
-            GateState::Open if is_left_behind => {
-                if let Some(tenant) = self.card.tenants.get_mut(id) {
-                    tenant.unsettled = Some(Unsettled::default());
-                }
-            }
+            GateState::Open if is_left_behind => self.is_yet_to_settle(id, false),
             GateState::Open => self.preemptions().put_back(id),
         }
         Some((stands.gate == GateState::Open, later))
     }
 
-    /// Has the arbiter know a tenant whose gate is closed.
+    /// The owner of what a tenant asks to share, if it has yet to come back. Of those that only say so it is one that belongs with the tenant.
+    pub(super) fn awaited_owner(&mut self, id: TenantId, request: &Request) -> Option<TenantId> {
+        self.card.takeover.as_ref()?;
+        let owners = self.memory().owners_of_shared(request);
+        let (returning, tenant) = (&self.card.takeover.as_ref()?.returning, self.card.tenants.get(id)?);
+        let is_proven = matches!(request, Request::Attach { .. });
+        let belongs = |one: &Returning| is_proven || tenant.connection.process.belongs_with(&one.process);
+        owners.into_iter().find(|owner| returning.get(owner).is_some_and(belongs))
+    }
+
+    /// Has two tenants, and those that they are united with, united as soon as the arbiter knows them.
+    pub(super) fn will_unite(&mut self, id: TenantId, other: TenantId) {
+        let returning = self.card.takeover.iter().flat_map(|takeover| &takeover.returning);
+        let units = returning.map(|(id, one)| (*id, one.facts.unit));
+        let units = units.chain(self.card.tenants.iter().map(|(id, tenant)| (id, tenant.unit)));
+        let units: BTreeMap<TenantId, u32> = units.map(|(id, unit)| (id, unit.unwrap_or(id.0))).collect();
+        let (Some(one), Some(other)) = (units.get(&id), units.get(&other)) else { return };
+        let members = units.iter().filter(|(_, unit)| [one, other].contains(unit));
+        members.for_each(|(member, _)| self.set_unit(*member, *one.min(other)));
+    }
+
+    /// Has the keeper know the unit of a tenant.
+    pub(super) fn set_unit(&mut self, id: TenantId, unit: u32) {
+        let returning = self.card.takeover.as_mut().and_then(|takeover| takeover.returning.get_mut(&id));
+        let returning = returning.map(|one| &mut one.facts.unit);
+        let known = self.card.tenants.unindexed(id).map(|tenant| &mut tenant.unit).or(returning);
+        if known.is_some_and(|known| known.replace(unit) != Some(unit)) {
+            self.keep_tenant(id);
+        }
+    }
+
+    /// True if a tenant was taken over and may be at work, so that the arbiter does not know it yet.
+    pub(super) fn is_unsettled(&self, id: TenantId) -> bool {
+        self.card.tenants.get(id).is_some_and(|tenant| tenant.unsettled.is_some())
+    }
+
+    fn is_yet_to_settle(&mut self, id: TenantId, demands: bool) {
+        if let Some(tenant) = self.card.tenants.get_mut(id) {
+            tenant.unsettled = Some(Unsettled { demands });
+        }
+    }
+
+    /// Has the arbiter know a tenant that is off the GPU, with its gate closed.
     pub(super) fn enter(&mut self, id: TenantId, demands: bool) {
         let Some(tenant) = self.card.tenants.get_mut(id) else { return };
         let demands = demands | tenant.unsettled.take().is_some_and(|unsettled| unsettled.demands);
@@ -361,7 +400,7 @@ impl Server {
     pub(super) fn have_close(&mut self, id: TenantId) {
         let Some(tenant) = self.card.tenants.get_mut(id) else { return };
         let grant = tenant.turn.number();
-        tenant.unsettled = Some(Unsettled::default());
+        tenant.unsettled = Some(Unsettled { demands: false });
         if tenant.preemption.is_impossible() {
             return self.turns().drain(id);
         }
@@ -386,10 +425,6 @@ impl Server {
             FromTenant::Turn(TurnReport::DrainTimedOut { .. }) => {
                 self.turns().drain(id);
                 true
-            }
-            FromTenant::Preemption(PreemptionReport::GateClosed { .. }) => {
-                self.enter(id, true);
-                false
             }
             _ => false,
         }

@@ -19,6 +19,7 @@
  *     sleep MS                 does nothing for so long; `slept`
  *     alloc MIB                `allocated` or `answer CODE`
  *     free                     frees what `alloc` allocated; `freed`
+ *     managed MIB              as `alloc`, of managed memory, which is kept
  *     pin                      lets other devices reach what `alloc` allocated last, which stays there from then on; `pinned`
  *     share FILE               lets others reach what `alloc` allocated last; `shared`
  *     attach FILE              reaches what another has shared: from then on they take turns as one; `attached`
@@ -42,6 +43,7 @@ static unsigned count;
 static CUdeviceptr sums, more[MAX_PIECES];
 static unsigned more_count;
 
+CUresult cuMemAllocManaged(CUdeviceptr *out, size_t bytes, unsigned flags);
 CUresult cuPointerSetAttribute(const void *value, int attribute, CUdeviceptr address);
 
 /* Leaves a function that answers a CUresult when a call fails. */
@@ -245,6 +247,10 @@ static void obey(char *line) {
     } else if (strcmp(word, "free") == 0) {
         while (more_count && !result) result = cuMemFree(more[--more_count]);
         if (!result) printf("freed\n");
+    } else if (strcmp(word, "managed") == 0) {
+        CUdeviceptr kept;
+        result = cuMemAllocManaged(&kept, number * MIB, 1);
+        if (!result) printf("allocated\n");
     } else if (strcmp(word, "pin") == 0) {
         result = pin();
         if (!result) printf("pinned\n");

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use baton_tests::LIMIT;
-use baton_tests::coordinator::{Coordinator, Serving, tenant};
+use baton_tests::coordinator::{Coordinator, Serving, program, tenant};
 use baton_tests::faults::Strike;
 use baton_tests::held::{self, Held};
 use baton_tests::hold::{self, Busy};
@@ -18,7 +18,12 @@ fn serving() -> Serving {
 /// Programs with 16 MiB each, of which the second and later ones reach memory of the first.
 #[track_caller]
 fn united<const N: usize>(coordinator: &Coordinator, names: [&str; N]) -> [Running; N] {
-    let mut programs = names.map(|name| hold::joined(coordinator, name, "normal", "16", None));
+    unite(coordinator, names.map(|name| hold::joined(coordinator, name, "normal", "16", None)))
+}
+
+/// The same, of programs that have joined.
+#[track_caller]
+fn unite<const N: usize>(coordinator: &Coordinator, mut programs: [Running; N]) -> [Running; N] {
     let shared = coordinator.place.folder().join("shared").display().to_string();
     let (first, others) = programs.split_first_mut().expect("there are some");
     assert_eq!(first.ask("alloc 8", LIMIT), "allocated");
@@ -157,4 +162,64 @@ fn work_that_is_paused_goes_on_with_a_coordinator_that_pauses_none() {
     assert!(quick.ask("touch", LIMIT).starts_with("touched "));
     all_end([&mut slow, &mut quick]);
     coordinator.until_empty();
+}
+
+#[test]
+fn one_that_asks_for_room_with_its_gate_open_goes_on_with_a_coordinator_that_pauses_none() {
+    let (serving, board) = with_board(Serving::small("64MiB").keeper().flag("--no-preempt"));
+    let coordinator = serving.start();
+    let [mut first, mut second] = united(&coordinator, ["first", "second"]);
+    // It asks when there is another coordinator, which it has told that its gate is open.
+    let wait = Duration::from_secs(1);
+    board.prepare(&Strike { point: "program asks UnmanagedMemory".to_owned(), wait, ..Strike::default() });
+    first.say("managed 4");
+    coordinator.until("it is about to ask", |_| board.struck().is_some());
+    coordinator.kill_served();
+    assert_eq!(first.line(LIMIT), "allocated");
+    assert!(second.ask("touch", LIMIT).starts_with("touched "));
+    all_end([&mut first, &mut second]);
+}
+
+#[test]
+fn work_goes_on_with_a_coordinator_that_the_driver_lets_pause_none() {
+    let coordinator = Serving::small("64MiB").keeper().setting("SIMCUDA_PAUSING", "off").start();
+    let joined = |name| {
+        let mut command = coordinator.place.joining(name, &program("hold"), &["--megabytes", "16"]);
+        // So that only the coordinator's calls are refused.
+        hold::ready(command.env("SIMCUDA_PAUSING", "on"), Some(coordinator.place.clone()))
+    };
+    let [mut first, mut second] = unite(&coordinator, ["first", "second"].map(joined));
+    let mut other = joined("other");
+    for _ in 0..3 {
+        for program in [&mut first, &mut second] {
+            assert_eq!(program.ask("queue 1500", LIMIT), "queued");
+        }
+        coordinator.kill_served();
+        assert!(other.ask("touch", LIMIT).starts_with("touched "));
+        assert_eq!(other.ask("queue 500", LIMIT), "queued");
+        coordinator.kill_served();
+        for program in [&mut first, &mut second] {
+            assert!(program.ask("touch", LIMIT).starts_with("touched "));
+        }
+    }
+    all_end([&mut first, &mut second, &mut other]);
+}
+
+#[test]
+fn one_that_attaches_to_a_program_which_has_yet_to_come_back_waits_for_it() {
+    let coordinator = Serving::small("64MiB").keeper().start();
+    let [mut first, mut second] =
+        ["first", "second"].map(|name| hold::joined(&coordinator, name, "normal", "16", None));
+    let shared = coordinator.place.folder().join("shared").display().to_string();
+    assert_eq!(first.ask("alloc 8", LIMIT), "allocated");
+    assert_eq!(first.ask(&format!("share {shared}"), LIMIT), "shared");
+    first.signal(libc::SIGSTOP);
+    coordinator.kill_served();
+    coordinator.until("the other one is back", |status| !tenant(status, "second").is_null());
+    second.say(&format!("attach {shared}"));
+    std::thread::sleep(Duration::from_millis(500));
+    first.signal(libc::SIGCONT);
+    assert_eq!(second.line(LIMIT), "attached");
+    assert!(first.ask("touch", LIMIT).starts_with("touched "));
+    all_end([&mut first, &mut second]);
 }

@@ -490,6 +490,11 @@ impl Handle<'_> {
         self.ground.export_descriptors(id, process);
     }
 
+    /// The tenants that may own what another one asks to share, as they say themselves; the likeliest first.
+    pub(in crate::server) fn owners_of_shared(&self, request: &Request) -> Vec<TenantId> {
+        self.ground.owners_of_shared(request)
+    }
+
     /// Handles a tenant that is about to import memory by a descriptor that another process owns. Returns the tenant with which it
     /// must be scheduled as one. The importing tenant is answered at once in any case: it asks from outside the gate, because the
     /// other tenant may keep the GPU until it has written there.

@@ -5,7 +5,7 @@
 //! runs, all of the shared memory is on the GPU.
 
 use baton_contract::memory::{GRANULE, SizeClass};
-use baton_contract::messages::{Answer, ExtentId, Full, IPC_HANDLE, MAX_LISTED, MemoryCommand, ProcessId};
+use baton_contract::messages::{Answer, ExtentId, Full, IPC_HANDLE, MAX_LISTED, MemoryCommand, ProcessId, Request};
 use baton_contract::wire::MAX_DESCRIPTORS;
 
 use super::breach::MemoryBreach;
@@ -100,6 +100,16 @@ impl Ground<'_> {
             self.tenants.answer(id, &Answer::Noted, &[]);
             None
         })
+    }
+
+    /// The tenants that may own what another one asks to share, as they say themselves; the likeliest first.
+    pub(super) fn owners_of_shared(&self, request: &Request) -> Vec<TenantId> {
+        match request {
+            Request::Attach { exporter, .. } => vec![TenantId(*exporter)],
+            Request::OpenEvent { handle } => self.store.sharing.owners_of_event(handle).collect(),
+            Request::ImportDescriptor { owner } => self.store.sharing.owners_of_descriptors(*owner).collect(),
+            _ => Vec::new(),
+        }
     }
 
     /// Notes that a tenant lets others import its memory by descriptors that its process owns.

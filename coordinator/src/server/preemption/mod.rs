@@ -118,6 +118,15 @@ impl Access<'_> {
             return self.start_pausing(id);
         }
         self.probe(id);
+        self.check_settled(id);
+    }
+
+    /// Tells of a tenant that the arbiter does not know yet when none of its work is on the GPU.
+    fn check_settled(&mut self, id: TenantId) {
+        let Some(tenant) = self.tenants.get(id) else { return };
+        if tenant.unsettled.is_some() && tenant.preemption.is_paused() && !tenant.preemption.is_gate_open() {
+            self.raise(PreemptEvent::Settled(id));
+        }
     }
 
     /// Notes that the gate is closed and no work is queued. Returns true if that ends the turn now, as without pausing.
@@ -192,7 +201,20 @@ impl Access<'_> {
 
     /// Takes a tenant over from another coordinator: its gate is closed, and its work may be paused, or run.
     pub(super) fn take_over(&mut self, id: TenantId) {
-        self.start_pausing(id);
+        match self.tenants.get(id).is_some_and(|tenant| tenant.preemption.target().is_some()) {
+            true => self.start_pausing(id),
+            false => self.give_up_unsettled(id),
+        }
+    }
+
+    /// A tenant that the arbiter does not know yet cannot be paused: its work has to end.
+    fn give_up_unsettled(&mut self, id: TenantId) {
+        let Some(tenant) = self.tenants.get_mut(id) else { return };
+        let drained = tenant.preemption.progress().is_some_and(|progress| progress.is_drained());
+        tenant.preemption.give_up();
+        // It may have been paused before.
+        self.put_back(id);
+        self.raise(PreemptEvent::Impossible { tenant: id, drained });
     }
 
     /// Puts a tenant back on the GPU that another coordinator may have descheduled, or paused with its gate open.
@@ -243,8 +265,9 @@ impl Access<'_> {
     fn on_tried(&mut self, id: TenantId, result: Result<(), PreemptError>) {
         let Some(tenant) = self.tenants.get_mut(id) else { return };
         tenant.preemption.on_tried(result.is_ok());
-        if let Err(error) = result {
-            baton_messages::warn!(cannot_be_preempted(&tenant.name, error));
+        match result {
+            Ok(()) => self.raise(PreemptEvent::Works(id)),
+            Err(error) => baton_messages::warn!(cannot_be_preempted(&tenant.name, error)),
         }
     }
 
@@ -286,7 +309,10 @@ impl Access<'_> {
                     false if progress.is_late() => self.raise(PreemptEvent::Late(id)),
                     // The arbiter is to know it as one that is idle.
                     false if unsettled && drained => self.start_resuming(id),
-                    false => self.probe(id),
+                    false => {
+                        self.probe(id);
+                        self.check_settled(id);
+                    }
                 }
             }
             Err(error) if self.arbiter.is_to_leave(id) => {
@@ -300,7 +326,11 @@ impl Access<'_> {
             // It runs though it is not its turn, and its memory is not touched as long as that lasts.
             Err(error) => {
                 baton_messages::warn!(could_not_be_preempted_again(&tenant.name, error));
-                if !tenant.preemption.fail() {
+                let can_run = tenant.extents().counts().left_behind == 0;
+                let is_tried_again = tenant.preemption.works() && tenant.preemption.fail();
+                if unsettled && can_run && !is_tried_again {
+                    self.give_up_unsettled(id);
+                } else if !is_tried_again {
                     self.raise(PreemptEvent::Lost { tenant: id, why: baton_messages::NOT_TAKEN_OFF });
                 }
             }
@@ -315,7 +345,8 @@ impl Access<'_> {
     }
 
     fn on_put_back(&mut self, id: TenantId, result: Result<(), PreemptError>) {
-        let Some(tenant) = self.tenants.get(id) else { return };
+        let may_be_paused = |tenant: &&Tenant| tenant.preemption.may_be_paused;
+        let Some(tenant) = self.tenants.get(id).filter(may_be_paused) else { return };
         if let Err(error) = result {
             baton_messages::warn!(could_not_be_resumed(&tenant.name, error));
             self.raise(PreemptEvent::Lost { tenant: id, why: baton_messages::NOT_PUT_BACK });

@@ -18,6 +18,10 @@ const LOOK: Duration = Duration::from_micros(200);
 /// An event of preemption that another module has to act upon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::server) enum PreemptEvent {
+    /// The tenant was found to be one that can be paused.
+    Works(TenantId),
+    /// A tenant that the arbiter does not know yet is paused, with its gate closed.
+    Settled(TenantId),
     /// A tenant that was to leave is off the GPU; `drained` if there was nothing to pause.
     Off { tenant: TenantId, drained: bool },
     /// The tenant is off the GPU again, and cannot answer before its work goes on.

@@ -23,6 +23,9 @@ pub(in crate::server) struct Facts {
     need: Option<(u64, u64)>,
     /// The number of coordinators that it had before.
     pub(in crate::server) coordinators_before: u32,
+    /// False if no coordinator has found that it can be paused: its work is not.
+    #[serde(default = "yes")]
+    pub(in crate::server) may_be_paused: bool,
     /// The number of the tenants that it is united with, which they have too.
     #[serde(default)]
     pub(in crate::server) unit: Option<u32>,
@@ -47,6 +50,10 @@ fn nineteen() -> u32 {
     19
 }
 
+fn yes() -> bool {
+    true
+}
+
 impl Facts {
     pub(in crate::server) fn of(tenant: &Tenant, account: Account) -> Self {
         let Scheduling { class, weight, slo_micros } = tenant.scheduling.wanted;
@@ -59,6 +66,7 @@ impl Facts {
             gpu: tenant.connection.control.gpu().0,
             need: tenant.need.map(|need| (need.run.number, need.bytes)),
             coordinators_before: tenant.preemption.coordinators_before,
+            may_be_paused: tenant.preemption.may_be_paused,
             unit: tenant.unit,
             contexts: (account.contexts, account.context_bytes),
             suspended: tenant.scheduling.suspended.is_some(),
@@ -97,6 +105,7 @@ mod tests {
             "coordinators_before":2,"unit":null,"contexts":[1,300],"suspended":false,"was_taken":false,"not_copied":null}"#;
         let facts = Facts::read(kept).expect("facts");
         assert_eq!((facts.contract, facts.scheduling().class, facts.coordinators_before), (19, Class::Latency, 2));
+        assert!(facts.may_be_paused, "not known");
         // Facts that come later are no harm to a version that does not know them.
         let mut later: serde_json::Value = serde_json::from_slice(&facts.bytes()).expect("JSON");
         later["later"] = 1.into();

@@ -129,6 +129,8 @@ pub(in crate::server) struct Preemption {
     descheduling: Option<(Descheduling, PreemptTarget)>,
     /// The number of coordinators before that may have paused it, each once: resuming it once may not be enough.
     pub(in crate::server) coordinators_before: u32,
+    /// True if a coordinator has found that it can be paused, so that its work may be.
+    pub(in crate::server) may_be_paused: bool,
     /// The number of failures since it was last rescheduled, and the earliest time of the next attempt.
     failures: u32,
     not_before: Option<Instant>,
@@ -315,6 +317,7 @@ impl Preemption {
     /// Handles the result of the attempt to pause it.
     pub(in crate::server) fn on_tried(&mut self, works: bool) {
         self.ability = if works { Ability::Works } else { Ability::No };
+        self.may_be_paused |= works;
     }
 
     /// Notes that it is asked to close its gate.

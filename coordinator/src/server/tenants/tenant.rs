@@ -72,8 +72,8 @@ const LONGEST_SILENCE: Duration = Duration::from_secs(1);
 /// Interval between the checks then. If checks come later, not all the time in between counts: the machine is slow.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// A tenant that was taken over with its gate open, and has yet to close it: the arbiter does not know it.
-#[derive(Clone, Copy, Debug, Default)]
+/// A tenant that was taken over and may be at work: the arbiter knows it when its gate is closed and its work paused or over.
+#[derive(Clone, Copy, Debug)]
 pub(in crate::server) struct Unsettled {
     /// True if a call waits at its gate already.
     pub(in crate::server) demands: bool,
