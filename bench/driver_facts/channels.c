@@ -11,21 +11,19 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "channels.h"
 #include "mapped.h"
 
 enum {
     MAGIC = 'F',
     CONTROL = 0x2a,
     ALLOC = 0x2b,
+    DEVICE = 0x80,
     SUBDEVICE = 0x2080,
+    CHANNEL_GROUP = 0xa06c,
     FIRST_CHANNEL = 0xc36f,
     DISABLE_CHANNELS = 0x2080110b,
-    MOST_CHANNELS = 64,
     MOST_OBJECTS = 512,
-};
-
-struct object { /* how both kinds of request for a new one begin */
-    uint32_t client, parent, handle, class;
 };
 
 struct control {
@@ -43,8 +41,9 @@ struct disable {
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct object channels[MOST_OBJECTS], subdevice;
-static int channel_count, device_file = -1;
+/* Of the others: devices, subdevices and channel groups. */
+static struct object channels[MOST_OBJECTS], others[MOST_OBJECTS];
+static int channel_count, other_count, device_file = -1;
 
 int ioctl(int file, unsigned long request, ...) {
     va_list list;
@@ -58,8 +57,10 @@ int ioctl(int file, unsigned long request, ...) {
     if ((request & 0xff) == ALLOC && (size == 32 || size == 48)) {
         struct object *made = argument;
         uint32_t status = ((uint32_t *)argument)[size == 32 ? 7 : 10];
-        if (!status && made->class == SUBDEVICE && device_file < 0) {
-            subdevice = *made;
+        bool is_other =
+            made->class == DEVICE || made->class == SUBDEVICE || made->class == CHANNEL_GROUP;
+        if (!status && is_other && other_count < MOST_OBJECTS) {
+            others[other_count++] = *made;
             device_file = file;
         }
         bool is_channel = made->class >= FIRST_CHANNEL && (made->class & 0xff) == 0x6f;
@@ -69,13 +70,39 @@ int ioctl(int file, unsigned long request, ...) {
     return result;
 }
 
-/* Disables or enables channels; the resource manager's answer. */
-static uint32_t change(bool disable, const struct object *first, int count) {
+static const struct object *other(uint32_t client, uint32_t handle) {
+    for (int at = other_count - 1; at >= 0; at--)
+        if (others[at].client == client && others[at].handle == handle) return &others[at];
+    return NULL;
+}
+
+/* The subdevice of the GPU that a channel is on; any if the program cannot tell. */
+static struct object subdevice_of(const struct object *channel) {
+    const struct object *device = other(channel->client, channel->parent);
+    if (device && device->class == CHANNEL_GROUP) device = other(device->client, device->parent);
+    struct object any = {0};
+    for (int at = 0; at < other_count; at++) {
+        const struct object *one = &others[at];
+        if (one->class != SUBDEVICE) continue;
+        if (device && one->client == device->client && one->parent == device->handle) return *one;
+        if (!any.class) any = *one;
+    }
+    return any;
+}
+
+int channels_made(const struct object **first) {
+    *first = channels;
+    return channel_count;
+}
+
+uint32_t change(bool disable, const struct object *first, int count) {
+    if (!count) return 0;
     struct disable parameters = {.disable = disable, .count = (uint32_t)count};
     for (int at = 0; at < count; at++) {
         parameters.clients[at] = first[at].client;
         parameters.channels[at] = first[at].handle;
     }
+    struct object subdevice = subdevice_of(first);
     struct control call = {.client = subdevice.client, .object = subdevice.handle,
                            .command = DISABLE_CHANNELS, .parameters = (uintptr_t)&parameters,
                            .size = sizeof parameters};

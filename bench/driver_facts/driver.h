@@ -26,6 +26,10 @@ typedef struct CUipcMemHandle_st {
     char reserved[64];
 } CUipcMemHandle;
 
+typedef struct CUipcEventHandle_st {
+    char reserved[64];
+} CUipcEventHandle;
+
 typedef struct CUmemPoolPtrExportData_st {
     unsigned char reserved[64];
 } CUmemPoolPtrExportData;
@@ -87,6 +91,9 @@ enum {
     X(cuPointerGetAttribute, "cuPointerGetAttribute", (void *, int, CUdeviceptr))                  \
     X(cuPointerSetAttribute, "cuPointerSetAttribute", (const void *, int, CUdeviceptr))            \
     X(cuIpcGetMemHandle, "cuIpcGetMemHandle", (CUipcMemHandle *, CUdeviceptr))                     \
+    X(cuIpcOpenMemHandle, "cuIpcOpenMemHandle_v2", (CUdeviceptr *, CUipcMemHandle, unsigned))      \
+    X(cuIpcGetEventHandle, "cuIpcGetEventHandle", (CUipcEventHandle *, CUevent))                   \
+    X(cuIpcOpenEventHandle, "cuIpcOpenEventHandle", (CUevent *, CUipcEventHandle))                 \
     X(cuMemAdvise_v1, "cuMemAdvise", (CUdeviceptr, size_t, int, CUdevice))                         \
     X(cuMemAdvise, "cuMemAdvise_v2", (CUdeviceptr, size_t, int, CUmemLocation))                    \
     X(cuMemPrefetchAsync_v1, "cuMemPrefetchAsync", (CUdeviceptr, size_t, CUdevice, CUstream))      \

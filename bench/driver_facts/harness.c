@@ -370,6 +370,7 @@ int main(int argc, char **argv) {
     add_forking();
     add_handles();
     add_channels();
+    add_spanning();
     static bool chosen[MOST_CHECKS];
     for (int at = 0; at < check_count; at++) {
         chosen[at] = only_count == 0 && strcmp(checks[at].question, "machine");

@@ -42,5 +42,6 @@ void add_peers(void);
 void add_forking(void);
 void add_handles(void);
 void add_channels(void);
+void add_spanning(void);
 
 #endif
