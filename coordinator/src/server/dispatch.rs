@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use baton_contract::class::Class;
 use baton_contract::messages::{
-    Answer, CorunCommand, CorunReport, FromTenant, MemoryReport, Opening, Request, TurnCommand, TurnReport,
+    Answer, CorunCommand, CorunReport, FromTenant, MemoryReport, Opening, ProcessId, Request, TurnCommand, TurnReport,
 };
 
 use super::admin::upgrade::Wanted;
@@ -234,19 +234,10 @@ impl Server {
         if !self.card.tenants.get(id).is_some_and(|tenant| tenant.connection.is_open()) {
             return Ok(());
         }
-        if let Some(owner) = self.awaited_owner(id, &request) {
-            let answer = match request {
-                // It is answered at once in any case.
-                Request::ImportDescriptor { .. } => {
-                    self.will_unite(id, owner);
-                    Answer::Noted
-                }
-                _ => Answer::TryAgain,
-            };
-            self.card.tenants.answer(id, &answer, &[]);
-            return Ok(());
-        }
         match request {
+            Request::Attach { .. } | Request::OpenEvent { .. } if self.is_owner_awaited(id, &request) => {
+                self.card.tenants.answer(id, &Answer::TryAgain, &[]);
+            }
             Request::Allocate { at, bytes } => self.memory().allocate(id, at, bytes)?,
             Request::Free { extents } => {
                 self.memory().free(id, &extents)?;
@@ -283,9 +274,7 @@ impl Server {
             }
             Request::ExportDescriptors { process } => self.memory().export_descriptors(id, process),
             Request::ImportDescriptor { owner } => {
-                if let Some(exporter) = self.memory().import_descriptor(id, owner) {
-                    self.unite(id, exporter);
-                }
+                self.unite_with_owner(id, owner);
                 self.card.tenants.answer(id, &Answer::Noted, &[]);
             }
         }
@@ -300,7 +289,8 @@ impl Server {
         }
         let decisions = self.card.arbiter.unite(self.now(), id, other);
         if !self.card.arbiter.are_united(id, other) {
-            return self.will_unite(id, other);
+            // The arbiter has yet to hear of one of them, and unites it then, if the keeper knows that it is to.
+            return;
         }
         let name = |id: TenantId| self.card.tenants.get(id).map_or("", |tenant| tenant.name.as_str());
         baton_messages::info!(are_united(name(id), name(other)));
@@ -312,11 +302,40 @@ impl Server {
         }
     }
 
+    /// Unites a tenant with the owner of the descriptors by which it imports memory: now, or when the arbiter knows both.
+    fn unite_with_owner(&mut self, id: TenantId, owner: ProcessId) {
+        let mut is_later = self.is_owner_awaited(id, &Request::ImportDescriptor { owner });
+        if let Some(exporter) = self.memory().import_descriptor(id, owner) {
+            self.unite(id, exporter);
+            is_later |= !self.card.arbiter.are_united(id, exporter);
+        }
+        if let Some(tenant) = self.card.tenants.get_mut(id).filter(|_| is_later) {
+            tenant.imports_from.push(owner);
+        }
+    }
+
+    /// Unites those with the owners of what they import that could not be united before.
+    fn unite_with_owners(&mut self) {
+        let waiting: Vec<TenantId> =
+            self.card.tenants.iter().filter(|(_, tenant)| !tenant.imports_from.is_empty()).map(|(id, _)| id).collect();
+        for id in waiting {
+            let Some(tenant) = self.card.tenants.get_mut(id) else { continue };
+            let owners = std::mem::take(&mut tenant.imports_from);
+            owners.into_iter().for_each(|owner| self.unite_with_owner(id, owner));
+        }
+    }
+
     /// Has the keeper know which tenants are united with this one.
     fn note_unit(&mut self, id: TenantId) {
         let members = self.card.arbiter.members(id);
-        let Some(unit) = members.iter().min().map(|first| first.0) else { return };
-        members.into_iter().for_each(|member| self.set_unit(member, unit));
+        let unit = members.iter().min().map(|first| first.0);
+        for member in members {
+            let Some(tenant) = self.card.tenants.unindexed(member).filter(|tenant| tenant.unit != unit) else {
+                continue;
+            };
+            tenant.unit = unit;
+            self.keep_tenant(member);
+        }
     }
 
     /// Unites a tenant that the arbiter has just got to know with those that it was united with by another coordinator.
@@ -474,6 +493,7 @@ impl Server {
         let now = self.now();
         for event in [Event::Joined { scheduling }, Event::Demand, Event::Resident] {
             let decided = self.card.arbiter.handle(now, id, event);
+            self.set_cost(id);
             // They are about this tenant alone, and are carried out already.
             debug_assert!(decided.iter().all(|one| one.tenant() == id), "{decided:?}");
             if decided.contains(&Decision::Grant(id)) {
@@ -532,13 +552,16 @@ impl Server {
         }
     }
 
-    /// Tells the arbiter the current cost of a switch to each tenant, and if any switch is needed.
+    /// Tells the arbiter the current cost of a switch to a tenant that it knows.
+    fn set_cost(&mut self, id: TenantId) {
+        let missing = self.card.tenants.get(id).map_or(0, |tenant| tenant.extents().counts().missing);
+        let cost = self.card.costs.copy_time(missing);
+        self.card.arbiter.set_cost(id, cost.as_micros() as u64);
+    }
+
+    /// The same of each tenant whose memory has changed, and if any switch is needed.
     fn set_costs(&mut self) {
-        for id in self.card.tenants.take_changed() {
-            let missing = self.card.tenants.get(id).map_or(0, |tenant| tenant.extents().counts().missing);
-            let cost = self.card.costs.copy_time(missing);
-            self.card.arbiter.set_cost(id, cost.as_micros() as u64);
-        }
+        self.card.tenants.take_changed().into_iter().for_each(|id| self.set_cost(id));
         let together = self.fit_together();
         self.card.arbiter.set_together(together);
     }
@@ -549,7 +572,9 @@ impl Server {
             if let Some((id, event)) = self.card.untold.pop_front() {
                 self.tell_arbiter(id, event);
                 if matches!(event, Event::Joined { .. }) {
+                    self.set_cost(id);
                     self.unite_again(id);
+                    self.unite_with_owners();
                 }
             } else if let Some(event) = self.card.preemptions.next_event() {
                 self.on_preempt_event(event);
@@ -609,6 +634,14 @@ impl Server {
             PreemptEvent::Late(id) => self.check_answer(id),
             PreemptEvent::Works(id) => self.keep_tenant(id),
             PreemptEvent::Settled(id) => self.enter(id, true),
+            PreemptEvent::CannotSettle { tenant, is_last } => {
+                let runs = |tenant: &Tenant| tenant.unsettled.is_some_and(|unsettled| unsettled.runs);
+                if self.card.tenants.get(tenant).is_some_and(runs) || self.memory().is_all_mapped(tenant) {
+                    self.preemptions().give_up_unsettled(tenant);
+                } else if is_last {
+                    self.kill(tenant, baton_messages::NOT_TAKEN_OFF);
+                }
+            }
             PreemptEvent::Impossible { tenant, drained } => {
                 match drained {
                     true if self.is_unsettled(tenant) => self.enter(tenant, false),

@@ -15,18 +15,10 @@ use baton_policy::arbiter::TenantId;
 impl Server {
     /// Has the keeper hold what the next coordinator needs of a tenant.
     pub(super) fn keep_tenant(&self, id: TenantId) {
-        let keeper = &self.front.keeper;
-        if !keeper.is_any() {
-            return;
-        }
-        if let Some(tenant) = self.card.tenants.get(id) {
-            let one = &tenant.connection;
-            let with = descriptors([&one.control, &one.requests], &one.process, &one.theirs);
-            keeper.hold(Key::Tenant(id.0), &Facts::of(tenant, self.card.memory.account(id)).bytes(), &with);
-        } else if let Some(one) = self.card.takeover.as_ref().and_then(|takeover| takeover.returning.get(&id)) {
-            let with = descriptors([&one.control, &one.requests], &one.process, &one.pages.tenants);
-            keeper.hold(Key::Tenant(id.0), &one.facts.bytes(), &with);
-        }
+        let Some(tenant) = self.card.tenants.get(id).filter(|_| self.front.keeper.is_any()) else { return };
+        let connection = &tenant.connection;
+        let with = descriptors([&connection.control, &connection.requests], &connection.process, &connection.theirs);
+        self.front.keeper.hold(Key::Tenant(id.0), &Facts::of(tenant, self.card.memory.account(id)).bytes(), &with);
     }
 
     /// Has the keeper hold the socket and the lock, if they are new.
@@ -57,8 +49,13 @@ impl Server {
         let keeper = &self.front.keeper;
         keeper.hold(Key::Place, &[], &self.front.endpoint.parts());
         self.card.memory.keep_all();
-        let returning = self.card.takeover.iter().flat_map(|takeover| takeover.returning.keys().copied());
-        self.card.tenants.iter().map(|(id, _)| id).chain(returning).for_each(|id| self.keep_tenant(id));
+        for (id, _) in self.card.tenants.iter() {
+            self.keep_tenant(id);
+        }
+        for (id, one) in self.card.takeover.iter().flat_map(|takeover| &takeover.returning) {
+            let with = descriptors([&one.control, &one.requests], &one.process, &one.pages.tenants);
+            keeper.hold(Key::Tenant(id.0), &one.facts.bytes(), &with);
+        }
         for one in self.card.takeover.iter().flat_map(|takeover| &takeover.attached) {
             let fact = Fact::Attached(*one);
             let (kind, number) = fact.name();

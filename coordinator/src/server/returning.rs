@@ -46,6 +46,8 @@ pub(super) struct Returning {
     pub(super) pages: Pages,
     /// The number of the question.
     pub(super) number: u64,
+    /// False if its connection has ended, although its process may not have.
+    pub(super) is_connected: bool,
     /// Its answer has begun: what came before was meant for the coordinator before.
     pub(super) answers: bool,
     /// A call has waited at its closed gate since then.

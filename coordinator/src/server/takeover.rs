@@ -179,6 +179,7 @@ impl Server {
             requests,
             pages: Pages { coordinators: page_of_us, tenants: theirs },
             number,
+            is_connected: true,
             answers: false,
             demanded: false,
             extents: Vec::new(),
@@ -198,6 +199,7 @@ impl Server {
         let is_connected = !has_process_ended && returning.hear();
         // Without any memory, it may never have known that it was a tenant.
         let has_ended = has_process_ended || !is_connected && !takeover.found.has_any(id.0);
+        returning.is_connected &= is_connected;
         if !is_connected || returning.stands.is_some() {
             // If only its connection has ended, its memory stays as it is until its process has. If it has told all, the rest is heard
             // when it is a tenant again.
@@ -339,35 +341,18 @@ impl Server {
         Some((stands.gate == GateState::Open, later))
     }
 
-    /// The owner of what a tenant asks to share, if it has yet to come back. Of those that only say so it is one that belongs with the tenant.
-    pub(super) fn awaited_owner(&mut self, id: TenantId, request: &Request) -> Option<TenantId> {
-        self.card.takeover.as_ref()?;
+    /// True if the owner of what a tenant asks to share has yet to come back. Of those that only say that they own it, it is one that belongs
+    /// with the tenant.
+    pub(super) fn is_owner_awaited(&mut self, id: TenantId, request: &Request) -> bool {
+        if self.card.takeover.is_none() {
+            return false;
+        }
         let owners = self.memory().owners_of_shared(request);
-        let (returning, tenant) = (&self.card.takeover.as_ref()?.returning, self.card.tenants.get(id)?);
+        let (Some(takeover), Some(tenant)) = (&self.card.takeover, self.card.tenants.get(id)) else { return false };
         let is_proven = matches!(request, Request::Attach { .. });
         let belongs = |one: &Returning| is_proven || tenant.connection.process.belongs_with(&one.process);
-        owners.into_iter().find(|owner| returning.get(owner).is_some_and(belongs))
-    }
-
-    /// Has two tenants, and those that they are united with, united as soon as the arbiter knows them.
-    pub(super) fn will_unite(&mut self, id: TenantId, other: TenantId) {
-        let returning = self.card.takeover.iter().flat_map(|takeover| &takeover.returning);
-        let units = returning.map(|(id, one)| (*id, one.facts.unit));
-        let units = units.chain(self.card.tenants.iter().map(|(id, tenant)| (id, tenant.unit)));
-        let units: BTreeMap<TenantId, u32> = units.map(|(id, unit)| (id, unit.unwrap_or(id.0))).collect();
-        let (Some(one), Some(other)) = (units.get(&id), units.get(&other)) else { return };
-        let members = units.iter().filter(|(_, unit)| [one, other].contains(unit));
-        members.for_each(|(member, _)| self.set_unit(*member, *one.min(other)));
-    }
-
-    /// Has the keeper know the unit of a tenant.
-    pub(super) fn set_unit(&mut self, id: TenantId, unit: u32) {
-        let returning = self.card.takeover.as_mut().and_then(|takeover| takeover.returning.get_mut(&id));
-        let returning = returning.map(|one| &mut one.facts.unit);
-        let known = self.card.tenants.unindexed(id).map(|tenant| &mut tenant.unit).or(returning);
-        if known.is_some_and(|known| known.replace(unit) != Some(unit)) {
-            self.keep_tenant(id);
-        }
+        let may_come = |one: &Returning| one.is_connected && belongs(one);
+        owners.iter().any(|owner| takeover.returning.get(owner).is_some_and(may_come))
     }
 
     /// True if a tenant was taken over and may be at work, so that the arbiter does not know it yet.
@@ -377,7 +362,7 @@ impl Server {
 
     fn is_yet_to_settle(&mut self, id: TenantId, demands: bool) {
         if let Some(tenant) = self.card.tenants.get_mut(id) {
-            tenant.unsettled = Some(Unsettled { demands });
+            tenant.unsettled = Some(Unsettled { demands, runs: false });
         }
     }
 
@@ -400,7 +385,7 @@ impl Server {
     pub(super) fn have_close(&mut self, id: TenantId) {
         let Some(tenant) = self.card.tenants.get_mut(id) else { return };
         let grant = tenant.turn.number();
-        tenant.unsettled = Some(Unsettled { demands: false });
+        tenant.unsettled.get_or_insert(Unsettled { demands: false, runs: true });
         if tenant.preemption.is_impossible() {
             return self.turns().drain(id);
         }
@@ -416,8 +401,8 @@ impl Server {
         }
         match report {
             FromTenant::Turn(TurnReport::Closed { .. }) => {
-                tenant.turn.expect_no_end();
-                if self.preemptions().on_unsettled_drained(id) {
+                tenant.turn.on_closed();
+                if self.preemptions().on_drained(id) {
                     self.enter(id, false);
                 }
                 true

@@ -313,6 +313,33 @@ fn programs_that_co_run_go_on() {
     kill_beside(&Serving::arena("128MiB").keeper().start(), &programs, 12);
 }
 
+/// The arbiter is told how much of its memory is away, and it co-runs only when that is there.
+#[test]
+fn an_urgent_program_whose_memory_is_away_has_it_back_before_it_co_runs() {
+    let want = hold::alone("16", &["touch"; 4]);
+    let coordinator = Serving::arena("128MiB").keeper().start();
+    let [mut other, mut urgent] =
+        ["normal", "latency"].map(|class| hold::joined(&coordinator, class, class, "16", None));
+    for (answer, next) in [(&want[0], &want[1]), (&want[2], &want[3])] {
+        assert_eq!(urgent.ask("touch", LIMIT), *answer);
+        assert!(other.ask("touch", LIMIT).starts_with("touched "));
+        let mut evict = coordinator.place.baton(&["evict", "latency", "--socket"]);
+        baton_tests::run(evict.arg(coordinator.place.socket())).succeeded();
+        coordinator.until("it is evicted", |status| tenant(status, "latency")["resident_bytes"] == 0);
+        // It asks for a turn, and none hears that.
+        let dies = serves(&coordinator);
+        signal(dies, libc::SIGSTOP);
+        urgent.say("touch");
+        std::thread::sleep(Duration::from_millis(50));
+        signal(dies, libc::SIGKILL);
+        coordinator.until_next(dies);
+        assert_eq!(urgent.line(LIMIT), *next);
+    }
+    for program in [&mut other, &mut urgent] {
+        assert!(program.ask("quit", LIMIT).ends_with(" ok"));
+    }
+}
+
 /// Others have some of its frames then, which it still has mapped, and the next coordinator gives it its memory back.
 #[test]
 fn one_whose_memory_was_taken_goes_on() {
@@ -338,6 +365,28 @@ fn one_whose_memory_was_taken_goes_on() {
         assert_eq!(program.ask("quit", LIMIT), *answer);
         assert_eq!(program.said(), "");
     }
+    coordinator.until_empty();
+}
+
+/// Its work could be in the middle of a kernel whose memory is on the host.
+#[test]
+fn paused_work_that_the_next_one_can_neither_pause_nor_let_run_is_killed() {
+    let (serving, board) = with_board(serving());
+    let coordinator = serving.start();
+    let mut slow = hold::joined(&coordinator, "slow", "batch", "48", Some("0.05"));
+    let mut quick = hold(&coordinator, "quick", "latency");
+    assert!(slow.ask("leave", LIMIT).starts_with("left "));
+    let busy = Busy::start(&mut quick, &coordinator.place);
+    coordinator.until_tenant_is("slow", "preempted");
+    let point = "coordinator calls simcudaPauseProcess".to_owned();
+    board.prepare(&Strike { point, error: 1, again: u32::MAX, ..Strike::default() });
+    slow.say("touch");
+    coordinator.kill_served();
+    assert_eq!(slow.finish(LIMIT).status, "signal: 9 (SIGKILL)");
+    assert!(log_has(&coordinator, "B0558", 1), "{}", coordinator.log());
+    board.take_back();
+    busy.end(&mut quick);
+    assert!(quick.ask("quit", LIMIT).ends_with(" ok"));
     coordinator.until_empty();
 }
 

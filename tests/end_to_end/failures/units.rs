@@ -7,7 +7,7 @@ use baton_tests::coordinator::{Coordinator, Serving, program, tenant};
 use baton_tests::faults::Strike;
 use baton_tests::held::{self, Held};
 use baton_tests::hold::{self, Busy};
-use baton_tests::running::Running;
+use baton_tests::running::{Running, signal};
 use baton_tests::strikes::with_board;
 
 /// A coordinator under which a turn lasts for as long as there is work.
@@ -222,4 +222,23 @@ fn one_that_attaches_to_a_program_which_has_yet_to_come_back_waits_for_it() {
     assert_eq!(second.line(LIMIT), "attached");
     assert!(first.ask("touch", LIMIT).starts_with("touched "));
     all_end([&mut first, &mut second]);
+}
+
+#[test]
+fn one_that_is_stopped_before_it_closes_its_gate_keeps_no_memory_from_others() {
+    let (serving, board) = with_board(Serving::small("64MiB").keeper());
+    let coordinator = serving.start();
+    coordinator.until_ready();
+    let mut programs = united(&coordinator, ["first", "second"]);
+    let mut other = hold::joined(&coordinator, "other", "normal", "48", None);
+    for program in &mut programs {
+        assert_eq!(program.ask("queue 3000", LIMIT), "queued");
+    }
+    let point = "program hears Begin".to_owned();
+    board.prepare(&Strike { point, signal: libc::SIGSTOP, ..Strike::default() });
+    coordinator.kill_served();
+    coordinator.until("one is stopped", |_| board.struck().is_some());
+    assert!(other.ask("touch", LIMIT).starts_with("touched "));
+    signal(board.struck().expect("it was").process, libc::SIGCONT);
+    all_end(programs.iter_mut().chain([&mut other]));
 }

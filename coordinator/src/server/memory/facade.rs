@@ -490,6 +490,11 @@ impl Handle<'_> {
         self.ground.export_descriptors(id, process);
     }
 
+    /// True if all memory that a tenant reaches is there, its own and others'.
+    pub(in crate::server) fn is_all_mapped(&self, id: TenantId) -> bool {
+        self.ground.is_all_mapped(id)
+    }
+
     /// The tenants that may own what another one asks to share, as they say themselves; the likeliest first.
     pub(in crate::server) fn owners_of_shared(&self, request: &Request) -> Vec<TenantId> {
         self.ground.owners_of_shared(request)

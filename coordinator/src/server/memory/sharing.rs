@@ -334,6 +334,15 @@ impl Ground<'_> {
         self.map(id, extents);
     }
 
+    /// True if all memory that a tenant reaches is there, its own and others'.
+    pub(super) fn is_all_mapped(&self, id: TenantId) -> bool {
+        let is_whole = |tenant: &Tenant| {
+            let counts = tenant.extents().counts();
+            counts.missing == 0 && counts.left_behind == 0
+        };
+        self.tenants.get(id).is_some_and(is_whole) && !self.store.sharing.lacks(id)
+    }
+
     /// Has a tenant that comes in map its share of others' memory, all of which is there. Returns true if all of it is mapped.
     pub(super) fn bring_attachments(&mut self, id: TenantId) -> bool {
         if !self.store.sharing.lacks(id) {

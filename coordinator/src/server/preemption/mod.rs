@@ -118,15 +118,6 @@ impl Access<'_> {
             return self.start_pausing(id);
         }
         self.probe(id);
-        self.check_settled(id);
-    }
-
-    /// Tells of a tenant that the arbiter does not know yet when none of its work is on the GPU.
-    fn check_settled(&mut self, id: TenantId) {
-        let Some(tenant) = self.tenants.get(id) else { return };
-        if tenant.unsettled.is_some() && tenant.preemption.is_paused() && !tenant.preemption.is_gate_open() {
-            self.raise(PreemptEvent::Settled(id));
-        }
     }
 
     /// Notes that the gate is closed and no work is queued. Returns true if that ends the turn now, as without pausing.
@@ -135,17 +126,6 @@ impl Access<'_> {
         let ends = tenant.preemption.on_drained();
         if !ends {
             self.probe(id);
-        }
-        ends
-    }
-
-    /// As [`Access::on_drained`], of a tenant that the arbiter does not know yet: it is resumed at once if it was paused meanwhile, and that is
-    /// over with [`PreemptEvent::Back`].
-    pub(super) fn on_unsettled_drained(&mut self, id: TenantId) -> bool {
-        let Some(tenant) = self.tenants.get_mut(id) else { return false };
-        let ends = tenant.preemption.on_drained();
-        if tenant.preemption.is_paused() {
-            self.start_resuming(id);
         }
         ends
     }
@@ -203,15 +183,15 @@ impl Access<'_> {
     pub(super) fn take_over(&mut self, id: TenantId) {
         match self.tenants.get(id).is_some_and(|tenant| tenant.preemption.target().is_some()) {
             true => self.start_pausing(id),
-            false => self.give_up_unsettled(id),
+            false => self.raise(PreemptEvent::CannotSettle { tenant: id, is_last: true }),
         }
     }
 
-    /// A tenant that the arbiter does not know yet cannot be paused: its work has to end.
-    fn give_up_unsettled(&mut self, id: TenantId) {
+    /// The work of a tenant that the arbiter does not know yet has to end, because it cannot be paused. All its memory is there.
+    pub(super) fn give_up_unsettled(&mut self, id: TenantId) {
         let Some(tenant) = self.tenants.get_mut(id) else { return };
         let drained = tenant.preemption.progress().is_some_and(|progress| progress.is_drained());
-        tenant.preemption.give_up();
+        give_up(tenant);
         // It may have been paused before.
         self.put_back(id);
         self.raise(PreemptEvent::Impossible { tenant: id, drained });
@@ -311,7 +291,9 @@ impl Access<'_> {
                     false if unsettled && drained => self.start_resuming(id),
                     false => {
                         self.probe(id);
-                        self.check_settled(id);
+                        if unsettled {
+                            self.raise(PreemptEvent::Settled(id));
+                        }
                     }
                 }
             }
@@ -319,17 +301,16 @@ impl Access<'_> {
                 baton_messages::warn!(could_not_be_preempted(&tenant.name, error));
                 // Some of it may have been paused before.
                 let paused = tenant.preemption.take_paused();
-                tenant.preemption.give_up();
+                give_up(tenant);
                 self.resume_rest(id, paused);
                 self.raise(PreemptEvent::Impossible { tenant: id, drained });
             }
             // It runs though it is not its turn, and its memory is not touched as long as that lasts.
             Err(error) => {
                 baton_messages::warn!(could_not_be_preempted_again(&tenant.name, error));
-                let can_run = tenant.extents().counts().left_behind == 0;
-                let is_tried_again = tenant.preemption.works() && tenant.preemption.fail();
-                if unsettled && can_run && !is_tried_again {
-                    self.give_up_unsettled(id);
+                let is_tried_again = tenant.preemption.fail();
+                if unsettled && !(is_tried_again && tenant.preemption.works()) {
+                    self.raise(PreemptEvent::CannotSettle { tenant: id, is_last: !is_tried_again });
                 } else if !is_tried_again {
                     self.raise(PreemptEvent::Lost { tenant: id, why: baton_messages::NOT_TAKEN_OFF });
                 }
@@ -388,6 +369,13 @@ impl Access<'_> {
             }
         }
     }
+}
+
+/// A tenant cannot be paused, and is on the GPU.
+fn give_up(tenant: &mut Tenant) {
+    tenant.preemption.give_up();
+    // What it makes from now on is not to be paused either.
+    let _ = tenant.connection.page.taken.compare_exchange(PAUSED, 0, SeqCst, SeqCst);
 }
 
 /// The command that resumes a tenant.

@@ -20,8 +20,10 @@ const LOOK: Duration = Duration::from_micros(200);
 pub(in crate::server) enum PreemptEvent {
     /// The tenant was found to be one that can be paused.
     Works(TenantId),
-    /// A tenant that the arbiter does not know yet is paused, with its gate closed.
+    /// A tenant that the arbiter does not know yet is paused.
     Settled(TenantId),
+    /// Such a tenant cannot be paused; `is_last` if that is not tried again.
+    CannotSettle { tenant: TenantId, is_last: bool },
     /// A tenant that was to leave is off the GPU; `drained` if there was nothing to pause.
     Off { tenant: TenantId, drained: bool },
     /// The tenant is off the GPU again, and cannot answer before its work goes on.

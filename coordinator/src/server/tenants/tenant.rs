@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use baton_contract::class::Class;
+use baton_contract::messages::ProcessId;
 use baton_contract::scheduling::Scheduling;
 
 use super::connection::Connection;
@@ -52,6 +53,8 @@ pub(in crate::server) struct Tenant {
     pub(in crate::server) need: Option<Need>,
     /// The number of the tenants that it is united with, which they have too.
     pub(in crate::server) unit: Option<u32>,
+    /// Owners of memory that it imports, with which it is yet to be united.
+    pub(in crate::server) imports_from: Vec<ProcessId>,
     /// True if its memory was taken without asking at some time.
     pub(in crate::server) was_taken: bool,
     /// The time at which a coordinator last failed to copy its memory, in seconds of the system's monotonic clock.
@@ -77,6 +80,8 @@ const LOOK: Duration = Duration::from_millis(50);
 pub(in crate::server) struct Unsettled {
     /// True if a call waits at its gate already.
     pub(in crate::server) demands: bool,
+    /// True if its gate was open: whatever memory it lacks, its work waits for that.
+    pub(in crate::server) runs: bool,
 }
 
 /// The treatment of an unresponsive tenant.
@@ -123,6 +128,7 @@ impl Tenant {
             turn: Turn::default(),
             need,
             unit: None,
+            imports_from: Vec::new(),
             was_taken: false,
             not_copied: None,
             came_back: false,
