@@ -191,9 +191,12 @@ impl Extents {
 
     /// Puts memory behind extents, without access: any use of it faults.
     pub(crate) fn place(&self, ids: &[ExtentId], handles: Vec<OwnedFd>) -> Result<(), CUresult> {
-        let places = self.places(ids)?;
-        for ((id, placed), frame) in ids.iter().zip(&places).zip(handles) {
-            let held = map_one(placed, &frame)?;
+        let mut frames: Vec<(ExtentId, OwnedFd)> = ids.iter().copied().zip(handles).collect();
+        let kept = self.kept(ids);
+        frames.retain(|(id, _)| kept.contains(id));
+        let places = self.places(&kept)?;
+        for ((id, frame), placed) in frames.iter().zip(&places) {
+            let held = map_one(placed, frame)?;
             if let Some(extent) = self.lock().get_mut(id) {
                 (extent.held, extent.prepared) = (held, true);
             }
@@ -232,19 +235,23 @@ impl Extents {
 
     /// Gives access to extents that have memory; their contents are there.
     pub(crate) fn map(&self, device: CUdevice, ids: &[ExtentId]) -> Result<(), CUresult> {
-        let places = self.places(ids)?;
+        let kept = self.kept(ids);
+        let places = self.places(&kept)?;
         runs(&places).into_iter().try_for_each(|Run { at, bytes, access }| give_access(device, at, bytes, access))?;
-        self.set_mapped(ids, true);
+        self.set_mapped(&kept, true);
         Ok(())
     }
 
-    /// Unmaps extents, whose memory goes elsewhere. Those that the program gives up meanwhile it unmaps itself: a coordinator that takes
-    /// over may know of them what was so before.
+    /// Those that the program has not given up, nor is about to. The coordinator may not know that yet: one that has taken memory without
+    /// asking brings it back, and one that takes over knows what was so before.
+    fn kept(&self, ids: &[ExtentId]) -> Vec<ExtentId> {
+        let extents = self.lock();
+        ids.iter().filter(|id| extents.get(id).is_some_and(|extent| !extent.given_up)).copied().collect()
+    }
+
+    /// Unmaps extents, whose memory goes elsewhere. Those that the program gives up meanwhile it unmaps itself.
     pub(crate) fn unmap(&self, ids: &[ExtentId]) -> Result<(), CUresult> {
-        let ids: Vec<ExtentId> = {
-            let extents = self.lock();
-            ids.iter().filter(|id| extents.get(id).is_some_and(|extent| !extent.given_up)).copied().collect()
-        };
+        let ids = self.kept(ids);
         let places = self.places(&ids)?;
         self.set_mapped(&ids, false);
         unmap_all(places)
@@ -407,4 +414,20 @@ fn runs(places: &[Placed]) -> Vec<Run> {
         follows
     });
     ranges
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_about_memory_that_the_program_has_given_up_change_nothing() {
+        let extents = Extents::default();
+        let [gone, goes] = [ExtentId(1), ExtentId(2)];
+        extents.add(1 << 40, &[(goes, SizeClass::ALL[0])]);
+        extents.set_given_up(&[goes], true);
+        let both = [gone, goes];
+        assert_eq!((extents.map(0, &both), extents.unmap(&both)), (Ok(()), Ok(())));
+        assert_eq!(extents.place(&both, Vec::new()), Ok(()));
+    }
 }

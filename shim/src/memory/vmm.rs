@@ -161,7 +161,7 @@ impl Space {
     }
 
     /// Returns a descriptor by which other processes can have a handle's memory, which stays where it is from then on. `None` if it is in
-    /// several pieces, and has to [become one](Self::consolidate) first.
+    /// several pieces, or cannot stay where it is: then it has to [become one piece](Self::consolidate) elsewhere first.
     pub(crate) fn export(
         &self,
         requests: &Requests,
@@ -174,7 +174,7 @@ impl Space {
             return Ok(None);
         }
         if !self.extents.are_to_stay(&extents, requests)? {
-            return Err(CUDA_ERROR_OUT_OF_MEMORY);
+            return Ok(None);
         }
         // Exportable memory is exported by the process that made it.
         let frames = requests.frames(&extents).map_err(|_| CUDA_ERROR_OUT_OF_MEMORY)?;

@@ -21,6 +21,7 @@
  *     free                     frees what `alloc` allocated; `freed`
  *     managed MIB              as `alloc`, of managed memory, which is kept
  *     pin                      lets other devices reach what `alloc` allocated last, which stays there from then on; `pinned`
+ *     export                   2 MiB more, and a descriptor by which others can have them; `exported`
  *     share FILE               lets others reach what `alloc` allocated last; `shared`
  *     attach FILE              reaches what another has shared: from then on they take turns as one; `attached`
  *     thin                     frees every second piece; `thinned`
@@ -169,6 +170,26 @@ static CUresult attach(const char *name) {
     return cuIpcOpenMemHandle(&at, handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS);
 }
 
+/* Of memory with contents, which are still there then. */
+static CUresult export(void) {
+    CUmemAllocationProp wanted = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                  .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+                                  .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
+    CUmemAccessDesc access = {.location = wanted.location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CUmemGenericAllocationHandle handle;
+    CUdeviceptr at;
+    unsigned word = 0;
+    int descriptor;
+    TRY(cuMemCreate(&handle, 2 * MIB, &wanted, 0));
+    TRY(cuMemAddressReserve(&at, 2 * MIB, 0, 0, 0));
+    TRY(cuMemMap(at, 2 * MIB, 0, handle, 0));
+    TRY(cuMemSetAccess(at, 2 * MIB, &access, 1));
+    TRY(cuMemsetD32(at, 7, 2 * MIB / 4));
+    TRY(cuMemExportToShareableHandle(&descriptor, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
+    TRY(cuMemcpyDtoH(&word, at + MIB, 4));
+    return word == 7 ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
+}
+
 static void wait_long(void *ms) { sleep_ms(*(unsigned *)ms); }
 
 /* One piece of work, which can only be waited for. */
@@ -254,6 +275,9 @@ static void obey(char *line) {
     } else if (strcmp(word, "pin") == 0) {
         result = pin();
         if (!result) printf("pinned\n");
+    } else if (strcmp(word, "export") == 0) {
+        result = export();
+        if (!result) printf("exported\n");
     } else if (strcmp(word, "share") == 0 && argument) {
         result = share(argument);
         if (!result) printf("shared\n");

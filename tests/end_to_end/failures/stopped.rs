@@ -5,9 +5,11 @@ use std::time::{Duration, Instant};
 
 use baton_tests::LIMIT;
 use baton_tests::coordinator::{Serving, SetAtEnd, alone, program, tenant};
+use baton_tests::faults::Strike;
 use baton_tests::held::{self, Held};
 use baton_tests::hold::{self, Busy};
 use baton_tests::running::{signal, threads};
+use baton_tests::strikes::with_board;
 
 const CLASSES: [&str; 3] = ["latency", "normal", "batch"];
 
@@ -195,5 +197,47 @@ fn programs_are_stopped_at_random() {
     for seed in first..first + count {
         let longest = played(seed, &want);
         println!("seed {seed}: {longest:?}");
+    }
+}
+
+/// The frame is in two programs' memory then, and others are to have it.
+#[test]
+fn memory_that_a_silent_program_has_mapped_too_can_be_exported() {
+    let coordinator = Serving::arena("64MiB").option("--host-pool", "256MiB").start();
+    let mut silent = hold::joined(&coordinator, "silent", "normal", "48", None);
+    let mut quick = hold::joined(&coordinator, "quick", "normal", "60", None);
+    for _ in 0..2 {
+        assert!(silent.ask("touch", LIMIT).starts_with("touched "));
+        assert_eq!(silent.ask("linger", LIMIT), "lingers");
+        let control = Held::at_once(silent.pid(), held::CONTROL).expect("it lives");
+        assert!(quick.ask("touch", LIMIT).starts_with("touched "));
+        assert_eq!(quick.ask("export", LIMIT), "exported");
+        drop(control);
+        assert_eq!(silent.ask("go", LIMIT), "gone");
+    }
+    for program in [&mut silent, &mut quick] {
+        assert!(program.ask("quit", LIMIT).ends_with(" ok"));
+        assert_eq!(program.said(), "");
+    }
+}
+
+#[test]
+fn memory_that_is_freed_while_others_have_it_is_not_brought_back() {
+    let (serving, board) = with_board(Serving::arena("64MiB").option("--host-pool", "256MiB"));
+    let coordinator = serving.start();
+    let mut silent = hold::joined(&coordinator, "silent", "normal", "48", None);
+    let mut quick = hold::joined(&coordinator, "quick", "normal", "60", None);
+    for _ in 0..2 {
+        assert_eq!(silent.ask("alloc 4", LIMIT), "allocated");
+        assert!(silent.ask("touch", LIMIT).starts_with("touched "));
+        let wait = Duration::from_millis(600);
+        board.prepare(&Strike { point: "program has unmapped".to_owned(), wait, ..Strike::default() });
+        assert_eq!(silent.ask("free", LIMIT), "freed");
+        assert!(quick.ask("touch", LIMIT).starts_with("touched "));
+        assert!(board.struck().is_some(), "it freed nothing");
+    }
+    for program in [&mut silent, &mut quick] {
+        assert!(program.ask("quit", LIMIT).ends_with(" ok"));
+        assert_eq!(program.said(), "");
     }
 }

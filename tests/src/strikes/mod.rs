@@ -503,14 +503,19 @@ impl Field<'_> {
     }
 
     /// Asks as users' commands do: how things stand, and that a program makes way for others.
+    ///
+    /// The answers are not waited for: this thread lets go on what is stopped at a point.
     fn ask(&mut self) {
-        let Ok(status) = self.coordinator.place.try_status() else { return };
-        let names: Vec<&str> = tenants(&status).filter_map(|one| one["name"].as_str()).collect();
-        if !names.is_empty() {
-            let name = self.dice.of(&names).to_owned();
-            // It may have ended by now.
-            let _ = client::ask(&self.coordinator.place.socket(), &Opening::SendAway { name });
-        }
+        let (place, dice) = (self.coordinator.place.clone(), self.dice.below(usize::MAX));
+        std::thread::spawn(move || {
+            let Ok(status) = place.try_status() else { return };
+            let names: Vec<&str> = tenants(&status).filter_map(|one| one["name"].as_str()).collect();
+            if !names.is_empty() {
+                let name = names[dice % names.len()].to_owned();
+                // It may have ended by now.
+                let _ = client::ask(&place.socket(), &Opening::SendAway { name });
+            }
+        });
     }
 
     fn moment(&mut self) -> Duration {
