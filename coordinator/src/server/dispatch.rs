@@ -633,6 +633,7 @@ impl Server {
             }
             PreemptEvent::Late(id) => self.check_answer(id),
             PreemptEvent::Works(id) => self.keep_tenant(id),
+            PreemptEvent::Settled(id) if !self.is_unsettled(id) => {}
             PreemptEvent::Settled(id) => self.enter(id, true),
             PreemptEvent::CannotSettle { tenant, is_last } => {
                 let runs = |tenant: &Tenant| tenant.unsettled.is_some_and(|unsettled| unsettled.runs);

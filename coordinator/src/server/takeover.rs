@@ -331,11 +331,11 @@ impl Server {
                 self.enter(id, stands.demands);
             }
             GateState::Held => {
-                self.is_yet_to_settle(id, true);
+                self.unsettle(id, true);
                 self.preemptions().take_over(id);
             }
             // Its work is paused, and stays so until its memory is back.
-            GateState::Open if is_left_behind => self.is_yet_to_settle(id, false),
+            GateState::Open if is_left_behind => self.unsettle(id, false),
             GateState::Open => self.preemptions().put_back(id),
         }
         Some((stands.gate == GateState::Open, later))
@@ -360,7 +360,8 @@ impl Server {
         self.card.tenants.get(id).is_some_and(|tenant| tenant.unsettled.is_some())
     }
 
-    fn is_yet_to_settle(&mut self, id: TenantId, demands: bool) {
+    /// Has a tenant be one that the arbiter does not know yet, although its gate was closed.
+    fn unsettle(&mut self, id: TenantId, demands: bool) {
         if let Some(tenant) = self.card.tenants.get_mut(id) {
             tenant.unsettled = Some(Unsettled { demands, runs: false });
         }
