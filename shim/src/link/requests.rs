@@ -1,5 +1,6 @@
 //! The requests of the program's threads to the coordinator: one at a time, each answered.
 
+use core::sync::atomic::{AtomicU32, Ordering};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,9 +14,12 @@ use baton_contract::messages::{
 use baton_contract::wire::GpuNumber;
 
 use crate::sys::cancel;
+use crate::sys::futex::{self, Scope};
 
 /// Most answers come within this time.
 const SOON: Duration = Duration::from_micros(50);
+/// The time in which a program is told that the coordinator is gone, if another thread is there to tell it.
+const TOLD: Duration = Duration::from_secs(1);
 
 /// The socket for requests. A thread that waits for its answer keeps the others waiting; no thread calls the driver meanwhile.
 #[derive(Debug)]
@@ -26,6 +30,8 @@ pub(crate) struct Requests {
     turn: Mutex<()>,
     /// Held while a message is sent, or received and entered in this process's books, and never for longer.
     request: Mutex<Current>,
+    /// 1 when the program has been told that the coordinator is gone.
+    is_over: AtomicU32,
 }
 
 /// The request that is under way.
@@ -77,7 +83,7 @@ pub(crate) struct Attached {
 
 impl Requests {
     pub(super) fn new(socket: OwnedFd, gpu: GpuNumber) -> Self {
-        Self { socket, gpu, turn: Mutex::new(()), request: Mutex::new(Current::Nothing) }
+        Self { socket, gpu, turn: Mutex::new(()), request: Mutex::new(Current::Nothing), is_over: AtomicU32::new(0) }
     }
 
     /// Has the request that is under way, if there is one, count for nothing: its thread asks again when the coordinator that takes over
@@ -99,6 +105,18 @@ impl Requests {
 
     pub(super) fn raw(&self) -> RawFd {
         self.socket.as_raw_fd()
+    }
+
+    /// Called when the program has been told that the coordinator is gone.
+    pub(crate) fn end(&self) {
+        self.is_over.store(1, Ordering::Release);
+        futex::wake_all(&self.is_over, Scope::Process);
+    }
+
+    /// The coordinator is gone. The call that asks for something may fail, and the program is told why before that.
+    fn gone(&self) -> Unserved {
+        futex::wait(&self.is_over, 0, Some(TOLD), Scope::Process);
+        Unserved::Gone
     }
 
     /// Makes a request. The answer comes with all its descriptors, or with none if they did not come.
@@ -128,9 +146,12 @@ impl Requests {
         let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
         baton_faults::reach("program asks", request);
         let mut current = self.current();
-        link::send(self.socket.as_fd(), &request.encode(self.gpu), &[], false).map_err(|_| Unserved::Gone)?;
-        *current = Current::Waits;
+        let sent = link::send(self.socket.as_fd(), &request.encode(self.gpu), &[], false);
+        if sent.is_ok() {
+            *current = Current::Waits;
+        }
         drop(current);
+        sent.map_err(|_| self.gone())?;
         loop {
             link::await_message(self.socket.as_fd(), SOON);
             let mut current = self.current();
@@ -143,7 +164,10 @@ impl Requests {
                 continue;
             }
             *current = Current::Nothing;
-            let (answer, descriptors) = outcome?;
+            let Ok((answer, descriptors)) = outcome else {
+                drop(current);
+                return Err(self.gone());
+            };
             apply(&answer);
             drop(current);
             baton_faults::reach("program is answered", &answer);

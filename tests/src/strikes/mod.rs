@@ -337,13 +337,19 @@ impl Field<'_> {
     }
 
     /// The same; waits until they can be told.
-    fn look(&self) -> (Serve, Value) {
-        let end = Instant::now() + crate::LIMIT;
+    fn look(&mut self) -> (Serve, Value) {
+        let begun = Instant::now();
         loop {
             if let Some(all) = self.serve() {
                 return all;
             }
-            assert!(Instant::now() < end, "none serves{}", self.coordinator.place.story());
+            assert!(begun.elapsed() < crate::LIMIT, "none serves{}", self.coordinator.place.story());
+            let is_gone = |role: &Role| state_of(self.board.who_is(*role)).is_none_or(|state| state == 'Z');
+            if begun.elapsed() > FOLLOWS && [Role::Coordinator, Role::Keeper].iter().all(is_gone) {
+                // The other one was yet to be replaced, although it had begun.
+                self.tally.last_killed_both();
+                self.until_served();
+            }
             std::thread::sleep(Duration::from_millis(1));
         }
     }
@@ -572,12 +578,15 @@ impl Field<'_> {
     }
 }
 
+/// The state of a process, as the system names it.
+fn state_of(process: i32) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.chars().next()
+}
+
 /// Waits until a process has stopped: it says that it is struck just before, and would not go on again if it stopped after it is told to.
 fn until_stopped(process: i32) {
-    let is_about_to = || {
-        let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-        stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['T', 'Z']))
-    };
+    let is_about_to = || state_of(process).is_some_and(|state| !['T', 'Z'].contains(&state));
     // Another one may have followed it just then.
     let end = Instant::now() + REACHED;
     while is_about_to() && Instant::now() < end {

@@ -111,6 +111,13 @@ impl Tally {
         self.inner().strikes[at].both = Some(Both { died, served: None });
     }
 
+    /// The same of the last strike.
+    pub(super) fn last_killed_both(&self) {
+        if let Some(strike) = self.inner().strikes.last_mut() {
+            strike.both.get_or_insert(Both { died: strike.at, served: None });
+        }
+    }
+
     /// Another coordinator serves after both had died.
     pub(super) fn is_served(&self) {
         if let Some(both) = self.inner().strikes.last_mut().and_then(|strike| strike.both.as_mut()) {

@@ -77,6 +77,7 @@ impl Control {
             }
         };
         consolidation::end();
+        let session = self.session;
         match end {
             End::CoordinatorGone(why) => self.on_coordinator_gone(why),
             End::DriverGone => {
@@ -89,6 +90,7 @@ impl Control {
                 unsafe { libc::shutdown(self.session.link.control.as_raw_fd(), libc::SHUT_RDWR) };
             }
         }
+        session.link.requests.end();
     }
 
     /// Waits once and does what is due.
