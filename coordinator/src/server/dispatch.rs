@@ -493,6 +493,7 @@ impl Server {
         let now = self.now();
         for event in [Event::Joined { scheduling }, Event::Demand, Event::Resident] {
             let decided = self.card.arbiter.handle(now, id, event);
+            // It knows none from before.
             self.set_cost(id);
             // They are about this tenant alone, and are carried out already.
             debug_assert!(decided.iter().all(|one| one.tenant() == id), "{decided:?}");

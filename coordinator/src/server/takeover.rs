@@ -2,8 +2,8 @@
 //!
 //! The keeper has handed over their sockets, their memory and the table. Each tenant is asked what it has (*Resync*); meanwhile it is in
 //! no list of the server, and nothing of its memory is touched. When all have answered, or after [`PATIENCE`], each becomes a tenant
-//! again: the tenant is right about its mappings, the table about copies. One whose gate is open goes on as the holder of the baton, and
-//! others with an open gate are asked to close it before the arbiter hears of them.
+//! again: the tenant is right about its mappings, the table about copies. One whose gate is open goes on as the holder of the baton. The
+//! arbiter hears of others that may be at work when they are off the GPU.
 //!
 //! Tenants that share memory come back together: an extent of one of them may be in the frame of another one's.
 

@@ -191,13 +191,11 @@ impl Extents {
 
     /// Puts memory behind extents, without access: any use of it faults.
     pub(crate) fn place(&self, ids: &[ExtentId], handles: Vec<OwnedFd>) -> Result<(), CUresult> {
-        let mut frames: Vec<(ExtentId, OwnedFd)> = ids.iter().copied().zip(handles).collect();
-        let kept = self.kept(ids);
-        frames.retain(|(id, _)| kept.contains(id));
-        let places = self.places(&kept)?;
-        for ((id, frame), placed) in frames.iter().zip(&places) {
-            let held = map_one(placed, frame)?;
-            if let Some(extent) = self.lock().get_mut(id) {
+        let mut kept = self.kept(ids).into_iter().peekable();
+        for (id, frame) in ids.iter().zip(handles) {
+            let Some((id, placed)) = kept.next_if(|(kept, _)| kept == id) else { continue };
+            let held = map_one(&placed, &frame)?;
+            if let Some(extent) = self.lock().get_mut(&id) {
                 (extent.held, extent.prepared) = (held, true);
             }
         }
@@ -235,25 +233,24 @@ impl Extents {
 
     /// Gives access to extents that have memory; their contents are there.
     pub(crate) fn map(&self, device: CUdevice, ids: &[ExtentId]) -> Result<(), CUresult> {
-        let kept = self.kept(ids);
-        let places = self.places(&kept)?;
+        let (kept, places): (Vec<_>, Vec<_>) = self.kept(ids).into_iter().unzip();
         runs(&places).into_iter().try_for_each(|Run { at, bytes, access }| give_access(device, at, bytes, access))?;
         self.set_mapped(&kept, true);
         Ok(())
     }
 
-    /// Those that the program has not given up, nor is about to. The coordinator may not know that yet: one that has taken memory without
+    /// Those that the program has not given up, nor is about to, in this order. The coordinator may not know that yet: one that has taken memory without
     /// asking brings it back, and one that takes over knows what was so before.
-    fn kept(&self, ids: &[ExtentId]) -> Vec<ExtentId> {
+    fn kept(&self, ids: &[ExtentId]) -> Vec<(ExtentId, Placed)> {
         let extents = self.lock();
-        ids.iter().filter(|id| extents.get(id).is_some_and(|extent| !extent.given_up)).copied().collect()
+        let known = ids.iter().filter_map(|id| Some((*id, extents.placed(id)?)));
+        known.filter(|(_, placed)| !placed.extent.given_up).collect()
     }
 
     /// Unmaps extents, whose memory goes elsewhere. Those that the program gives up meanwhile it unmaps itself.
     pub(crate) fn unmap(&self, ids: &[ExtentId]) -> Result<(), CUresult> {
-        let ids = self.kept(ids);
-        let places = self.places(&ids)?;
-        self.set_mapped(&ids, false);
+        let (kept, places): (Vec<_>, Vec<_>) = self.kept(ids).into_iter().unzip();
+        self.set_mapped(&kept, false);
         unmap_all(places)
     }
 

@@ -374,7 +374,7 @@ impl Access<'_> {
 /// A tenant cannot be paused, and is on the GPU.
 fn give_up(tenant: &mut Tenant) {
     tenant.preemption.give_up();
-    // What it makes from now on is not to be paused either.
+    // Nor are channels that it makes from now on.
     let _ = tenant.connection.page.taken.compare_exchange(PAUSED, 0, SeqCst, SeqCst);
 }
 
