@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use baton_tests::LIMIT;
 use baton_tests::coordinator::{Coordinator, Serving, program, tenant};
-use baton_tests::faults::Strike;
+use baton_tests::faults::{Strike, Victim};
 use baton_tests::held::{self, Held};
 use baton_tests::hold::{self, Busy};
-use baton_tests::running::{Running, signal};
+use baton_tests::running::Running;
 use baton_tests::strikes::with_board;
 
 /// A coordinator under which a turn lasts for as long as there is work.
@@ -235,10 +235,12 @@ fn one_that_is_stopped_before_it_closes_its_gate_keeps_no_memory_from_others() {
         assert_eq!(program.ask("queue 3000", LIMIT), "queued");
     }
     let point = "program hears Begin".to_owned();
-    board.prepare(&Strike { point, signal: libc::SIGSTOP, ..Strike::default() });
+    // The other one, which can unmap what it shares, goes on.
+    let victim = Victim::Process(programs[0].pid());
+    board.prepare(&Strike { point, victim, signal: libc::SIGSTOP, ..Strike::default() });
     coordinator.kill_served();
-    coordinator.until("one is stopped", |_| board.struck().is_some());
+    coordinator.until("it is stopped", |_| board.struck().is_some());
     assert!(other.ask("touch", LIMIT).starts_with("touched "));
-    signal(board.struck().expect("it was").process, libc::SIGCONT);
+    programs[0].signal(libc::SIGCONT);
     all_end(programs.iter_mut().chain([&mut other]));
 }
