@@ -253,9 +253,20 @@ impl<T: Copy + Ord + Hash + Into<u32>> Sharing<T> {
         self.sharers.contains_key(&owner)
     }
 
+    /// The attached tenants that may have the extent mapped.
+    pub fn holders(&self, owner: (T, ExtentId)) -> impl Iterator<Item = T> {
+        let holds = |id: &&(T, ExtentId)| self.attachments.get(id).is_some_and(|one| one.place != Place::Away);
+        self.sharers.get(&owner).into_iter().flatten().filter(holds).map(|(id, _)| *id)
+    }
+
     /// True if an attached tenant may have the extent mapped.
     pub fn is_held(&self, owner: (T, ExtentId)) -> bool {
-        self.sharers(owner).into_iter().any(|id| self.attachments.get(&id).is_some_and(|one| one.place != Place::Away))
+        self.holders(owner).next().is_some()
+    }
+
+    /// True if a tenant may have any other tenant's extent mapped.
+    pub fn holds_any(&self, id: T) -> bool {
+        self.of(id).any(|(_, attachment)| attachment.place != Place::Away)
     }
 
     /// Changes the state of a mapping, if it is in one of the states in `from`. False if it is in another state, or gone.

@@ -224,8 +224,52 @@ fn one_that_attaches_to_a_program_which_has_yet_to_come_back_waits_for_it() {
     all_end([&mut first, &mut second]);
 }
 
+/// Stops one of two programs that share memory, in the middle of its work or when it has none, and ensures that others get memory all
+/// the same: there is enough beside what the two share.
+#[track_caller]
+fn keeps_no_memory_from_others(stopped: usize, has_work: bool) {
+    let coordinator = Serving::small("64MiB").start();
+    coordinator.until_ready();
+    let mut programs = united(&coordinator, ["first", "second"]);
+    let mut other = hold::joined(&coordinator, "other", "normal", "48", None);
+    for program in &mut programs {
+        assert!(program.ask("touch", LIMIT).starts_with("touched "));
+        if has_work {
+            assert_eq!(program.ask("queue 3000", LIMIT), "queued");
+        }
+    }
+    programs[stopped].signal(libc::SIGSTOP);
+    assert!(other.ask("touch", LIMIT).starts_with("touched "));
+    programs[stopped].signal(libc::SIGCONT);
+    for program in programs.iter_mut().chain([&mut other]) {
+        assert!(program.ask("touch", LIMIT).starts_with("touched "));
+    }
+    all_end(programs.iter_mut().chain([&mut other]));
+}
+
 #[test]
-fn one_that_is_stopped_before_it_closes_its_gate_keeps_no_memory_from_others() {
+fn an_owner_is_stopped_at_work() {
+    keeps_no_memory_from_others(0, true);
+}
+
+#[test]
+fn an_owner_is_stopped_when_it_has_nothing_to_do() {
+    keeps_no_memory_from_others(0, false);
+}
+
+#[test]
+fn a_sharer_is_stopped_at_work() {
+    keeps_no_memory_from_others(1, true);
+}
+
+#[test]
+fn a_sharer_is_stopped_when_it_has_nothing_to_do() {
+    keeps_no_memory_from_others(1, false);
+}
+
+/// Stops one of two programs that share memory when a successor asks it to come back, and ensures that others get memory.
+#[track_caller]
+fn keeps_no_memory_from_others_after_a_takeover(stopped: usize) {
     let (serving, board) = with_board(Serving::small("64MiB").keeper());
     let coordinator = serving.start();
     coordinator.until_ready();
@@ -235,12 +279,21 @@ fn one_that_is_stopped_before_it_closes_its_gate_keeps_no_memory_from_others() {
         assert_eq!(program.ask("queue 3000", LIMIT), "queued");
     }
     let point = "program hears Begin".to_owned();
-    // The other one, which can unmap what it shares, goes on.
-    let victim = Victim::Process(programs[0].pid());
+    let victim = Victim::Process(programs[stopped].pid());
     board.prepare(&Strike { point, victim, signal: libc::SIGSTOP, ..Strike::default() });
     coordinator.kill_served();
     coordinator.until("it is stopped", |_| board.struck().is_some());
     assert!(other.ask("touch", LIMIT).starts_with("touched "));
-    programs[0].signal(libc::SIGCONT);
+    programs[stopped].signal(libc::SIGCONT);
     all_end(programs.iter_mut().chain([&mut other]));
+}
+
+#[test]
+fn an_owner_that_is_stopped_before_it_closes_its_gate_keeps_no_memory_from_others() {
+    keeps_no_memory_from_others_after_a_takeover(0);
+}
+
+#[test]
+fn a_sharer_that_is_stopped_before_it_closes_its_gate_keeps_no_memory_from_others() {
+    keeps_no_memory_from_others_after_a_takeover(1);
 }

@@ -74,7 +74,8 @@ impl Residency {
             if !tenant.is_movable() || tenant.memory.is_late() {
                 continue;
             }
-            for (class, count) in SizeClass::ALL.into_iter().zip(tenant.extents().counts().leaving) {
+            for (class, count) in SizeClass::ALL.into_iter().zip(ground.store.leaving_soon(id, tenant, ground.tenants))
+            {
                 match tenant.memory.is_taken() {
                     false => subtract(&mut missing, class, count),
                     true if ground.owner_of(id) == owner => {
@@ -117,7 +118,10 @@ impl Residency {
             let leaves = |extent: &Extent| matches!(extent.state(), ExtentState::Leaving { .. });
             if ground.owner_of(id) == owner && tenant.is_movable() {
                 let leaving = tenant.extents().iter().filter(|(_, extent)| leaves(extent));
-                for (_, extent) in leaving.filter(|(_, extent)| !ground.can_be_exchanged(tenant, extent)) {
+                let comes = |(number, extent): &(ExtentId, &Extent)| {
+                    !ground.can_be_exchanged(tenant, extent) && !ground.store.is_stuck((id, *number), ground.tenants)
+                };
+                for (_, extent) in leaving.filter(comes) {
                     let missing = &mut missing[extent.class().index()];
                     *missing = missing.saturating_sub(1);
                 }

@@ -42,7 +42,10 @@ impl Ground<'_> {
             for (extent, entry) in tenant.extents().iter() {
                 let leaves = match entry.state() {
                     ExtentState::Resident { .. } => entry.is_evictable() && self.is_let_go(other, extent),
-                    ExtentState::Reserved { .. } | ExtentState::Leaving { .. } => !tenant.memory.is_late(),
+                    ExtentState::Reserved { .. } => !tenant.memory.is_late(),
+                    ExtentState::Leaving { .. } => {
+                        !tenant.memory.is_late() && !self.store.is_stuck((other, extent), self.tenants)
+                    }
                     _ => false,
                 };
                 if leaves && self.can_be_exchanged(tenant, entry) {

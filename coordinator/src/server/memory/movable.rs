@@ -4,10 +4,32 @@ use std::time::Instant;
 
 use baton_contract::messages::ExtentId;
 
-use super::ground::Ground;
+use super::ground::{Ground, Store};
+use crate::server::tenants::table::Tenants;
 use crate::server::tenants::tenant::Tenant;
-use baton_books::extents::Extent;
+use baton_books::extents::{Extent, ExtentState};
+use baton_books::sizes::PerClass;
 use baton_policy::arbiter::TenantId;
+
+impl Store {
+    /// True if an extent that leaves is not expected to be free soon: a tenant that does not answer has it mapped too.
+    pub(super) fn is_stuck(&self, extent: (TenantId, ExtentId), tenants: &Tenants) -> bool {
+        self.sharing.holders(extent).any(|id| !tenants.get(id).is_some_and(Tenant::is_responsive))
+    }
+
+    /// The number of a tenant's extents of each class that leave and are expected to be free soon.
+    pub(super) fn leaving_soon(&self, id: TenantId, tenant: &Tenant, tenants: &Tenants) -> PerClass {
+        let mut leaving = tenant.extents().counts().leaving;
+        if leaving != PerClass::default() && !self.sharing.is_empty() {
+            let shared = self.sharing.of_owner(id).into_iter();
+            let shared = shared.filter_map(|extent| Some((extent, tenant.extents().get(extent)?)));
+            let leaves = |extent: &Extent| matches!(extent.state(), ExtentState::Leaving { .. });
+            let stuck = shared.filter(|(number, extent)| leaves(extent) && self.is_stuck((id, *number), tenants));
+            stuck.for_each(|(_, extent)| leaving[extent.class().index()] -= 1);
+        }
+        leaving
+    }
+}
 
 impl Ground<'_> {
     /// True if no other tenant keeps the extent, and no copy of it is being made.

@@ -24,11 +24,6 @@ pub(in crate::server) enum Obstacle {
     Descriptors(u64),
 }
 
-/// Bytes of a tenant's memory that are on their way out.
-fn leaving_of(tenant: &Tenant) -> u64 {
-    bytes_of(&tenant.extents().counts().leaving)
-}
-
 impl Memory {
     /// The obstacle to the memory that a tenant asks for or lacks; none if it waits for no memory.
     pub(in crate::server) fn obstacle(&self, id: TenantId, tenants: &Tenants) -> Option<Obstacle> {
@@ -42,17 +37,18 @@ impl Memory {
         }
         let claimed = self.claims.claimed_by(id);
         let bytes = claimed.unwrap_or(counts.missing);
+        let leaving_of = |id, tenant: &Tenant| bytes_of(&self.store.leaving_soon(id, tenant, tenants));
         if claimed.is_none() && !tenant.memory.is_told(Notice::PutOff) {
             if counts.missing == 0 {
                 return None;
             }
             let others_leave = || {
-                let leaves = |(other, tenant): (TenantId, &Tenant)| other != id && leaving_of(tenant) > 0;
+                let leaves = |(other, tenant): (TenantId, &Tenant)| other != id && leaving_of(other, tenant) > 0;
                 tenants.iter().any(leaves)
             };
             // Copies out of its memory are over before it comes in. Memory that already comes waits for no tenant, but the rest
             // may.
-            if leaving_of(tenant) == 0
+            if leaving_of(id, tenant) == 0
                 && self.store.transfer.is_copying_for(id)
                 && (counts.away == 0 || !others_leave())
             {
@@ -74,19 +70,19 @@ impl Memory {
 
     fn in_the_way(&self, id: TenantId, bytes: u64, tenants: &Tenants) -> Obstacle {
         let others = || tenants.iter().filter(|(other, _)| *other != id);
-        let which = |is_one: &dyn Fn(&Tenant) -> bool| -> Vec<TenantId> {
-            others().filter(|(_, tenant)| is_one(tenant)).map(|(other, _)| other).collect()
-        };
         let answers = |tenant: &Tenant| tenant.is_movable() && !tenant.memory.is_late();
-        let leaving = which(&|tenant| answers(tenant) && leaving_of(tenant) > 0);
+        let leaving_of = |(id, tenant)| (id, bytes_of(&self.store.leaving_soon(id, tenant, tenants)));
+        let leaving = others().filter(|(_, tenant)| answers(tenant)).map(leaving_of).filter(|(_, bytes)| *bytes > 0);
+        let (leaving, amounts): (Vec<TenantId>, Vec<u64>) = leaving.unzip();
         if !leaving.is_empty() {
-            let bytes = leaving.iter().filter_map(|id| tenants.get(*id)).map(leaving_of).sum();
-            return Obstacle::Leaves(leaving, bytes);
+            return Obstacle::Leaves(leaving, amounts.iter().sum());
         }
         // Memory of a left-out tenant on the GPU does not help: it belongs to another user, or its pieces are too large, or it
         // cannot be taken.
         let keeps = |tenant: &Tenant| !answers(tenant) || tenant.is_left_out();
-        let held = which(&|tenant| keeps(tenant) && tenant.extents().counts().here() > 0);
+        let has_any = |id, tenant: &Tenant| tenant.extents().counts().here() > 0 || self.store.sharing.holds_any(id);
+        let held = others().filter(|(other, tenant)| keeps(tenant) && has_any(*other, tenant));
+        let held: Vec<TenantId> = held.map(|(other, _)| other).collect();
         if !held.is_empty() {
             return Obstacle::Held(held, bytes);
         }

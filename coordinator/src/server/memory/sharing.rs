@@ -259,15 +259,11 @@ impl Ground<'_> {
 
     /// True if no tenant that shares an extent keeps it from leaving.
     pub(super) fn is_let_go_by_others(&self, id: TenantId, extent: ExtentId) -> bool {
-        if self.store.sharing.is_empty() {
-            return true;
-        }
-        let can_unmap = |(other, number): (TenantId, ExtentId)| {
-            let place = self.store.sharing.get((other, number)).map(|one| one.place);
-            let can = |tenant: &Tenant| tenant.is_evictable() && !tenant.memory.is_late();
-            place == Some(Place::Away) || self.is_off_the_gpu(other) && self.tenants.get(other).is_some_and(can)
+        let can_unmap = |other| {
+            let can = |tenant: &Tenant| tenant.is_evictable() && tenant.is_responsive();
+            self.is_off_the_gpu(other) && self.tenants.get(other).is_some_and(can)
         };
-        self.store.sharing.sharers((id, extent)).into_iter().all(can_unmap)
+        self.store.sharing.holders((id, extent)).all(can_unmap)
     }
 
     /// Has the tenants that share a tenant's leaving extents unmap them.

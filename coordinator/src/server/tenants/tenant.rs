@@ -236,8 +236,13 @@ impl Tenant {
         !self.memory.stays() && self.connection.is_open()
     }
 
+    /// True if it is expected to carry out commands in a short time.
+    pub(in crate::server) fn is_responsive(&self) -> bool {
+        self.is_movable() && !self.memory.is_taken() && !self.memory.is_late()
+    }
+
     /// True if commands to it are under way that it is expected to carry out.
     pub(in crate::server) fn is_about_to_answer(&self) -> bool {
-        self.is_movable() && !self.memory.is_taken() && self.memory.oldest_batch().is_some() && !self.memory.is_late()
+        self.is_responsive() && self.memory.oldest_batch().is_some()
     }
 }
