@@ -404,9 +404,15 @@ impl Coordinator {
     /// Kills the process that serves, but not its keeper, and waits until the next one serves.
     #[track_caller]
     pub fn kill_served(&self) {
-        let before = self.status()["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok()).expect("a process");
+        let before = self.served();
         signal(before, libc::SIGKILL);
         self.until_next(before);
+    }
+
+    /// The process that serves now.
+    #[track_caller]
+    pub fn served(&self) -> i32 {
+        self.status()["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok()).expect("a process")
     }
 
     /// Waits until another process serves in place of this one, which has died.

@@ -20,8 +20,16 @@ use baton_policy::arbiter::TenantId;
 /// The most messages of a tenant that are read in a round.
 const REPORTS: usize = 64;
 
-/// All that tenants which come back together have.
-pub(super) type HeldBy = BTreeMap<TenantId, BTreeMap<ExtentId, HeldExtent>>;
+/// Tenants that come back together.
+#[derive(Debug)]
+pub(super) struct Together {
+    /// All that they have.
+    pub(super) held: BTreeMap<TenantId, BTreeMap<ExtentId, HeldExtent>>,
+    /// Their hold on each other's extents, and that of those that are absent.
+    pub(super) attached: Vec<Attached>,
+    /// Tenants whose connection has ended, but not their process: their work may still write to memory.
+    pub(super) absent: BTreeSet<TenantId>,
+}
 
 /// Tenants that have yet to come back.
 #[derive(Debug)]
@@ -126,10 +134,13 @@ impl Returning {
 }
 
 impl Takeover {
-    /// True if a tenant has told all, and so have those that it is united with.
+    /// True if a tenant has told all, and so have those that it is united with. One whose connection has ended is waited for only for
+    /// a while: its process has probably ended too.
     fn is_ready(&self, one: &Returning) -> bool {
         let united = |other: &&Returning| one.facts.unit.is_some() && other.facts.unit == one.facts.unit;
-        one.stands.is_some() && self.returning.values().filter(united).all(|other| other.stands.is_some())
+        let is_late = self.until <= Instant::now();
+        let is_over = |other: &Returning| other.stands.is_some() || is_late && !other.is_connected;
+        one.stands.is_some() && self.returning.values().filter(united).all(is_over)
     }
 
     /// Tenants that can come back now: those with an open gate first.
@@ -142,13 +153,19 @@ impl Takeover {
     }
 
     /// All that these tenants have, and their hold on each other's extents, which is theirs from now on.
-    pub(super) fn take_attached(&mut self, ids: &[TenantId]) -> (HeldBy, Vec<Attached>) {
+    pub(super) fn take_attached(&mut self, ids: &[TenantId]) -> Together {
         let held = ids.iter().filter_map(|id| {
             let extents = self.returning.get(id)?.extents.iter().map(|held| (held.id, *held));
             Some((*id, extents.collect()))
         });
         let held = held.collect();
-        (held, self.attached.extract_if(.., |one| ids.contains(&TenantId(one.id.0))).collect())
+        let absent: BTreeSet<TenantId> =
+            self.returning.iter().filter(|(_, one)| !one.is_connected).map(|(id, _)| *id).collect();
+        let is_back = |(id, _): (u32, ExtentId)| ids.contains(&TenantId(id));
+        let is_theirs =
+            |one: &mut Attached| is_back(one.id) || is_back(one.owner) && absent.contains(&TenantId(one.id.0));
+        let attached = self.attached.extract_if(.., is_theirs).collect();
+        Together { held, attached, absent }
     }
 
     /// The time at which those that have answered go on.

@@ -197,8 +197,9 @@ impl Server {
         let Some(returning) = takeover.returning.get_mut(&id) else { return false };
         let has_process_ended = matches!(source, Source::Process(_));
         let is_connected = !has_process_ended && returning.hear();
-        // Without any memory, it may never have known that it was a tenant.
-        let has_ended = has_process_ended || !is_connected && !takeover.found.has_any(id.0);
+        // Without any memory, it may never have known that it was a tenant. Or its program has been replaced by another one.
+        let has_none = || !takeover.found.has_any(id.0) || returning.pages.tenants.is_let_go();
+        let has_ended = has_process_ended || !is_connected && has_none();
         returning.is_connected &= is_connected;
         if !is_connected || returning.stands.is_some() {
             // If only its connection has ended, its memory stays as it is until its process has. If it has told all, the rest is heard
@@ -220,6 +221,7 @@ impl Server {
             takeover.gone.insert(id);
             let had: Vec<Attached> = takeover.attached.extract_if(.., |one| one.id.0 == id.0).collect();
             self.card.corun.leave(id);
+            self.memory().drop_attachments(id);
             had.into_iter().for_each(|one| self.memory().restore_fact(None, &Fact::Attached(one)));
         }
     }
@@ -241,9 +243,9 @@ impl Server {
         if ready.is_empty() && takeover.gone.is_empty() && !takeover.returning.is_empty() {
             return None;
         }
-        let (held, attached) = takeover.take_attached(&ready);
+        let together = takeover.take_attached(&ready);
         let mut found = std::mem::take(&mut takeover.found);
-        let heirs = self.memory().attach_again(attached, &held, &mut found);
+        let heirs = self.memory().attach_again(together, &mut found);
         Some(Welcomed { ready, found, heirs })
     }
 

@@ -28,10 +28,13 @@
  *     thicken                  allocates and fills as many again, of the same size; `thickened`
  *     fork                     a child that does nothing and lives on; `forked PID`
  *     exec FILE                becomes another program
+ *     disconnect               ends all connections of this process; `disconnected`
  *     quit                     reads all back and ends with `result hold CHECKSUM ok`
  *
  * A call that fails is told as `answer CODE`, and the next line is read.
  */
+#include <sys/socket.h>
+
 #include "work.h"
 #include "baton_cuda_pools.h"
 
@@ -295,6 +298,9 @@ static void obey(char *line) {
     } else if (strcmp(word, "exec") == 0 && argument) {
         execl(argument, argument, (char *)NULL);
         printf("no such program\n");
+    } else if (strcmp(word, "disconnect") == 0) {
+        for (int socket = 3; socket < 1024; socket++) shutdown(socket, SHUT_RDWR);
+        printf("disconnected\n");
     } else if (strcmp(word, "quit") == 0) {
         uint64_t sum = CHECKSUM_START;
         for (unsigned i = 0; i < count; i++)

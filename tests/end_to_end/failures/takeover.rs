@@ -27,12 +27,6 @@ pub(super) fn two(coordinator: &Coordinator) -> [Running; 2] {
     ["one", "other"].map(|name| hold(coordinator, name, "normal"))
 }
 
-/// The process that serves now.
-#[track_caller]
-pub(super) fn serves(coordinator: &Coordinator) -> i32 {
-    i32::try_from(coordinator.status()["pid"].as_u64().expect("a number")).expect("a process")
-}
-
 /// Has each of these programs change all its memory.
 #[track_caller]
 pub(super) fn touch(programs: &mut [Running], want: &str) {
@@ -148,7 +142,7 @@ fn a_coordinator_outlives_its_keeper_and_has_another_one() {
     let _end = EndsWhatServes(&coordinator);
     let mut programs = two(&coordinator);
     touch(&mut programs, &want[0]);
-    let (first, serves_now) = (coordinator.pid(), serves(&coordinator));
+    let (first, serves_now) = (coordinator.pid(), coordinator.served());
     signal(first, libc::SIGKILL);
     let second = coordinator.until("another one holds all", |_| log_has(&coordinator, "B0621", 1));
     assert_eq!(second["pid"], serves_now);
@@ -163,14 +157,14 @@ fn a_coordinator_outlives_its_keeper_and_has_another_one() {
         let line = status.lines().find_map(|line| line.strip_prefix("PPid:")).expect("each has a parent");
         line.trim().parse().expect("a number")
     };
-    let second = parent(serves(&coordinator));
+    let second = parent(coordinator.served());
     signal(second, libc::SIGSTOP);
     // Its memory is another one's then, which the keeper is to know.
     let mut third = hold(&coordinator, "third", "normal");
     assert_eq!(third.ask("touch", LIMIT), want[0]);
     assert_eq!(third.ask("quit", LIMIT), hold::alone("48", &["touch"])[1]);
     coordinator.until("the stopped one is replaced", |_| log_has(&coordinator, "B0621", 2));
-    let third = keeper_of(serves(&coordinator));
+    let third = keeper_of(coordinator.served());
     assert!(third.is_some_and(|third| third != second), "{third:?}, {second}");
     coordinator.kill_served();
     until_back(&coordinator, &["one", "other"]);
@@ -327,7 +321,7 @@ fn an_urgent_program_whose_memory_is_away_has_it_back_before_it_co_runs() {
         baton_tests::run(evict.arg(coordinator.place.socket())).succeeded();
         coordinator.until("it is evicted", |status| tenant(status, "latency")["resident_bytes"] == 0);
         // It asks for a turn, and none hears that.
-        let dies = serves(&coordinator);
+        let dies = coordinator.served();
         signal(dies, libc::SIGSTOP);
         urgent.say("touch");
         std::thread::sleep(Duration::from_millis(50));
@@ -416,7 +410,7 @@ fn when_both_die_a_program_goes_on_or_has_an_error() {
     let _end = EndsWhatServes(&coordinator);
     let mut programs = two(&coordinator);
     touch(&mut programs, &want[0]);
-    let serves = serves(&coordinator);
+    let serves = coordinator.served();
     // In this order the keeper starts no other one.
     signal(coordinator.pid(), libc::SIGSTOP);
     for process in [serves, coordinator.pid()] {
@@ -439,7 +433,7 @@ fn the_next_one_serves_although_the_locks_file_was_removed() {
     let name = format!("{}.lock", coordinator.status()["gpu"]["uuid"].as_str().expect("a name"));
     let mut files = folders.into_iter().chain([socket_path::fallback(user)]).map(|folder| folder.join(&name));
     let lock = files.find(|file| file.exists()).expect("it is in one of these folders");
-    let before = serves(&coordinator);
+    let before = coordinator.served();
     // It would put the file there again.
     signal(before, libc::SIGSTOP);
     std::fs::remove_file(&lock).expect("of this user");
@@ -513,7 +507,7 @@ fn one_that_dies_again_and_again_is_not_started_for_ever() {
     for _ in 0..3 {
         coordinator.kill_served();
     }
-    signal(serves(&coordinator), libc::SIGKILL);
+    signal(coordinator.served(), libc::SIGKILL);
     assert_eq!(coordinator.wait().code(), Some(128 + libc::SIGKILL));
     assert!(coordinator.log().contains("have waited long enough"), "{}", coordinator.log());
 }
@@ -537,7 +531,7 @@ fn a_call_that_waits_for_interrupted_work_returns_when_no_coordinator_comes_any_
     until_paused();
     coordinator.kill_served();
     until_paused();
-    signal(serves(&coordinator), libc::SIGKILL);
+    signal(coordinator.served(), libc::SIGKILL);
     let answer = waits.line(LIMIT);
     assert!(answer.starts_with("answer "), "{answer}");
     assert_eq!(waits.ask("touch", LIMIT), "answer 46", "a call made later");

@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
+use serde_json::Value;
+
 use baton_tests::LIMIT;
 use baton_tests::coordinator::{Coordinator, Serving, program, tenant};
 use baton_tests::faults::{Strike, Victim};
 use baton_tests::held::{self, Held};
 use baton_tests::hold::{self, Busy};
-use baton_tests::running::Running;
+use baton_tests::running::{Running, signal};
 use baton_tests::strikes::with_board;
 
 /// A coordinator under which a turn lasts for as long as there is work.
@@ -296,4 +298,70 @@ fn an_owner_that_is_stopped_before_it_closes_its_gate_keeps_no_memory_from_other
 #[test]
 fn a_sharer_that_is_stopped_before_it_closes_its_gate_keeps_no_memory_from_others() {
     keeps_no_memory_from_others_after_a_takeover(1);
+}
+
+/// Memory that no other program may get.
+fn lent(coordinator: &Coordinator) -> Option<u64> {
+    coordinator.status()["ledger"]["lines"]["lent_bytes"].as_u64()
+}
+
+/// Waits until programs have only so many MiB, because nothing of others is left.
+#[track_caller]
+fn until_only_is_left(coordinator: &Coordinator, megabytes: u64) {
+    let is_left = |status: &Value| status["ledger"]["lines"]["lent_bytes"].as_u64() == Some(megabytes << 20);
+    coordinator.until("nothing of the other one is left", is_left);
+}
+
+/// Has a program lose its connection, though it goes on.
+#[track_caller]
+fn loses_its_connection(program: &mut Running) {
+    assert_eq!(program.ask("disconnect", LIMIT), "disconnected");
+}
+
+#[test]
+fn memory_that_is_freed_while_a_program_without_a_connection_has_it_is_given_to_none() {
+    let coordinator = Serving::small("64MiB").start();
+    let [mut first, mut second] = united(&coordinator, ["first", "second"]);
+    loses_its_connection(&mut second);
+    coordinator.until("it has lost it", |status| tenant(status, "second")["disconnected"] == true);
+    let before = lent(&coordinator);
+    assert_eq!(first.ask("free", LIMIT), "freed");
+    assert!(before.is_some() && lent(&coordinator) == before, "the other one's work may still write there");
+    second.signal(libc::SIGKILL);
+    until_only_is_left(&coordinator, 16);
+    all_end([&mut first]);
+}
+
+/// Two programs share memory, and one of them loses its connection while nobody listens; ensures that the other one goes on with the
+/// next coordinator, and that memory which both had is given to no other, until that one has ended.
+#[track_caller]
+fn goes_on_without(lost: usize, left: u64) {
+    let coordinator = Serving::small("64MiB").keeper().start();
+    let mut programs = united(&coordinator, ["first", "second"]);
+    let mut other = hold::joined(&coordinator, "other", "normal", "16", None);
+    let served = coordinator.served();
+    signal(served, libc::SIGSTOP);
+    loses_its_connection(&mut programs[lost]);
+    signal(served, libc::SIGKILL);
+    coordinator.until_next(served);
+    let other_one = &mut programs[1 - lost];
+    assert!(other_one.ask("touch", LIMIT).starts_with("touched "));
+    assert!(other.ask("touch", LIMIT).starts_with("touched "));
+    let before = lent(&coordinator);
+    assert_eq!(other_one.ask("free", LIMIT), "freed");
+    assert!(before.is_some() && lent(&coordinator) == before, "the other one's work may still write there");
+    programs[lost].signal(libc::SIGKILL);
+    until_only_is_left(&coordinator, left);
+    all_end([&mut programs[1 - lost], &mut other]);
+}
+
+#[test]
+fn an_owner_goes_on_with_the_next_coordinator_without_a_sharer_that_has_lost_its_connection() {
+    goes_on_without(1, 32);
+}
+
+#[test]
+fn a_sharer_goes_on_with_the_next_coordinator_without_an_owner_that_has_lost_its_connection() {
+    // It has the memory of both now.
+    goes_on_without(0, 40);
 }

@@ -14,14 +14,14 @@ use baton_tests::strikes::with_board;
 use baton_tests::{LIMIT, Outcome};
 use serde_json::{Value, json};
 
-use super::takeover::{hold, log_has, quit, serves, serving, touch, two, want_after};
+use super::takeover::{hold, log_has, quit, serving, touch, two, want_after};
 
 /// Has the version that is built follow the coordinator that serves.
 #[track_caller]
 fn upgrade(coordinator: &Coordinator) {
-    let before = serves(coordinator);
+    let before = coordinator.served();
     let said = baton_tests::run(&mut coordinator.place.upgrade("60s")).succeeded();
-    let after = serves(coordinator);
+    let after = coordinator.served();
     assert!(after != before && said.out.contains(&format!("process {after}")), "{before}, {after}: {said:?}");
 }
 
@@ -74,7 +74,7 @@ fn an_upgrade_that_cannot_be_changes_nothing() {
     let coordinator = serving().start();
     coordinator.until_ready();
     let mut one = hold(&coordinator, "one", "normal");
-    let before = serves(&coordinator);
+    let before = coordinator.served();
     let upgrade = |words: &[&str]| {
         let mut command = coordinator.place.baton(&["upgrade", "--socket"]);
         baton_tests::run(command.arg(coordinator.place.socket()).args(words))
@@ -84,7 +84,7 @@ fn an_upgrade_that_cannot_be_changes_nothing() {
     // No coordinator is ready so soon.
     let late = upgrade(&["--timeout", "1ms"]);
     assert!(late.status == "exit status: 1" && late.err.contains("not ready in time"), "{late:?}");
-    assert_eq!(serves(&coordinator), before);
+    assert_eq!(coordinator.served(), before);
     assert_eq!(one.ask("touch", LIMIT), want[0]);
     assert_eq!(one.ask("quit", LIMIT), want[1]);
     let alone = Serving::small("64MiB").start();
@@ -169,11 +169,11 @@ fn a_program_that_the_other_version_does_not_know_is_in_its_way() {
     assert_eq!(new.ask("touch", LIMIT), want[0]);
     let plan = ask_for_newer(&coordinator, true, false);
     assert_eq!([&plan["programs"], &plan["left_behind"]], [&json!(["new"]), &json!(["old"])]);
-    let before = serves(&coordinator);
+    let before = coordinator.served();
     for answer in [plan["obstacle"].clone(), ask_for_newer(&coordinator, false, false)["error"].clone()] {
         assert!(answer.as_str().is_some_and(|why| why.contains("B0654") && why.ends_with("old [B0654]")), "{answer}");
     }
-    assert_eq!(serves(&coordinator), before);
+    assert_eq!(coordinator.served(), before);
     // It is in nobody's way when it has gone.
     drop(old);
     coordinator.until("it has gone", |status| tenant(status, "old").is_null());
@@ -259,7 +259,7 @@ mod from_before {
         let old = hold::ready(&mut with_library(command), Some(coordinator.place.clone()));
         let mut new = hold(&coordinator, "new", "normal");
         assert_eq!(new.ask("touch", LIMIT), want[0]);
-        let before = serves(&coordinator);
+        let before = coordinator.served();
         assert_eq!(ask_for_newer(&coordinator, false, true)["programs"], 1);
         assert_eq!(old.finish(LIMIT).status, "signal: 9 (SIGKILL)");
         coordinator.until_next(before);

@@ -52,9 +52,22 @@ pub(super) struct Departed {
     /// Frames and runs of extents that no tenant has any more while a copy is under way.
     orphans: HashMap<(TenantId, ExtentId), (Option<FrameId>, Vec<Run>)>,
     quarantine: VecDeque<Quarantine>,
+    /// Frames of others that were freed while tenants that have ended may still write to them.
+    written: HashMap<TenantId, Vec<FrameId>>,
 }
 
 impl Departed {
+    /// Keeps a frame from others for as long as a tenant that has ended may write to it.
+    pub(super) fn keep_from_others(&mut self, frame: FrameId, writer: TenantId, frames: &mut Frames) {
+        frames.begin_reading(&[frame]);
+        self.written.entry(writer).or_default().push(frame);
+    }
+
+    /// Notes that nothing of a tenant can touch memory any more.
+    pub(super) fn is_gone(&mut self, id: TenantId, frames: &mut Frames) {
+        frames.end_reading(&self.written.remove(&id).unwrap_or_default());
+    }
+
     /// Adds an extent that its tenant no longer has while it is still being copied.
     pub(super) fn add_orphan(&mut self, id: (TenantId, ExtentId), extent: Extent) {
         self.orphans.insert(id, (extent.state().frame(), extent.into_runs()));

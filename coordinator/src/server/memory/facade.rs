@@ -30,7 +30,7 @@ use crate::server::cost_model::CostModel;
 use crate::server::options::{Options, ServeError};
 use crate::server::recorder::Recorder;
 use crate::server::recorder::event::What;
-use crate::server::returning::HeldBy;
+use crate::server::returning::Together;
 use crate::server::tenants::table::Tenants;
 use baton_books::arena::{Arena, FrameId};
 use baton_books::extents::Extents;
@@ -275,13 +275,13 @@ impl Handle<'_> {
     }
 
     /// Attaches tenants that come back together to each other's memory. What the heirs of others were attached to comes back.
-    pub(in crate::server) fn attach_again(
-        &mut self,
-        known: Vec<Attached>,
-        held: &HeldBy,
-        found: &mut Found,
-    ) -> Vec<Attached> {
-        self.ground.attach_again(known, held, found)
+    pub(in crate::server) fn attach_again(&mut self, together: Together, found: &mut Found) -> Vec<Attached> {
+        self.ground.attach_again(together, found)
+    }
+
+    /// Drops the hold of a tenant on others' memory: nothing of it can touch memory any more.
+    pub(in crate::server) fn drop_attachments(&mut self, id: TenantId) {
+        self.residency.drop_attachments(&mut self.ground, id);
     }
 
     /// Has a tenant's leaving memory unmapped by those that share it.

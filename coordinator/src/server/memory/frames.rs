@@ -427,7 +427,8 @@ impl Frames {
         true
     }
 
-    /// Marks frames as being read until [`Self::end_reading`], even if their tenant ends.
+    /// Marks frames as being read, or written by work of a tenant that has ended, until [`Self::end_reading`], even if their tenant
+    /// ends.
     pub(super) fn begin_reading(&mut self, frames: &[FrameId]) {
         for frame in frames {
             *self.read.entry(*frame).or_default() += 1;

@@ -65,6 +65,7 @@ impl Residency {
             }
             if matches!(freed.state(), ExtentState::Leaving { .. }) {
                 // The extent was taken, and is still being copied.
+                ground.keep_from_others((id, *extent), &freed);
                 ground.tenants.gone(id, *extent);
                 ground.store.departed.add_orphan((id, *extent), freed);
                 continue;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use baton_contract::messages::{ExtentId, MAX_LISTED, Mapping};
 
 use super::ground::Ground;
-use crate::server::returning::HeldBy;
+use crate::server::returning::Together;
 use baton_books::extents::ExtentState;
 use baton_books::sharing::{Attached, Attachment, Fact, Place};
 use baton_books::table::Found;
@@ -15,17 +15,20 @@ impl Ground<'_> {
     /// Attaches tenants that come back together to each other's extents, before any of them enters its memory. An extent that its owner
     /// does not have any more is passed on to one of those that do. Returns what the heirs were attached to: it is to be forgotten when they
     /// have entered their memory.
-    pub(super) fn attach_again(&mut self, known: Vec<Attached>, held: &HeldBy, found: &mut Found) -> Vec<Attached> {
+    pub(super) fn attach_again(&mut self, together: Together, found: &mut Found) -> Vec<Attached> {
+        let Together { held, attached, absent } = together;
         let has = |(tenant, extent): (u32, ExtentId), at: u64| {
             held.get(&TenantId(tenant)).and_then(|all| all.get(&extent)).filter(|one| one.at == at)
         };
+        let is_absent = |(tenant, _): (u32, ExtentId)| absent.contains(&TenantId(tenant));
         // An extent that a tenant does not have did not reach it, or was given back.
-        let (mut known, gone): (Vec<_>, Vec<_>) = known.into_iter().partition(|one| has(one.id, one.at).is_some());
+        let is_had = |one: &Attached| is_absent(one.id) || has(one.id, one.at).is_some();
+        let (mut known, gone): (Vec<_>, Vec<_>) = attached.into_iter().partition(is_had);
         gone.into_iter().for_each(|one| self.store.sharing.forget_fact(&Fact::Attached(one)));
         let owners: BTreeSet<_> = known.iter().map(|one| (one.owner, one.owner_at)).collect();
         let mut heirs = Vec::new();
         for (owner, owner_at) in owners.iter().filter(|(owner, at)| has(*owner, *at).is_none()) {
-            let sharers = || known.iter().filter(|one| one.owner == *owner);
+            let sharers = || known.iter().filter(|one| one.owner == *owner && !is_absent(one.id));
             // The coordinator before had begun to attach the others to the heir.
             let chosen = |one: &&Attached| owners.contains(&(one.id, one.at));
             let mapped = |one: &&Attached| has(one.id, one.at).is_some_and(|held| held.mapping == Mapping::Mapped);
@@ -36,10 +39,21 @@ impl Ground<'_> {
             for other in known.iter_mut().filter(|one| one.owner == *owner) {
                 (other.owner, other.owner_at) = (heir.id, heir.at);
             }
+            if is_absent(*owner) {
+                // Its work may still write there.
+                known.push(Attached {
+                    id: *owner,
+                    owner: heir.id,
+                    owner_at: heir.at,
+                    at: *owner_at,
+                    class: heir.class,
+                });
+            }
             heirs.push(heir);
         }
         for one in known {
             let place = match has(one.id, one.at).map(|held| held.mapping) {
+                _ if is_absent(one.id) => Place::Going,
                 Some(Mapping::Mapped) => Place::Mapped,
                 Some(Mapping::Prepared) => Place::Coming,
                 Some(Mapping::Away) | None => Place::Away,

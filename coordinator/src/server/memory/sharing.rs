@@ -363,6 +363,7 @@ impl Ground<'_> {
     /// Hands an extent that a tenant no longer has to one of the tenants that share it. Until that one has it, it is written down as the
     /// tenant's. Returns the extent if no tenant takes it.
     pub(super) fn hand_over(&mut self, id: TenantId, extent: ExtentId, entry: Extent) -> Option<Extent> {
+        self.keep_from_others((id, extent), &entry);
         let lives = |id: TenantId| self.tenants.get(id).is_some_and(|tenant| tenant.connection.is_open());
         let inherited = self.store.sharing.inherit((id, extent), lives);
         let Some(((heir, number), had)) = inherited else {
@@ -394,6 +395,15 @@ impl Ground<'_> {
             baton_messages::info!(keeps_shared_memory(&tenant.name));
         }
         None
+    }
+
+    /// Keeps the frame of an extent that its tenant no longer has from others, for as long as tenants that have ended may write to it.
+    pub(super) fn keep_from_others(&mut self, extent: (TenantId, ExtentId), entry: &Extent) {
+        let has_ended = |id: &TenantId| !self.tenants.get(*id).is_some_and(|tenant| tenant.connection.is_open());
+        let writers: Vec<TenantId> = self.store.sharing.holders(extent).filter(has_ended).collect();
+        for (writer, frame) in writers.into_iter().filter_map(|writer| Some((writer, entry.state().frame()?))) {
+            self.store.departed.keep_from_others(frame, writer, &mut self.store.frames);
+        }
     }
 
     /// Holds the attachments of a tenant that has ended: its work may still write to others' memory, so that memory is not free
