@@ -1,6 +1,6 @@
 //! Programs that share memory take turns as one: what happens to one of them, or to the coordinator, keeps none off the GPU for ever.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -353,6 +353,27 @@ fn goes_on_without(lost: usize, left: u64) {
     programs[lost].signal(libc::SIGKILL);
     until_only_is_left(&coordinator, left);
     all_end([&mut programs[1 - lost], &mut other]);
+}
+
+#[test]
+fn one_goes_on_with_the_next_coordinator_when_the_other_has_become_another_program() {
+    let coordinator = Serving::small("64MiB").keeper().start();
+    let mut programs = united(&coordinator, ["first", "second"]);
+    let served = coordinator.served();
+    signal(served, libc::SIGSTOP);
+    programs[1].say("exec /bin/cat");
+    let name = format!("/proc/{}/comm", programs[1].pid());
+    let end = Instant::now() + LIMIT;
+    while !std::fs::read_to_string(&name).is_ok_and(|name| name == "cat\n") {
+        assert!(Instant::now() < end, "it is still the same program");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    signal(served, libc::SIGKILL);
+    coordinator.until_next(served);
+    assert!(programs[0].ask("touch", LIMIT).starts_with("touched "));
+    until_only_is_left(&coordinator, 24);
+    programs[1].signal(libc::SIGKILL);
+    all_end([&mut programs[0]]);
 }
 
 #[test]
