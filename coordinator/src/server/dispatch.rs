@@ -2,6 +2,7 @@
 //!
 //! Only this file reports events to the arbiter and carries out its decisions.
 
+use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
@@ -328,13 +329,21 @@ impl Server {
     /// Has the keeper know which tenants are united with this one.
     fn note_unit(&mut self, id: TenantId) {
         let members = self.card.arbiter.members(id);
-        let unit = members.iter().min().map(|first| first.0);
-        for member in members {
-            let Some(tenant) = self.card.tenants.unindexed(member).filter(|tenant| tenant.unit != unit) else {
-                continue;
-            };
-            tenant.unit = unit;
-            self.keep_tenant(member);
+        let number_of = |id: &TenantId| self.card.tenants.get(*id).and_then(|tenant| tenant.unit);
+        // Others go by these numbers that the arbiter has yet to know.
+        let numbers: BTreeSet<u32> = members.iter().flat_map(|id| [Some(id.0), number_of(id)]).flatten().collect();
+        let Some(unit) = numbers.first().copied() else { return };
+        let goes_by_them = |tenant: &Tenant| tenant.unit.is_some_and(|number| numbers.contains(&number));
+        let all = self.card.tenants.iter().filter(|(id, tenant)| members.contains(id) || goes_by_them(tenant));
+        let renamed = all.filter(|(_, tenant)| tenant.unit != Some(unit)).map(|(id, _)| id);
+        for id in renamed.collect::<Vec<_>>() {
+            if let Some(tenant) = self.card.tenants.unindexed(id) {
+                tenant.unit = Some(unit);
+            }
+            self.keep_tenant(id);
+        }
+        if let Some(takeover) = &mut self.card.takeover {
+            takeover.rename_units(&numbers, unit);
         }
     }
 
@@ -523,7 +532,10 @@ impl Server {
         self.turns().count(tenant, now);
         self.carry_out(decisions);
         // They may have answered before, and the unit may be off the GPU only now.
-        others.into_iter().for_each(|id| self.has_shown_life(id));
+        for id in others {
+            self.has_shown_life(id);
+            self.check_answer(id);
+        }
     }
 
     /// The members of a tenant's unit but for the tenant itself.
@@ -632,7 +644,13 @@ impl Server {
                 self.has_shown_life(tenant);
                 self.check_answer(tenant);
             }
-            PreemptEvent::Late(id) => self.check_answer(id),
+            PreemptEvent::Late(id) => {
+                self.check_answer(id);
+                if self.card.tenants.get(id).is_some_and(|tenant| !tenant.memory.is_taken()) {
+                    // It lives, and answers only when its work goes on.
+                    self.let_in(id);
+                }
+            }
             PreemptEvent::Works(id) => self.keep_tenant(id),
             PreemptEvent::Settled(id) if !self.is_unsettled(id) => {}
             PreemptEvent::Settled(id) => self.enter(id, true),

@@ -152,6 +152,12 @@ impl Takeover {
         ready.into_iter().map(|(_, id)| id).collect()
     }
 
+    /// Has those that were united by these numbers be so by this one.
+    pub(super) fn rename_units(&mut self, numbers: &BTreeSet<u32>, unit: u32) {
+        let units = self.returning.values_mut().filter_map(|one| one.facts.unit.as_mut());
+        units.filter(|number| numbers.contains(number)).for_each(|number| *number = unit);
+    }
+
     /// All that these tenants have, and their hold on each other's extents, which is theirs from now on.
     pub(super) fn take_attached(&mut self, ids: &[TenantId]) -> Together {
         let held = ids.iter().filter_map(|id| {
@@ -162,9 +168,13 @@ impl Takeover {
         let absent: BTreeSet<TenantId> =
             self.returning.iter().filter(|(_, one)| !one.is_connected).map(|(id, _)| *id).collect();
         let is_back = |(id, _): (u32, ExtentId)| ids.contains(&TenantId(id));
-        let is_theirs =
-            |one: &mut Attached| is_back(one.id) || is_back(one.owner) && absent.contains(&TenantId(one.id.0));
-        let attached = self.attached.extract_if(.., is_theirs).collect();
+        let mut attached: Vec<Attached> = self.attached.extract_if(.., |one| is_back(one.id)).collect();
+        // One of those that are back may get what is an absent one's.
+        let owners: BTreeSet<(u32, ExtentId)> = attached.iter().map(|one| one.owner).collect();
+        let is_theirs = |one: &mut Attached| {
+            absent.contains(&TenantId(one.id.0)) && (is_back(one.owner) || owners.contains(&one.owner))
+        };
+        attached.extend(self.attached.extract_if(.., is_theirs));
         Together { held, attached, absent }
     }
 

@@ -7,7 +7,7 @@ use crate::server::state::Server;
 use crate::server::tenants::peer::Peer;
 use crate::server::tenants::tenant::Tenant;
 use baton_messages::Message;
-use baton_policy::arbiter::State;
+use baton_policy::arbiter::{State, TenantId};
 
 /// The most requests to evict a tenant that wait: each is a connection.
 const MOST: usize = 256;
@@ -102,8 +102,14 @@ impl Server {
         }
         // Those that it runs with come and go with it.
         let members = self.card.arbiter.members(id);
-        if !members.iter().all(|id| self.card.tenants.get(*id).is_none_or(Tenant::is_evictable)) {
-            return Next::Wait(stage);
+        let in_the_way = |id: &TenantId| self.card.tenants.get(*id).filter(|tenant| !tenant.is_evictable());
+        let in_the_way: Vec<&Tenant> = members.iter().filter_map(in_the_way).collect();
+        if !in_the_way.is_empty() {
+            // One that is neither expected to close its gate, nor can be made to, may have work that is only paused.
+            return match in_the_way.iter().all(|tenant| tenant.is_about_to_close()) {
+                true => Next::Wait(stage),
+                false => Next::Over(Err(baton_messages::program_does_not_answer())),
+            };
         }
         let mut next = Next::Over(Ok(()));
         for id in members {

@@ -53,7 +53,7 @@ impl Server {
         let Some(tenant) = self.card.tenants.get(id).filter(|tenant| tenant.connection.is_open()) else {
             return Some(Err(baton_messages::program_has_left()));
         };
-        if !tenant.is_movable() || tenant.memory.is_late() {
+        if !tenant.is_responsive() {
             return Some(Err(baton_messages::program_does_not_answer()));
         }
         let counts = tenant.extents().counts();

@@ -71,7 +71,8 @@ impl Tenant {
                 Some(until) => Instant::now() < until || self.is_about_to_be_taken() || progress.is_paused_again(),
                 None => !progress.is_off(),
             });
-        held || self.turn.is_ending()
+        // One that has been asked again and again since it was overdue is not waited for.
+        held || self.turn.is_ending() && !self.turn.is_overdue()
     }
 
     /// True if its memory is taken soon, or as soon as the server sees that it is due.
