@@ -646,8 +646,8 @@ impl Server {
             }
             PreemptEvent::Late(id) => {
                 self.check_answer(id);
-                if self.card.tenants.get(id).is_some_and(|tenant| !tenant.memory.is_taken()) {
-                    // It lives, and answers only when its work goes on.
+                // If its memory cannot be taken either, it answers only when its work goes on.
+                if self.card.tenants.get(id).is_some_and(|tenant| !tenant.memory.is_taken() && tenant.is_in_driver()) {
                     self.let_in(id);
                 }
             }
