@@ -156,6 +156,40 @@ fn one_that_waits_in_the_driver_has_its_turns_also_if_it_was_given_up_before() {
     coordinator.until_empty();
 }
 
+#[test]
+fn one_that_waits_in_the_driver_and_was_given_up_has_its_turns_also_if_its_memory_cannot_be_taken() {
+    let serving = Serving::arena("128MiB").option("--isolation", "strict");
+    let coordinator = serving.option("--quantum", "1h").option("--max-wait", "1h").start();
+    let mut slow = hold::joined(&coordinator, "slow", "normal", "40", None);
+    let mut quick = hold::joined(&coordinator, "quick", "normal", "40", None);
+    let set = |word| {
+        let mut command = coordinator.place.baton(&[word, "slow", "--socket"]);
+        baton_tests::run(command.arg(coordinator.place.socket())).succeeded();
+    };
+    // From then on it has a thread that can be held.
+    assert_eq!(slow.ask("linger", LIMIT), "lingers");
+    set("suspend");
+    coordinator.until_tenant_is("slow", "suspended");
+    set("resume");
+    assert_eq!(slow.ask("go", LIMIT), "gone");
+    assert_eq!(slow.ask("linger", LIMIT), "lingers");
+    coordinator.until_tenant_is("slow", "running");
+    let probe = Held::in_a_call(slow.pid(), held::PROBE).expect("it lives");
+    let control = Held::at_once(slow.pid(), held::CONTROL).expect("it lives");
+    assert!(quick.ask("touch", LIMIT).starts_with("touched "));
+    assert_eq!(tenant(&coordinator.status(), "slow")["state"], "unresponsive");
+    drop(control);
+    coordinator.until("it is inside", |_| probe.is_inside());
+    coordinator.until_tenant_is("slow", "running");
+    drop(probe);
+    assert_eq!(slow.ask("go", LIMIT), "gone");
+    for program in [&mut slow, &mut quick] {
+        assert!(program.ask("touch", LIMIT).starts_with("touched "));
+        assert!(program.ask("quit", LIMIT).ends_with(" ok"));
+    }
+    coordinator.until_empty();
+}
+
 /// Each request to evict it looks at it, which must not put off the look that would find it alive.
 #[test]
 fn one_that_asked_while_it_was_silent_goes_on_also_if_it_is_to_be_evicted_all_the_time() {
