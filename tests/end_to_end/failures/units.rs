@@ -181,6 +181,27 @@ fn those_of_which_one_is_at_work_are_still_one_when_the_coordinator_is_followed(
 }
 
 #[test]
+fn one_that_shares_memory_with_a_silent_one_says_that_it_waits_for_that() {
+    let coordinator = serving().start();
+    coordinator.until_ready();
+    let mut programs = united(&coordinator, ["first", "second"]);
+    let mut other = hold::joined(&coordinator, "other", "normal", "8", None);
+    assert_eq!(programs[0].ask("linger", LIMIT), "lingers");
+    programs[0].signal(libc::SIGSTOP);
+    assert!(other.ask("touch", LIMIT).starts_with("touched "));
+    programs[1].say("touch");
+    coordinator.until("it says so", |status| {
+        let second = tenant(status, "second");
+        assert_ne!(second["state"], "suspended");
+        second["waits_for"]["reason"] == "held" && second["waits_for"]["whom"][0] == "first"
+    });
+    programs[0].signal(libc::SIGCONT);
+    assert_eq!(programs[0].ask("go", LIMIT), "gone");
+    assert!(programs[1].line(LIMIT).starts_with("touched "));
+    all_end(programs.iter_mut().chain([&mut other]));
+}
+
+#[test]
 fn a_request_to_evict_one_whose_memory_stays_with_a_silent_one_is_refused() {
     let coordinator = Serving::small("64MiB").option("--isolation", "strict").start();
     coordinator.until_ready();
@@ -192,8 +213,8 @@ fn a_request_to_evict_one_whose_memory_stays_with_a_silent_one_is_refused() {
     set(&coordinator, "suspend", "second");
     let said = asked(&coordinator, "evict", "second");
     assert!(said.err.contains("does not answer"), "{said:?}");
-    set(&coordinator, "resume", "second");
     programs[0].signal(libc::SIGCONT);
+    set(&coordinator, "resume", "second");
     all_end(programs.iter_mut().chain([&mut other]));
 }
 

@@ -44,7 +44,7 @@ impl Server {
         let standing = Standing {
             unresponsive: !tenant.is_movable() || tenant.scheduling.left_out.is_some(),
             disconnected: !tenant.connection.is_open(),
-            suspended: self.card.arbiter.is_kept_off(id) && self.card.arbiter.state(id).is_off_the_gpu(),
+            suspended: self.is_suspended(id),
             running: has_gate_open && !is_descheduled,
             arriving: matches!(turn, Turn::Arriving | Turn::Running) && tenant.extents().counts().missing > 0,
             preempted: tenant.preemption.is_under_way() || has_gate_open && is_descheduled,

@@ -34,8 +34,13 @@ impl Server {
             return plain(Reason::Unresponsive, since(Some(left_out)));
         }
         let state = self.card.arbiter.state(id);
-        if self.card.arbiter.is_kept_off(id) && state.is_off_the_gpu() {
+        if self.is_suspended(id) {
             return self.suspended(id, tenant);
+        }
+        if self.card.arbiter.is_kept_off(id) && state.is_off_the_gpu() {
+            let silent = |id: &TenantId| self.card.tenants.get(*id).is_some_and(Tenant::is_left_out);
+            let whom = self.card.arbiter.members(id).into_iter().filter(silent);
+            return WaitsFor { whom: self.names(whom), ..plain(Reason::Held, None) };
         }
         let prospect = self.card.arbiter.prospect(id, self.now());
         let waited = prospect.map(|prospect| micros_as_ms(prospect.waited));
@@ -62,6 +67,13 @@ impl Server {
             State::Idle if is_put_off => self.memory_for(id, None).unwrap_or_default(),
             State::Idle => plain(Reason::Idle, self.card.arbiter.unchanged_for(id, self.now()).map(micros_as_ms)),
         }
+    }
+
+    /// True if a user keeps a tenant off the GPU, or another one that it shares memory with.
+    pub(super) fn is_suspended(&self, id: TenantId) -> bool {
+        let is_it = |id: TenantId| self.card.tenants.get(id).is_some_and(|one| one.scheduling.suspended.is_some());
+        let is_kept_off = self.card.arbiter.is_kept_off(id) && self.card.arbiter.state(id).is_off_the_gpu();
+        is_kept_off && self.card.arbiter.members(id).into_iter().any(is_it)
     }
 
     fn suspended(&self, id: TenantId, tenant: &Tenant) -> WaitsFor {
