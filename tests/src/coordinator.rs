@@ -409,6 +409,11 @@ impl Coordinator {
         self.until_next(before);
     }
 
+    /// Runs a command about one program, `baton suspend` for example.
+    pub fn asked(&self, word: &str, name: &str) -> Outcome {
+        crate::run(self.place.baton(&[word, name, "--socket"]).arg(self.place.socket()))
+    }
+
     /// The process that serves now.
     #[track_caller]
     pub fn served(&self) -> i32 {

@@ -162,15 +162,11 @@ fn one_that_waits_in_the_driver_and_was_given_up_has_its_turns_also_if_its_memor
     let coordinator = serving.option("--quantum", "1h").option("--max-wait", "1h").start();
     let mut slow = hold::joined(&coordinator, "slow", "normal", "40", None);
     let mut quick = hold::joined(&coordinator, "quick", "normal", "40", None);
-    let set = |word| {
-        let mut command = coordinator.place.baton(&[word, "slow", "--socket"]);
-        baton_tests::run(command.arg(coordinator.place.socket())).succeeded();
-    };
     // From then on it has a thread that can be held.
     assert_eq!(slow.ask("linger", LIMIT), "lingers");
-    set("suspend");
+    coordinator.asked("suspend", "slow").succeeded();
     coordinator.until_tenant_is("slow", "suspended");
-    set("resume");
+    coordinator.asked("resume", "slow").succeeded();
     assert_eq!(slow.ask("go", LIMIT), "gone");
     assert_eq!(slow.ask("linger", LIMIT), "lingers");
     coordinator.until_tenant_is("slow", "running");

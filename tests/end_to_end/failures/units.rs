@@ -4,13 +4,13 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use baton_tests::LIMIT;
 use baton_tests::coordinator::{Coordinator, Serving, program, tenant};
 use baton_tests::faults::{Strike, Victim};
 use baton_tests::held::{self, Held};
 use baton_tests::hold::{self, Busy};
 use baton_tests::running::{Running, signal};
 use baton_tests::strikes::with_board;
-use baton_tests::{LIMIT, Outcome};
 
 /// A coordinator under which a turn lasts for as long as there is work.
 fn serving() -> Serving {
@@ -34,17 +34,6 @@ fn unite<const N: usize>(coordinator: &Coordinator, mut programs: [Running; N]) 
         assert_eq!(other.ask(&format!("attach {shared}"), LIMIT), "attached");
     }
     programs
-}
-
-/// Runs a command about a program.
-fn asked(coordinator: &Coordinator, word: &str, name: &str) -> Outcome {
-    let mut command = coordinator.place.baton(&[word, name, "--socket"]);
-    baton_tests::run(command.arg(coordinator.place.socket()))
-}
-
-#[track_caller]
-fn set(coordinator: &Coordinator, word: &str, name: &str) {
-    asked(coordinator, word, name).succeeded();
 }
 
 fn gives_up(coordinator: &Coordinator, name: &str) -> bool {
@@ -135,14 +124,14 @@ fn those_that_are_left_are_still_one_when_the_coordinator_is_followed() {
         coordinator.kill_served();
         coordinator
             .until("both are back", |status| ["second", "third"].iter().all(|name| !tenant(status, name).is_null()));
-        set(&coordinator, "suspend", "second");
+        coordinator.asked("suspend", "second").succeeded();
         third.say("touch");
         coordinator.until("what it shares memory with is suspended, and so is it", |status| {
             let third = tenant(status, "third");
             assert!(!matches!(third["state"].as_str(), Some("running")), "{third:#}");
             third["waits_for"]["reason"] == "unit_suspended"
         });
-        set(&coordinator, "resume", "second");
+        coordinator.asked("resume", "second").succeeded();
         assert!(third.line(LIMIT).starts_with("touched "));
     }
     all_end([&mut second, &mut third, &mut other]);
@@ -165,14 +154,14 @@ fn those_of_which_one_is_at_work_are_still_one_when_the_coordinator_is_followed(
         coordinator.until("all are back", |status| !tenant(status, "first").is_null());
         programs[0].signal(libc::SIGCONT);
         assert!(programs[0].ask("touch", LIMIT).starts_with("touched "));
-        set(&coordinator, "suspend", "third");
+        coordinator.asked("suspend", "third").succeeded();
         for name in ["first", "second"] {
             programs[usize::from(name == "second")].say("touch");
             coordinator.until("what it shares memory with is suspended, and so is it", |status| {
                 tenant(status, name)["waits_for"]["reason"] == "unit_suspended"
             });
         }
-        set(&coordinator, "resume", "third");
+        coordinator.asked("resume", "third").succeeded();
         for program in &mut programs[..2] {
             assert!(program.line(LIMIT).starts_with("touched "));
         }
@@ -210,11 +199,11 @@ fn a_request_to_evict_one_whose_memory_stays_with_a_silent_one_is_refused() {
     assert_eq!(programs[0].ask("queue 3000", LIMIT), "queued");
     programs[0].signal(libc::SIGSTOP);
     assert!(other.ask("touch", LIMIT).starts_with("touched "));
-    set(&coordinator, "suspend", "second");
-    let said = asked(&coordinator, "evict", "second");
+    coordinator.asked("suspend", "second").succeeded();
+    let said = coordinator.asked("evict", "second");
     assert!(said.err.contains("does not answer"), "{said:?}");
     programs[0].signal(libc::SIGCONT);
-    set(&coordinator, "resume", "second");
+    coordinator.asked("resume", "second").succeeded();
     all_end(programs.iter_mut().chain([&mut other]));
 }
 
