@@ -409,6 +409,16 @@ impl Coordinator {
         self.until_next(before);
     }
 
+    /// Has the process that serves die after something that it did not hear, and waits until the next one serves.
+    #[track_caller]
+    pub fn kill_served_after(&self, unheard: impl FnOnce()) {
+        let before = self.served();
+        signal(before, libc::SIGSTOP);
+        unheard();
+        signal(before, libc::SIGKILL);
+        self.until_next(before);
+    }
+
     /// Runs a command about one program, `baton suspend` for example.
     pub fn asked(&self, word: &str, name: &str) -> Outcome {
         crate::run(self.place.baton(&[word, name, "--socket"]).arg(self.place.socket()))

@@ -644,13 +644,7 @@ impl Server {
                 self.has_shown_life(tenant);
                 self.check_answer(tenant);
             }
-            PreemptEvent::Late(id) => {
-                self.check_answer(id);
-                // If its memory cannot be taken either, it answers only when its work goes on.
-                if self.card.tenants.get(id).is_some_and(|tenant| !tenant.memory.is_taken() && tenant.is_in_driver()) {
-                    self.let_in(id);
-                }
-            }
+            PreemptEvent::Late(id) => self.answers_late(id),
             PreemptEvent::Works(id) => self.keep_tenant(id),
             PreemptEvent::Settled(id) if !self.is_unsettled(id) => {}
             PreemptEvent::Settled(id) => self.enter(id, true),

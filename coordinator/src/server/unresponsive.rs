@@ -78,6 +78,14 @@ impl Server {
         }
     }
 
+    /// A tenant that was to answer has not done so. If its memory cannot be taken either, it answers only when its work goes on.
+    pub(super) fn answers_late(&mut self, id: TenantId) {
+        self.check_answer(id);
+        if self.card.tenants.get(id).is_some_and(|tenant| !tenant.memory.is_taken() && tenant.is_in_driver()) {
+            self.let_in(id);
+        }
+    }
+
     /// A tenant whose memory was taken has its turns in place, if it lives and cannot answer: it answers when its work has gone on.
     /// This does not hold if it was told to unmap memory: then it could answer, and may do so at any time.
     fn returns_in_place(&mut self, id: TenantId) -> bool {

@@ -394,7 +394,7 @@ fn a_small_pool_of_memory_is_never_short_by_a_tenants_death_in_between() {
 fn who_is_killed_while_it_asks_for_memory_gets_none() {
     // The coordinator hears of its request, of the end of its connection and of its death, all at once.
     let coordinator = room_for_two().start();
-    let serves = i32::try_from(coordinator.status()["pid"].as_u64().expect("a number")).expect("a process");
+    let serves = coordinator.served();
     for _ in 0..8 {
         let mut victim = hold(&coordinator, "victim", "8");
         signal(serves, libc::SIGSTOP);

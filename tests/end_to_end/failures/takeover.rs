@@ -317,16 +317,13 @@ fn an_urgent_program_whose_memory_is_away_has_it_back_before_it_co_runs() {
     for (answer, next) in [(&want[0], &want[1]), (&want[2], &want[3])] {
         assert_eq!(urgent.ask("touch", LIMIT), *answer);
         assert!(other.ask("touch", LIMIT).starts_with("touched "));
-        let mut evict = coordinator.place.baton(&["evict", "latency", "--socket"]);
-        baton_tests::run(evict.arg(coordinator.place.socket())).succeeded();
+        coordinator.asked("evict", "latency").succeeded();
         coordinator.until("it is evicted", |status| tenant(status, "latency")["resident_bytes"] == 0);
         // It asks for a turn, and none hears that.
-        let dies = coordinator.served();
-        signal(dies, libc::SIGSTOP);
-        urgent.say("touch");
-        std::thread::sleep(Duration::from_millis(50));
-        signal(dies, libc::SIGKILL);
-        coordinator.until_next(dies);
+        coordinator.kill_served_after(|| {
+            urgent.say("touch");
+            std::thread::sleep(Duration::from_millis(50));
+        });
         assert_eq!(urgent.line(LIMIT), *next);
     }
     for program in [&mut other, &mut urgent] {

@@ -9,7 +9,7 @@ use baton_tests::coordinator::{Coordinator, Serving, program, tenant};
 use baton_tests::faults::{Strike, Victim};
 use baton_tests::held::{self, Held};
 use baton_tests::hold::{self, Busy};
-use baton_tests::running::{Running, signal};
+use baton_tests::running::Running;
 use baton_tests::strikes::with_board;
 
 /// A coordinator under which a turn lasts for as long as there is work.
@@ -367,15 +367,14 @@ fn a_sharer_that_is_stopped_before_it_closes_its_gate_keeps_no_memory_from_other
 }
 
 /// Memory that no other program may get.
-fn lent(coordinator: &Coordinator) -> Option<u64> {
-    coordinator.status()["ledger"]["lines"]["lent_bytes"].as_u64()
+fn lent(status: &Value) -> Option<u64> {
+    status["arena"]["lent_bytes"].as_u64()
 }
 
 /// Waits until programs have only so many MiB, because nothing of others is left.
 #[track_caller]
 fn until_only_is_left(coordinator: &Coordinator, megabytes: u64) {
-    let is_left = |status: &Value| status["ledger"]["lines"]["lent_bytes"].as_u64() == Some(megabytes << 20);
-    coordinator.until("nothing of the other one is left", is_left);
+    coordinator.until("nothing of the other one is left", |status| lent(status) == Some(megabytes << 20));
 }
 
 /// Has a program lose its connection, though it goes on.
@@ -390,9 +389,9 @@ fn memory_that_is_freed_while_a_program_without_a_connection_has_it_is_given_to_
     let [mut first, mut second] = united(&coordinator, ["first", "second"]);
     loses_its_connection(&mut second);
     coordinator.until("it has lost it", |status| tenant(status, "second")["disconnected"] == true);
-    let before = lent(&coordinator);
+    let before = lent(&coordinator.status());
     assert_eq!(first.ask("free", LIMIT), "freed");
-    assert!(before.is_some() && lent(&coordinator) == before, "the other one's work may still write there");
+    assert!(before.is_some() && lent(&coordinator.status()) == before, "the other one's work may still write there");
     second.signal(libc::SIGKILL);
     until_only_is_left(&coordinator, 16);
     all_end([&mut first]);
@@ -405,17 +404,13 @@ fn goes_on_without(lost: usize, left: u64) {
     let coordinator = Serving::small("64MiB").keeper().start();
     let mut programs = united(&coordinator, ["first", "second"]);
     let mut other = hold::joined(&coordinator, "other", "normal", "16", None);
-    let served = coordinator.served();
-    signal(served, libc::SIGSTOP);
-    loses_its_connection(&mut programs[lost]);
-    signal(served, libc::SIGKILL);
-    coordinator.until_next(served);
+    coordinator.kill_served_after(|| loses_its_connection(&mut programs[lost]));
     let other_one = &mut programs[1 - lost];
     assert!(other_one.ask("touch", LIMIT).starts_with("touched "));
     assert!(other.ask("touch", LIMIT).starts_with("touched "));
-    let before = lent(&coordinator);
+    let before = lent(&coordinator.status());
     assert_eq!(other_one.ask("free", LIMIT), "freed");
-    assert!(before.is_some() && lent(&coordinator) == before, "the other one's work may still write there");
+    assert!(before.is_some() && lent(&coordinator.status()) == before, "the other one's work may still write there");
     programs[lost].signal(libc::SIGKILL);
     until_only_is_left(&coordinator, left);
     all_end([&mut programs[1 - lost], &mut other]);
@@ -425,17 +420,15 @@ fn goes_on_without(lost: usize, left: u64) {
 fn one_goes_on_with_the_next_coordinator_when_the_other_has_become_another_program() {
     let coordinator = Serving::small("64MiB").keeper().start();
     let mut programs = united(&coordinator, ["first", "second"]);
-    let served = coordinator.served();
-    signal(served, libc::SIGSTOP);
-    programs[1].say("exec /bin/cat");
-    let name = format!("/proc/{}/comm", programs[1].pid());
-    let end = Instant::now() + LIMIT;
-    while !std::fs::read_to_string(&name).is_ok_and(|name| name == "cat\n") {
-        assert!(Instant::now() < end, "it is still the same program");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    signal(served, libc::SIGKILL);
-    coordinator.until_next(served);
+    coordinator.kill_served_after(|| {
+        programs[1].say("exec /bin/cat");
+        let name = format!("/proc/{}/comm", programs[1].pid());
+        let end = Instant::now() + LIMIT;
+        while !std::fs::read_to_string(&name).is_ok_and(|name| name == "cat\n") {
+            assert!(Instant::now() < end, "it is still the same program");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    });
     assert!(programs[0].ask("touch", LIMIT).starts_with("touched "));
     until_only_is_left(&coordinator, 24);
     programs[1].signal(libc::SIGKILL);

@@ -82,7 +82,7 @@ impl Server {
         if !tenant.connection.is_open() {
             return has_left();
         }
-        if !tenant.is_movable() || tenant.memory.is_late() {
+        if !tenant.makes_room() {
             // Its remaining work is unknown: its memory stays in place.
             return Next::Over(Err(baton_messages::program_does_not_answer()));
         }

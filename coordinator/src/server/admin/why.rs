@@ -15,6 +15,10 @@ fn ms(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
+fn is_suspended_itself(tenant: &Tenant) -> bool {
+    tenant.scheduling.suspended.is_some()
+}
+
 fn micros_as_ms(micros: u64) -> f64 {
     micros as f64 / 1e3
 }
@@ -37,9 +41,8 @@ impl Server {
         if self.is_suspended(id) {
             return self.suspended(id, tenant);
         }
-        if self.card.arbiter.is_kept_off(id) && state.is_off_the_gpu() {
-            let silent = |id: &TenantId| self.card.tenants.get(*id).is_some_and(Tenant::is_left_out);
-            let whom = self.card.arbiter.members(id).into_iter().filter(silent);
+        if self.is_kept_off(id) {
+            let whom = self.members_that(id, Tenant::is_left_out);
             return WaitsFor { whom: self.names(whom), ..plain(Reason::Held, None) };
         }
         let prospect = self.card.arbiter.prospect(id, self.now());
@@ -71,17 +74,24 @@ impl Server {
 
     /// True if a user keeps a tenant off the GPU, or another one that it shares memory with.
     pub(super) fn is_suspended(&self, id: TenantId) -> bool {
-        let is_it = |id: TenantId| self.card.tenants.get(id).is_some_and(|one| one.scheduling.suspended.is_some());
-        let is_kept_off = self.card.arbiter.is_kept_off(id) && self.card.arbiter.state(id).is_off_the_gpu();
-        is_kept_off && self.card.arbiter.members(id).into_iter().any(is_it)
+        self.is_kept_off(id) && self.members_that(id, is_suspended_itself).next().is_some()
+    }
+
+    /// True if a tenant is off the GPU, and kept off, alone or with those that it shares memory with.
+    fn is_kept_off(&self, id: TenantId) -> bool {
+        self.card.arbiter.is_kept_off(id) && self.card.arbiter.state(id).is_off_the_gpu()
+    }
+
+    /// Those of a tenant's unit of which something is true.
+    fn members_that(&self, id: TenantId, is_one: impl Fn(&Tenant) -> bool) -> impl Iterator<Item = TenantId> {
+        let members = self.card.arbiter.members(id).into_iter();
+        members.filter(move |member| self.card.tenants.get(*member).is_some_and(&is_one))
     }
 
     fn suspended(&self, id: TenantId, tenant: &Tenant) -> WaitsFor {
         let own = tenant.scheduling.suspended;
-        let is_it = |other: &TenantId| {
-            *other != id && self.card.tenants.get(*other).is_some_and(|other| other.scheduling.suspended.is_some())
-        };
-        let whom: Vec<TenantId> = self.card.arbiter.members(id).into_iter().filter(is_it).collect();
+        let suspended = self.members_that(id, is_suspended_itself);
+        let whom: Vec<TenantId> = suspended.filter(|other| *other != id).collect();
         let since =
             own.or_else(|| whom.iter().filter_map(|other| self.card.tenants.get(*other)?.scheduling.suspended).min());
         let reason = if own.is_some() { Reason::Suspended } else { Reason::UnitSuspended };

@@ -63,8 +63,8 @@ impl Departed {
         self.written.entry(writer).or_default().push(frame);
     }
 
-    /// Notes that nothing of a tenant can touch memory any more.
-    pub(super) fn is_gone(&mut self, id: TenantId, frames: &mut Frames) {
+    /// Ends the keeping of frames, because nothing of a tenant can touch memory any more.
+    pub(super) fn end_writing(&mut self, id: TenantId, frames: &mut Frames) {
         frames.end_reading(&self.written.remove(&id).unwrap_or_default());
     }
 

@@ -71,11 +71,11 @@ impl Residency {
         let (leaving, owner): (Vec<TenantId>, _) =
             (ground.tenants.index().leaving().collect(), ground.owner_of(except));
         for (id, tenant) in leaving.into_iter().filter_map(|id| Some((id, ground.tenants.get(id)?))) {
-            if !tenant.is_movable() || tenant.memory.is_late() {
+            if !tenant.makes_room() {
                 continue;
             }
-            for (class, count) in SizeClass::ALL.into_iter().zip(ground.store.leaving_soon(id, tenant, ground.tenants))
-            {
+            let leaving = ground.store.leaving_soon(id, tenant, ground.tenants);
+            for (class, count) in SizeClass::ALL.into_iter().zip(leaving) {
                 match tenant.memory.is_taken() {
                     false => subtract(&mut missing, class, count),
                     true if ground.owner_of(id) == owner => {

@@ -153,7 +153,7 @@ impl Residency {
         for extent in had {
             self.detach(ground, id, extent);
         }
-        ground.store.departed.is_gone(id, &mut ground.store.frames);
+        ground.store.departed.end_writing(id, &mut ground.store.frames);
         ground.raise(MemoryEvent::Free);
     }
 

@@ -70,16 +70,16 @@ impl Memory {
 
     fn in_the_way(&self, id: TenantId, bytes: u64, tenants: &Tenants) -> Obstacle {
         let others = || tenants.iter().filter(|(other, _)| *other != id);
-        let answers = |tenant: &Tenant| tenant.is_movable() && !tenant.memory.is_late();
         let leaving_of = |(id, tenant)| (id, bytes_of(&self.store.leaving_soon(id, tenant, tenants)));
-        let leaving = others().filter(|(_, tenant)| answers(tenant)).map(leaving_of).filter(|(_, bytes)| *bytes > 0);
+        let leaving =
+            others().filter(|(_, tenant)| tenant.makes_room()).map(leaving_of).filter(|(_, bytes)| *bytes > 0);
         let (leaving, amounts): (Vec<TenantId>, Vec<u64>) = leaving.unzip();
         if !leaving.is_empty() {
             return Obstacle::Leaves(leaving, amounts.iter().sum());
         }
         // Memory of a left-out tenant on the GPU does not help: it belongs to another user, or its pieces are too large, or it
         // cannot be taken.
-        let keeps = |tenant: &Tenant| !answers(tenant) || tenant.is_left_out();
+        let keeps = |tenant: &Tenant| !tenant.makes_room() || tenant.is_left_out();
         let has_any = |id, tenant: &Tenant| tenant.extents().counts().here() > 0 || self.store.sharing.holds_any(id);
         let held = others().filter(|(other, tenant)| keeps(tenant) && has_any(*other, tenant));
         let held: Vec<TenantId> = held.map(|(other, _)| other).collect();

@@ -399,9 +399,9 @@ impl Ground<'_> {
 
     /// Keeps the frame of an extent that its tenant no longer has from others, for as long as tenants that have ended may write to it.
     pub(super) fn keep_from_others(&mut self, extent: (TenantId, ExtentId), entry: &Extent) {
+        let Some(frame) = entry.state().frame() else { return };
         let has_ended = |id: &TenantId| !self.tenants.get(*id).is_some_and(|tenant| tenant.connection.is_open());
-        let writers: Vec<TenantId> = self.store.sharing.holders(extent).filter(has_ended).collect();
-        for (writer, frame) in writers.into_iter().filter_map(|writer| Some((writer, entry.state().frame()?))) {
+        for writer in self.store.sharing.holders(extent).filter(has_ended) {
             self.store.departed.keep_from_others(frame, writer, &mut self.store.frames);
         }
     }

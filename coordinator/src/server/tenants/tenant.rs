@@ -236,9 +236,14 @@ impl Tenant {
         !self.memory.stays() && self.connection.is_open()
     }
 
+    /// True if its memory can be expected to leave the GPU, with its help or without it.
+    pub(in crate::server) fn makes_room(&self) -> bool {
+        self.is_movable() && !self.memory.is_late()
+    }
+
     /// True if it is expected to carry out commands in a short time.
     pub(in crate::server) fn is_responsive(&self) -> bool {
-        self.is_movable() && !self.memory.is_taken() && !self.memory.is_late()
+        self.makes_room() && !self.memory.is_taken()
     }
 
     /// True if commands to it are under way that it is expected to carry out.
