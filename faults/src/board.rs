@@ -22,15 +22,19 @@ struct Counted {
     /// The hash of its name; 0 if there is none.
     hash: AtomicU64,
     times: AtomicU64,
+    /// The number of the strike that comes here, or of an earlier one.
+    strike: AtomicU32,
     /// Its name, which is there soon after the hash.
     name: [AtomicU64; LONGEST / 8],
 }
 
 /// The file's contents. Zeros are a board without a strike.
 struct Shared {
-    /// The point of the strike; 0 if there is none.
-    point: AtomicU64,
-    /// Times that it is yet to be reached before.
+    /// The number of the strike that is to come; 0 if there is none.
+    strike: AtomicU32,
+    /// The number of the last strike that was prepared.
+    last: AtomicU32,
+    /// Times that its points are yet to be reached before.
     skip: AtomicU32,
     /// The process that is hit: 0 for the one that reaches it, less for one that has a [`Role`] ([`Victim::number`]).
     victim: AtomicI32,
@@ -41,8 +45,10 @@ struct Shared {
     again: AtomicU32,
     /// The time for which the process at the point then waits.
     wait_micros: AtomicU32,
-    /// The process that has reached the point.
+    /// The process that has reached a point of it.
     by: AtomicI32,
+    /// The place of that point among all.
+    at: AtomicU32,
     /// Its name, as programs of a test have one.
     name: [AtomicU64; LONGEST_NAME / 8],
     /// The processes that have each [`Role`] now.
@@ -53,18 +59,18 @@ struct Shared {
 /// The board of a test.
 pub struct Board(&'static Shared);
 
-/// The fate of a process at a point.
+/// The fate of the process that reaches one of these points.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Strike {
-    /// The point's name.
-    pub point: String,
-    /// Times that it is reached before without harm.
+    /// The points' names.
+    pub points: Vec<String>,
+    /// Times that they are reached before without harm.
     pub skip: u32,
     /// The process that is hit.
     pub victim: Victim,
     /// The signal that it gets; 0 for none.
     pub signal: i32,
-    /// The error that the call which reaches the point answers; 0 for none.
+    /// The error that the call which reaches a point answers; 0 for none.
     pub error: u32,
     /// Times that the strike comes after the first.
     pub again: u32,
@@ -101,6 +107,15 @@ pub struct By {
     pub process: i32,
     /// The name that it has as a tenant; empty for a coordinator or keeper.
     pub name: String,
+    /// The point's name.
+    pub point: String,
+}
+
+impl Strike {
+    /// A strike at one point.
+    pub fn at(point: impl Into<String>) -> Self {
+        Self { points: vec![point.into()], ..Self::default() }
+    }
 }
 
 fn hash(bytes: &[u8]) -> u64 {
@@ -158,12 +173,15 @@ impl Board {
 
     /// This process is at a point. Returns the error that a call there is to answer, or 0.
     pub(crate) fn reached(&self, name: &Name) -> u32 {
-        let hash = hash(name.as_bytes());
-        self.count(hash, name);
         let board = self.0;
+        let strike = board.strike.load(SeqCst);
+        let Some(at) = self.place(name.as_bytes()) else { return 0 };
+        let point = &board.points[at];
+        point.times.fetch_add(1, SeqCst);
         // SAFETY: no arguments.
         let own = unsafe { libc::getpid() };
-        if board.point.load(SeqCst) != hash
+        if strike == 0
+            || point.strike.load(SeqCst) != strike
             || board.skip.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok()
         {
             return 0;
@@ -172,10 +190,11 @@ impl Board {
         let (wait, error) = (board.wait_micros.load(SeqCst), board.error.load(SeqCst));
         // Only one process strikes.
         let comes_again = board.again.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)).is_ok();
-        if !comes_again && board.point.compare_exchange(hash, 0, SeqCst, SeqCst).is_err() {
+        if !comes_again && board.strike.compare_exchange(strike, 0, SeqCst, SeqCst).is_err() {
             return 0;
         }
         write_text(&board.name, std::env::var_os("BATON_NAME").unwrap_or_default().as_bytes());
+        board.at.store(at as u32, SeqCst);
         board.by.store(own, SeqCst);
         if signal != 0 {
             // SAFETY: plain numbers; a test names its own processes.
@@ -204,18 +223,20 @@ impl Board {
         self.0.roles[role as usize].load(SeqCst)
     }
 
-    fn count(&self, hash: u64, name: &Name) {
-        let points = &self.0.points;
-        let place = (hash >> 1) as usize;
-        for counted in (0..POINTS).map(|next| &points[(place + next) % POINTS]) {
-            match counted.hash.compare_exchange(0, hash, SeqCst, SeqCst) {
-                Ok(_) => write_text(&counted.name, name.as_bytes()),
+    /// The place of a point among all, which it gets now if it has none. None if there are too many.
+    fn place(&self, name: &[u8]) -> Option<usize> {
+        let hash = hash(name);
+        let first = (hash >> 1) as usize;
+        for at in (0..POINTS).map(|next| (first + next) % POINTS) {
+            let point = &self.0.points[at];
+            match point.hash.compare_exchange(0, hash, SeqCst, SeqCst) {
+                Ok(_) => write_text(&point.name, name),
                 Err(there) if there == hash => {}
                 Err(_) => continue,
             }
-            counted.times.fetch_add(1, SeqCst);
-            return;
+            return Some(at);
         }
+        None
     }
 
     /// The points that were reached, and how often.
@@ -229,7 +250,7 @@ impl Board {
     /// Has this strike come, in place of one that has not come yet.
     pub fn prepare(&self, strike: &Strike) {
         let board = self.0;
-        board.point.store(0, SeqCst);
+        board.strike.store(0, SeqCst);
         board.by.store(0, SeqCst);
         board.skip.store(strike.skip, SeqCst);
         board.victim.store(strike.victim.number(), SeqCst);
@@ -237,18 +258,23 @@ impl Board {
         board.error.store(strike.error, SeqCst);
         board.again.store(strike.again, SeqCst);
         board.wait_micros.store(strike.wait.as_micros() as u32, SeqCst);
-        board.point.store(hash(strike.point.as_bytes()), SeqCst);
+        let number = board.last.fetch_add(1, SeqCst) + 1;
+        for at in strike.points.iter().filter_map(|point| self.place(point.as_bytes())) {
+            board.points[at].strike.store(number, SeqCst);
+        }
+        board.strike.store(number, SeqCst);
     }
 
     /// Has no strike come. False if it has come.
     pub fn take_back(&self) -> bool {
-        self.0.point.swap(0, SeqCst) != 0
+        self.0.strike.swap(0, SeqCst) != 0
     }
 
     /// The process that has reached the point, if one has.
     pub fn struck(&self) -> Option<By> {
         let process = self.0.by.load(SeqCst);
-        (process != 0).then(|| By { process, name: read_text(&self.0.name) })
+        let point = || read_text(&self.0.points[self.0.at.load(SeqCst) as usize].name);
+        (process != 0).then(|| By { process, name: read_text(&self.0.name), point: point() })
     }
 }
 
@@ -257,23 +283,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_strike_comes_once_at_its_point_and_points_are_counted() {
+    fn a_strike_comes_once_at_one_of_its_points_and_points_are_counted() {
         let folder = tempfile::tempdir().expect("a folder");
         let board = Board::make(&folder.path().join("board")).expect("a board");
         let point = |name: &'static str| Name::of("tells", &format_args!("{name}"));
-        board.prepare(&Strike { point: "tells Map".to_owned(), skip: 1, ..Strike::default() });
+        board.prepare(&Strike { skip: 1, ..Strike::at("tells Map") });
         for name in ["Map", "Unmap"] {
             board.reached(&point(name));
             assert_eq!(board.struck(), None);
         }
         board.reached(&point("Map"));
-        assert_eq!(board.struck().map(|by| by.process), Some(std::process::id() as i32));
+        let by = |point: &str| By { process: std::process::id() as i32, name: String::new(), point: point.to_owned() };
+        assert_eq!(board.struck(), Some(by("tells Map")));
         assert!(!board.take_back());
-        board.prepare(&Strike { point: "tells Map".to_owned(), ..Strike::default() });
+        board.prepare(&Strike::at("tells Map"));
         assert_eq!(board.struck(), None);
         assert!(board.take_back());
         board.reached(&point("Map"));
         assert_eq!(board.struck(), None);
-        assert_eq!(board.points(), [("tells Map".to_owned(), 3), ("tells Unmap".to_owned(), 1)]);
+        board.prepare(&Strike { points: vec!["tells Gone".to_owned(), "tells Unmap".to_owned()], ..Strike::default() });
+        board.reached(&point("Map"));
+        assert_eq!(board.struck(), None, "it was a point of an earlier strike");
+        board.reached(&point("Unmap"));
+        board.reached(&point("Gone"));
+        assert_eq!(board.struck(), Some(by("tells Unmap")));
+        let reached = [("tells Gone", 1), ("tells Map", 4), ("tells Unmap", 2)];
+        assert_eq!(board.points(), reached.map(|(name, times)| (name.to_owned(), times)));
     }
 }

@@ -18,7 +18,7 @@ fn one_that_cannot_take_over_is_followed_by_one_that_can() {
     let mut programs = two(&coordinator);
     for (answer, call) in want.iter().zip(CALLS) {
         touch(&mut programs, answer);
-        board.prepare(&Strike { point: format!("coordinator calls {call}"), error: 2, ..Strike::default() });
+        board.prepare(&Strike { error: 2, ..Strike::at(format!("coordinator calls {call}")) });
         coordinator.kill_served();
         assert!(board.struck().is_some(), "{call}");
     }
@@ -37,7 +37,7 @@ fn calls_fail(calls: &[&str], times: u32) -> Coordinator {
     touch(&mut programs, &want[0]);
     for (answer, call) in want[1..].iter().zip(calls) {
         let point = format!("coordinator calls {call}");
-        board.prepare(&Strike { point, error: 999, again: times - 1, ..Strike::default() });
+        board.prepare(&Strike { error: 999, again: times - 1, ..Strike::at(point) });
         touch(&mut programs, answer);
         assert!(board.struck().is_some(), "{call}");
     }
@@ -69,7 +69,7 @@ fn a_program_whose_memory_no_coordinator_can_copy_is_killed_and_the_other_one_go
     }
     let point = "coordinator calls in_lane".to_owned();
     // However many jobs its memory comes in by, all of them fail.
-    board.prepare(&Strike { point, error: 999, again: u32::MAX, ..Strike::default() });
+    board.prepare(&Strike { error: 999, again: u32::MAX, ..Strike::at(point) });
     one.say("touch");
     assert_eq!(one.finish(LIMIT).status, "signal: 9 (SIGKILL)");
     board.take_back();
@@ -88,7 +88,7 @@ fn the_host_pool_with_data_is_used_although_it_cannot_be_pinned() {
     let mut programs = two(&coordinator);
     touch(&mut programs, &want[0]);
     let point = "coordinator calls cuMemHostRegister_v2".to_owned();
-    board.prepare(&Strike { point, error: 2, again: 1, ..Strike::default() });
+    board.prepare(&Strike { error: 2, again: 1, ..Strike::at(point) });
     coordinator.kill_served();
     touch(&mut programs, &want[1]);
     assert!(log_has(&coordinator, "B0652", 1), "{}", coordinator.log());

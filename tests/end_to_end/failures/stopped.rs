@@ -261,7 +261,7 @@ fn memory_that_is_freed_while_others_have_it_is_not_brought_back() {
         assert_eq!(silent.ask("alloc 4", LIMIT), "allocated");
         assert!(silent.ask("touch", LIMIT).starts_with("touched "));
         let wait = Duration::from_millis(600);
-        board.prepare(&Strike { point: "program has unmapped".to_owned(), wait, ..Strike::default() });
+        board.prepare(&Strike { wait, ..Strike::at("program has unmapped") });
         assert_eq!(silent.ask("free", LIMIT), "freed");
         assert!(quick.ask("touch", LIMIT).starts_with("touched "));
         assert!(board.struck().is_some(), "it freed nothing");

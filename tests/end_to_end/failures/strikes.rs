@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use baton_tests::generated::hunt::number;
-use baton_tests::strikes::{Outcome, State, VICTIMS, Victim, at_random, churn, matrix, system_calls};
+use baton_tests::strikes::{Outcome, Record, State, VICTIMS, Victim, at_random, churn, matrix, system_calls};
 
 /// The seed of the strikes.
 const SEED: u64 = 48;
@@ -36,9 +36,12 @@ fn in_each_cell(state: State, victims: &[Victim]) {
     let limit = number("STRIKES_SECONDS").map(Duration::from_secs);
     let part = |name| number(name).map_or(0, |number| number as usize);
     let part = (part("STRIKES_PART"), part("STRIKES_PARTS"));
-    let outcome = matrix((state, victims), strikes, part, seed(), limit);
+    let record = Record::of_environment();
+    let earlier = record.cells(state);
+    let outcome = matrix((state, victims), strikes, part, seed(), limit, &earlier);
+    record.add(&outcome);
+    println!("{state:?}: cells with fewer strikes: {:#?}", outcome.missed(strikes, &earlier));
     all_go_on(&outcome);
-    println!("{state:?}: cells with fewer strikes: {:#?}", outcome.missed(strikes));
 }
 
 mod each_cell {

@@ -370,7 +370,7 @@ fn paused_work_that_the_next_one_can_neither_pause_nor_let_run_is_killed() {
     let busy = Busy::start(&mut quick, &coordinator.place);
     coordinator.until_tenant_is("slow", "preempted");
     let point = "coordinator calls simcudaPauseProcess".to_owned();
-    board.prepare(&Strike { point, error: 1, again: u32::MAX, ..Strike::default() });
+    board.prepare(&Strike { error: 1, again: u32::MAX, ..Strike::at(point) });
     slow.say("touch");
     coordinator.kill_served();
     assert_eq!(slow.finish(LIMIT).status, "signal: 9 (SIGKILL)");
@@ -563,7 +563,7 @@ fn keeper_dies_in_a_takeover(serving: Serving, point: &str) {
     let mut programs = two(&coordinator);
     touch(&mut programs, &want[0]);
     let victim = Victim::Of(Role::Keeper);
-    board.prepare(&Strike { point: point.to_owned(), victim, signal: libc::SIGKILL, ..Strike::default() });
+    board.prepare(&Strike { victim, signal: libc::SIGKILL, ..Strike::at(point) });
     coordinator.kill_served();
     coordinator.until("another keeper holds all", |_| log_has(&coordinator, "B0621", 1));
     assert!(board.struck().is_some());
@@ -596,7 +596,7 @@ fn memory_that_is_being_freed_during_a_takeover_is_put_nowhere() {
     let mut program = hold::joined(&coordinator, "one", "normal", "16", None);
     for _ in 0..2 {
         assert_eq!(program.ask("alloc 24", LIMIT), "allocated");
-        let strike = Strike { point: "program has unmapped".to_owned(), ..Strike::default() };
+        let strike = Strike::at("program has unmapped");
         let victim = Victim::Of(Role::Coordinator);
         board.prepare(&Strike { victim, signal: libc::SIGKILL, wait: Duration::from_secs(2), ..strike });
         assert_eq!(program.ask("free", LIMIT), "freed");
@@ -625,7 +625,7 @@ fn frames_are_made_when_the_keeper_has_let_go_of_others() {
     touch(&mut programs, &want[0]);
     for answer in &want[1..3] {
         let (point, wait) = ("keeper drops Frame".to_owned(), Duration::from_millis(400));
-        board.prepare(&Strike { point, wait, ..Strike::default() });
+        board.prepare(&Strike { wait, ..Strike::at(point) });
         touch(&mut programs, answer);
         assert!(board.struck().is_some());
     }

@@ -100,7 +100,7 @@ fn one_that_answers_before_the_others_are_off_the_gpu_goes_on() {
     let [first, second] = programs.each_ref().map(|program| Held::at_once(program.pid(), held::CONTROL));
     // Which is paused after the first one has answered.
     let wait = Duration::from_millis(500);
-    board.prepare(&Strike { point: "coordinator carries out Preempt".to_owned(), skip: 1, wait, ..Strike::default() });
+    board.prepare(&Strike { skip: 1, wait, ..Strike::at("coordinator carries out Preempt") });
     other.say("touch");
     coordinator.until("both are given up", |_| gives_up(&coordinator, "first") && gives_up(&coordinator, "second"));
     drop(first.expect("it has one"));
@@ -148,7 +148,7 @@ fn those_of_which_one_is_at_work_are_still_one_when_the_coordinator_is_followed(
         // So that it is off the GPU after the others.
         let point = "program hears Begin".to_owned();
         let victim = Victim::Process(programs[0].pid());
-        board.prepare(&Strike { point, victim, signal: libc::SIGSTOP, ..Strike::default() });
+        board.prepare(&Strike { victim, signal: libc::SIGSTOP, ..Strike::at(point) });
         coordinator.kill_served();
         coordinator.until("it is stopped", |_| board.struck().is_some());
         coordinator.until("all are back", |status| !tenant(status, "first").is_null());
@@ -239,7 +239,7 @@ fn one_that_asks_for_room_with_its_gate_open_goes_on_with_a_coordinator_that_pau
     let [mut first, mut second] = united(&coordinator, ["first", "second"]);
     // It asks when there is another coordinator, which it has told that its gate is open.
     let wait = Duration::from_secs(1);
-    board.prepare(&Strike { point: "program asks UnmanagedMemory".to_owned(), wait, ..Strike::default() });
+    board.prepare(&Strike { wait, ..Strike::at("program asks UnmanagedMemory") });
     first.say("managed 4");
     coordinator.until("it is about to ask", |_| board.struck().is_some());
     coordinator.kill_served();
@@ -348,7 +348,7 @@ fn keeps_no_memory_from_others_after_a_takeover(stopped: usize) {
     }
     let point = "program hears Begin".to_owned();
     let victim = Victim::Process(programs[stopped].pid());
-    board.prepare(&Strike { point, victim, signal: libc::SIGSTOP, ..Strike::default() });
+    board.prepare(&Strike { victim, signal: libc::SIGSTOP, ..Strike::at(point) });
     coordinator.kill_served();
     coordinator.until("it is stopped", |_| board.struck().is_some());
     assert!(other.ask("touch", LIMIT).starts_with("touched "));

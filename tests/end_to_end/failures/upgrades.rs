@@ -104,7 +104,7 @@ fn keeper_dies_in_an_upgrade(point: &str, wait: Duration) -> Outcome {
     let mut programs = two(&coordinator);
     touch(&mut programs, &want[0]);
     let victim = Victim::Of(Role::Keeper);
-    board.prepare(&Strike { point: point.to_owned(), victim, signal: libc::SIGKILL, wait, ..Strike::default() });
+    board.prepare(&Strike { victim, signal: libc::SIGKILL, wait, ..Strike::at(point) });
     let said = baton_tests::run(&mut coordinator.place.upgrade("60s"));
     assert!(board.struck().is_some());
     coordinator.until("another keeper holds all", |_| log_has(&coordinator, "B0621", 1));

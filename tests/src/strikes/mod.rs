@@ -7,11 +7,13 @@
 //! |---|---|
 //! | `mod` | goes through the cells |
 //! | `churn` | has programs, coordinators and keepers come and go for hours |
+//! | `record` | adds the strikes of several runs up |
 //! | `state` | the states, and the programs of each |
 //! | `strace` | makes calls of the system fail |
 //! | `tally` | counts the survivors of each strike |
 
 mod churn;
+mod record;
 mod state;
 mod strace;
 mod tally;
@@ -25,6 +27,7 @@ use std::time::{Duration, Instant};
 use baton_client as client;
 use baton_contract::messages::Opening;
 use baton_faults::{Board, Role, Strike, Victim as Hit};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::coordinator::{Coordinator, EndsWhatServes, Serving, SetAtEnd};
@@ -32,17 +35,19 @@ use crate::generated::Dice;
 use crate::running::signal;
 
 pub use churn::{Samples, churn};
+pub use record::Record;
 pub use state::State;
 use strace::Strace;
 pub use tally::Tally;
 
-/// How long a strike's point may take to be reached, in the first try.
+/// How long a strike may take to come, in the first round.
 const REACHED: Duration = Duration::from_secs(5);
-/// How often the cells with too few strikes are tried, each time with more patience. In every second try nothing dies for a point to be
-/// reached: there are points that are reached only when programs have long had the same coordinator.
-const TRIES: u32 = 4;
-/// From this try on, no program gets another one's frames, which go back to the driver all the time: else those points are rare.
-const STRICT_FROM: u32 = 3;
+/// How often the cells with too few strikes are tried if there is no limit, each time with more patience. In every second round nothing
+/// dies for a point to be reached: there are points that are reached only when programs have long had the same coordinator.
+const ROUNDS: u32 = 4;
+/// So many rounds have the same coordinator and programs. Every second time no program gets another one's frames, which go back to the
+/// driver all the time: else those points are rare.
+const TOGETHER: u32 = 2;
 /// A point that is not reached for so long is a rare one. Programs wait for their turns anew with each coordinator.
 const RARE: Duration = Duration::from_millis(700);
 /// A coordinator that is about to take over and lives has done so after this time.
@@ -50,15 +55,15 @@ const FOLLOWS: Duration = Duration::from_secs(5);
 /// How long programs run without a strike, so that it is known which points they reach.
 const LOOK: Duration = Duration::from_secs(6);
 /// After so many strikes, programs are left alone until they have ended.
-const SETTLES: usize = 100;
+const SETTLES: usize = 40;
 /// A stopped process goes on after this time; a delayed one waits for it.
 const PAUSE: Duration = Duration::from_millis(80);
-/// The most times that a point is passed before a strike, if it is reached so often while programs run without one.
+/// The most times that points are passed before a strike, if one of them is reached so often while programs run without one.
 const MOST_SKIPPED: usize = 3;
 const OFTEN: u64 = 50;
 
 /// The process that a strike hits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Victim {
     /// The coordinator dies.
     Coordinator,
@@ -98,11 +103,13 @@ impl Victim {
 /// The victims of a whole matrix.
 pub const VICTIMS: [Victim; 5] = [Victim::Coordinator, Victim::Keeper, Victim::Program, Victim::Stopped, Victim::Late];
 
+/// Strikes by point and victim.
+pub type Cells = BTreeMap<(String, Victim), usize>;
+
 /// The outcome of all strikes in a state.
 pub struct Outcome {
     state: State,
-    /// Strikes by point and victim.
-    cells: BTreeMap<(String, Victim), usize>,
+    cells: Cells,
     /// The survivors.
     pub tally: Tally,
 }
@@ -133,53 +140,95 @@ fn serve(status: &Value) -> Option<Serve> {
     Some(Serve { coordinator: number("pid")?, keeper: number("keeper")? })
 }
 
-/// Strikes these victims so many times in each cell of a state that its programs reach.
+/// Points that are struck in the same way, of which any will do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Group<'a> {
+    /// The process that reaches them.
+    process: &'a str,
+    /// The point at which the coordinator is stopped, and dies, before.
+    first_dies_at: Option<&'static str>,
+}
+
+impl<'a> Group<'a> {
+    fn of(point: &'a str) -> Self {
+        let unheard = UNHEARD.iter().find(|(message, _)| point.ends_with(message));
+        let process = point.split(' ').next().unwrap_or_default();
+        Self { process, first_dies_at: unheard.map(|(_, at)| *at) }
+    }
+}
+
+/// Strikes these victims so many times in each cell of a state that its programs reach, of which `earlier` runs have struck some.
 /// `part` (n of so many): only so many of the points, so that several machines or processes share them.
 ///
-/// No cell is begun with after `limit`.
+/// Goes on until `limit`, if there is one, while cells have too few strikes.
 pub fn matrix(
     (state, victims): (State, &[Victim]),
     strikes: usize,
     part: (usize, usize),
     seed: u64,
     limit: Option<Duration>,
+    earlier: &Cells,
 ) -> Outcome {
-    let mut cells: BTreeMap<(String, Victim), usize> = BTreeMap::new();
+    let mut cells = Cells::new();
     let tally = Tally::default();
     let begun = Instant::now();
     let [point_named, victim_named] =
         ["STRIKES_POINT", "STRIKES_VICTIM"].map(|name| std::env::var(name).unwrap_or_default());
     let is_named = |victim: &&Victim| format!("{victim:?}").contains(&victim_named);
-    let victims: Vec<&Victim> = victims.iter().filter(is_named).collect();
-    let is_wanted = |(point, _): &(String, u64)| {
-        point.contains(&point_named) && victims.iter().any(|victim| victim.can_be_hit_at(point))
+    let victims: Vec<Victim> = victims.iter().filter(is_named).copied().collect();
+    let is_wanted = |point: &String| point.contains(&point_named) && share(point, part.1) == part.0;
+    let missing = |cell: &(String, Victim), struck: usize| {
+        strikes.saturating_sub(struck + earlier.get(cell).copied().unwrap_or_default())
     };
-    // Points that no process comes to for a while are tried again.
-    for (tries, serving) in [(1..STRICT_FROM, state.serving()), (STRICT_FROM..TRIES + 1, state.strict())] {
-        if tries.start > 1 && cells.values().all(|struck| *struck >= strikes) {
-            break;
-        }
-        in_state(serving, (state, seed), &tally, |field| {
-            let points = field.points(state).into_iter().filter(is_wanted);
-            let points: Vec<_> = points.filter(|(point, _)| share(point, part.1) == part.0).collect();
-            let mut settled = 0;
-            for (round, (point, reached)) in tries.flat_map(|round| points.iter().map(move |point| (round, point))) {
-                let most_skipped = if *reached > OFTEN { MOST_SKIPPED } else { 1 };
+    let is_over = || limit.is_some_and(|limit| begun.elapsed() > limit);
+    for first in (1..).step_by(TOGETHER as usize) {
+        let serving = if (first / TOGETHER).is_multiple_of(2) { state.serving() } else { state.strict() };
+        in_state(serving, (state, seed + u64::from(first)), &tally, |field| {
+            let points = field.points(state);
+            let known = points.iter().map(|(point, _)| point).chain(earlier.keys().map(|(point, _)| point));
+            for point in known.filter(|point| is_wanted(point)) {
                 for victim in victims.iter().filter(|victim| victim.can_be_hit_at(point)) {
-                    if limit.is_some_and(|limit| begun.elapsed() > limit) {
-                        return;
-                    }
-                    let struck = cells.entry((point.clone(), **victim)).or_insert(0);
-                    let strike = |_: &usize| field.strike(state, (point, most_skipped), **victim, round);
-                    *struck += (*struck..strikes).take_while(strike).count();
+                    cells.entry((point.clone(), *victim)).or_insert(0);
                 }
-                field.say(point);
-                if tally.strikes() > settled + SETTLES {
-                    field.settle();
-                    settled = tally.strikes();
+            }
+            let often: BTreeSet<&String> =
+                points.iter().filter(|(_, reached)| *reached > OFTEN).map(|(point, _)| point).collect();
+            let mut settled = tally.strikes();
+            for (round, victim) in (first..first + TOGETHER).flat_map(|round| victims.iter().map(move |v| (round, *v)))
+            {
+                let points: Vec<String> =
+                    cells.keys().filter(|(_, of)| *of == victim).map(|(point, _)| point.clone()).collect();
+                let groups: BTreeSet<Group<'_>> = points.iter().map(|point| Group::of(point)).collect();
+                for group in groups {
+                    loop {
+                        let of_group = points.iter().filter(|point| Group::of(point) == group);
+                        let is_open = |point: &&String| {
+                            let cell = ((*point).clone(), victim);
+                            missing(&cell, cells[&cell]) > 0
+                        };
+                        let open: Vec<String> = of_group.filter(is_open).cloned().collect();
+                        if open.is_empty() || is_over() {
+                            break;
+                        }
+                        let most_skipped =
+                            if open.iter().any(|point| often.contains(point)) { MOST_SKIPPED } else { 1 };
+                        let Some(point) = field.strike(state, (group, open, most_skipped), victim, round) else {
+                            break;
+                        };
+                        *cells.entry((point, victim)).or_insert(0) += 1;
+                        if tally.strikes() > settled + SETTLES {
+                            field.say(&format!("{group:?}, {victim:?}"));
+                            field.settle();
+                            settled = tally.strikes();
+                        }
+                    }
                 }
             }
         });
+        let is_full = cells.iter().all(|(cell, struck)| missing(cell, *struck) == 0);
+        if is_full || is_over() || limit.is_none() && first + TOGETHER > ROUNDS {
+            break;
+        }
     }
     Outcome { state, cells, tally }
 }
@@ -193,7 +242,7 @@ fn share(point: &str, parts: usize) -> usize {
 
 /// Kills so many processes, at random moments: coordinators or keepers.
 pub fn at_random(state: State, victims: &[Victim], kills: usize, seed: u64) -> Outcome {
-    let mut cells = BTreeMap::new();
+    let mut cells = Cells::new();
     let tally = Tally::default();
     in_state(state.serving(), (state, seed), &tally, |field| {
         for kill in 0..kills {
@@ -212,7 +261,7 @@ pub fn at_random(state: State, victims: &[Victim], kills: usize, seed: u64) -> O
 /// Has each call of the system fail so many times that a coordinator makes while programs compute, or, of the keeper too, when the coordinator
 /// is followed by another one.
 pub fn system_calls(state: State, strikes: usize, seed: u64, limit: Option<Duration>) -> Outcome {
-    let mut cells = BTreeMap::new();
+    let mut cells = Cells::new();
     let begun = Instant::now();
     let tally = Tally::default();
     in_state(state.serving(), (state, seed), &tally, |field| {
@@ -354,21 +403,24 @@ impl Field<'_> {
         }
     }
 
-    /// Strikes once at a point, in this attempt. False if no process reaches it in time.
-    fn strike(&mut self, state: State, (point, most_skipped): (&str, usize), victim: Victim, attempt: u32) -> bool {
+    /// Strikes once at one of these points, and says at which. None if no process reaches one in time.
+    fn strike(
+        &mut self,
+        state: State,
+        (group, points, most_skipped): (Group<'_>, Vec<String>, usize),
+        victim: Victim,
+        round: u32,
+    ) -> Option<String> {
         let (mut before, status) = self.look();
         let _upgrade = state.upgrades().then(|| state::Upgrade::start(self.coordinator));
-        let is_at = |process: &str| point.starts_with(process);
+        let is_at = |process: &str| group.process == process;
         let (hit, number, wait) = match victim {
             Victim::Coordinator if is_at("coordinator") => (Hit::This, libc::SIGKILL, Duration::ZERO),
             Victim::Coordinator => (Hit::Of(Role::Coordinator), libc::SIGKILL, self.moment()),
             Victim::Keeper if is_at("keeper") => (Hit::This, libc::SIGKILL, Duration::ZERO),
             Victim::Keeper => (Hit::Of(Role::Keeper), libc::SIGKILL, self.moment()),
             Victim::Program if is_at("program") => (Hit::This, libc::SIGKILL, Duration::ZERO),
-            Victim::Program => match self.any_program(&status) {
-                Some(program) => (Hit::Process(program), libc::SIGKILL, self.moment()),
-                None => return true,
-            },
+            Victim::Program => (Hit::Process(self.any_program(&status)?), libc::SIGKILL, self.moment()),
             Victim::Stopped => (Hit::This, libc::SIGSTOP, Duration::ZERO),
             Victim::Late => (Hit::This, 0, PAUSE),
             Victim::Call | Victim::SystemCall => (Hit::This, 0, Duration::ZERO),
@@ -376,9 +428,8 @@ impl Field<'_> {
         let error = if victim == Victim::Call { self.dice.of(&ERRORS) } else { 0 };
         let skip = self.dice.below(most_skipped) as u32;
         let at = self.tally.about_to(victim, &status);
-        let strike = Strike { point: point.to_owned(), skip, victim: hit, signal: number, wait, error, again: 0 };
-        let unheard = UNHEARD.iter().find(|(message, _)| point.ends_with(message));
-        let first_dies = unheard.and_then(|(_, at)| self.stopped_at(at));
+        let strike = Strike { points, skip, victim: hit, signal: number, wait, error, again: 0 };
+        let first_dies = group.first_dies_at.and_then(|at| self.stopped_at(at));
         self.board.prepare(&strike);
         let begun = Instant::now();
         let (mut deaths, mut asked) = (Vec::new(), begun);
@@ -390,12 +441,12 @@ impl Field<'_> {
             if let Some(by) = self.board.struck() {
                 break by;
             }
-            if begun.elapsed() > REACHED * attempt && self.board.take_back() {
+            if begun.elapsed() > REACHED * round.min(ROUNDS) && self.board.take_back() {
                 self.tally.take_back(at);
-                return false;
+                return None;
             }
             // There are points that are reached only when a coordinator or a keeper is followed: the one hit there is the second to die.
-            let is_rare = begun.elapsed() > RARE * (1 + deaths.len() as u32) && attempt % 2 == 1;
+            let is_rare = begun.elapsed() > RARE * (1 + deaths.len() as u32) && round % 2 == 1;
             if is_rare && self.serve().is_some() {
                 // An upgrade has had a coordinator followed already.
                 let is_keepers = (deaths.len() % 2 == 0) == state.upgrades();
@@ -421,7 +472,7 @@ impl Field<'_> {
             _ => None,
         };
         let how = if error == 0 { format!("{victim:?}") } else { format!("error {error}") };
-        self.tally.struck(at, killed, format!("{point} ({how})"));
+        self.tally.struck(at, killed, format!("{} ({how})", by.point));
         let is_second = match victim {
             Victim::Keeper => deaths.contains(&Role::Coordinator),
             Victim::Coordinator => deaths.contains(&Role::Keeper),
@@ -439,13 +490,13 @@ impl Field<'_> {
             before.keeper = 0;
         }
         self.until_followed(victim, before);
-        true
+        Some(by.point)
     }
 
     /// Stops the coordinator when a process reaches a point. None if none does for long.
     fn stopped_at(&self, point: &str) -> Option<i32> {
         let victim = Hit::Of(Role::Coordinator);
-        self.board.prepare(&Strike { point: point.to_owned(), victim, signal: libc::SIGSTOP, ..Strike::default() });
+        self.board.prepare(&Strike { victim, signal: libc::SIGSTOP, ..Strike::at(point) });
         let end = Instant::now() + REACHED;
         while self.board.struck().is_none() {
             if Instant::now() > end && self.board.take_back() {
@@ -612,9 +663,11 @@ impl Outcome {
         table
     }
 
-    /// Cells with fewer strikes than there were to be.
-    pub fn missed(&self, strikes: usize) -> Vec<String> {
-        let missed = self.cells.iter().filter(|(_, struck)| **struck < strikes);
+    /// Cells with fewer strikes than there were to be, those of earlier runs among them.
+    pub fn missed(&self, strikes: usize, earlier: &Cells) -> Vec<String> {
+        let all =
+            self.cells.iter().map(|(cell, struck)| (cell, struck + earlier.get(cell).copied().unwrap_or_default()));
+        let missed = all.filter(|(_, struck)| *struck < strikes);
         missed.map(|((point, victim), struck)| format!("{point} ({victim:?}): {struck}")).collect()
     }
 }

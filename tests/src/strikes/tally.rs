@@ -2,9 +2,11 @@
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
+use std::ops::AddAssign;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{Victim, tenants};
@@ -58,12 +60,19 @@ const TOLD: [&str; 8] = ["B0303", "B0305", "B0321", "B0327", "B0350", "B0351", "
 const IS_WRONG: &str = "words of the piece";
 
 /// Survivors, and those of them that went on.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Survivors {
     /// Programs that lived at a strike, and were not hit, summed over all strikes.
     pub all: usize,
     /// Those that computed what they compute alone, or outlived the next strike too.
     pub went_on: usize,
+}
+
+impl AddAssign for Survivors {
+    fn add_assign(&mut self, more: Self) {
+        self.all += more.all;
+        self.went_on += more.went_on;
+    }
 }
 
 impl Tally {
