@@ -82,6 +82,7 @@ TITLES = {
     "resting": "And one that has nothing to do?",
     "takeover": "And when the coordinator is killed again and again?",
     "upgrades": "And when another version follows it?",
+    "strikes": "And when processes die, stop and wait at every fault point?",
     "keeper": "What does it cost that another coordinator can follow?",
     "stuck": "Beside a kernel that never ends, and a program that is stopped (SIGSTOP)?",
     "hostile": "Beside another user's program that does harm?",
@@ -101,6 +102,7 @@ COMMANDS = {
     "resting": "bench/resting.py --baton target/release",
     "takeover": "bench/takeover.py --baton target/release",
     "upgrades": "bench/takeover.py --baton target/release --upgrades --kills 20",
+    "strikes": "STRIKES_RECORD=strikes.json tests/strikes",
     "keeper": "bench/keeper.py --baton target/release --programs target/release/c-programs",
     "stuck": "bench/stuck.py --baton target/release",
     "stopped": "bench/stopped.py --baton target/release",
@@ -156,7 +158,7 @@ def origin(runs):
 def command_of(kind):
     """The command that measures a kind."""
     command = COMMANDS[kind]
-    return command if command.startswith("cargo") else f"python3 {command}"
+    return f"python3 {command}" if command.startswith("bench/") else command
 
 
 def source(kind, runs):
@@ -459,6 +461,27 @@ def takeover_section(runs):
         "into. A program that waits for its turn begins to wait anew with each coordinator. In the last run the next one answered after "
         f"{figure(served['p50_ms'])} ms (P50; most {figure(served['max_ms'])}).",
         takeover_table(runs, "kill"),
+    )
+
+
+def strikes_section(runs):
+    """Strikes at fault points, by the state of the GPU and its programs."""
+    lines = []
+    for run in runs:
+        cells = [struck for victims in run["cells"].values() for struck in victims.values()]
+        lines.append(
+            [run["state"], len(run["cells"]), len(cells), min(cells), f"{run['strikes']:,}"]
+            + [f"{run[who]['went_on']:,} of {run[who]['all']:,}" for who in ("survivors", "partly_evicted")]
+        )
+    header = ["state", "points", "cells", "fewest strikes", "strikes", "survivors that went on", "of them partly evicted"]
+    versions = ", ".join(sorted({version for run in runs for version in run["versions"]}))
+    return section(
+        "strikes",
+        runs,
+        "On the simulated driver. A cell is a point in the coordinator, its keeper or a program, a state, and what happens there: "
+        "the coordinator, the keeper or a program dies, or the process at the point stops or waits for 80 ms. A survivor is a program "
+        f"that lives at a strike and is not hit; it goes on if it computes what it computes alone. Versions: {versions}.",
+        table.markdown(header, lines),
     )
 
 
@@ -791,6 +814,7 @@ SECTIONS = {
     "resting": resting_section,
     "takeover": takeover_section,
     "upgrades": upgrades_section,
+    "strikes": strikes_section,
     "keeper": keeper_section,
     "stuck": stuck_section,
     "stopped": stopped_section,

@@ -130,6 +130,8 @@ def pruned(kind, runs):
     if kind == "takeover":
         of = lambda run: tuple(row["name"] for row in run["rows"])  # noqa: E731
         return newest_by(lambda run: [(of(run), run)], lambda run, _: run, runs)
+    if kind == "strikes":
+        return newest_by(lambda run: [(run["state"], run)], lambda run, _: run, runs)
     if kind in ("watched", "stopped"):
         return newest_by(*named("parts"), runs)
     if kind == "hostile":

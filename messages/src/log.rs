@@ -418,7 +418,7 @@ group! {
         message B0615 came_back(program) = "{program} goes on with this coordinator";
         message B0616 cannot_come_back(number, error) = "program number {number} cannot go on with this coordinator: {error}";
         message B0617 nothing_to_take_over(count) =
-            "the settings are others than before, so that {count} programs of the coordinator before cannot go on with this one";
+            "{count} programs of the coordinator before cannot go on with this one: the settings are others, or the keeper had just died too";
         part B0618 NOT_FOUND_AGAIN = "not all of its memory was found again";
     }
     cause "A coordinator has taken over from one that had died. A program whose connection has ended, or whose memory is not all there, cannot \

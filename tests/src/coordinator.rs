@@ -268,6 +268,9 @@ impl Place {
             }
             Err(error) => {
                 let _ = write!(story, "\n--- status\n{error}");
+                for pid in crate::running::processes_that_know_of(&self.folder) {
+                    let _ = write!(story, "\n--- threads of process {pid}\n{}", crate::running::threads(pid));
+                }
             }
         }
         let log = self.address.said();

@@ -180,6 +180,17 @@ pub fn threads(pid: i32) -> String {
     lines
 }
 
+/// The processes that have a path in their environment.
+pub fn processes_that_know_of(path: &Path) -> Vec<i32> {
+    let path = path.as_os_str().as_encoded_bytes();
+    let knows = |pid: &i32| {
+        let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environment.windows(path.len()).any(|part| part == path)
+    };
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(knows).collect()
+}
+
 fn read_or_nothing(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_default()
 }
