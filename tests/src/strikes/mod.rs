@@ -382,7 +382,9 @@ impl Field<'_> {
     fn serve(&self) -> Option<(Serve, Value)> {
         let status = self.coordinator.place.try_status().ok()?;
         let now = serve(&status)?;
-        (self.board.who_is(Role::Keeper) == now.keeper).then_some((now, status))
+        // The coordinator may have yet to notice that its keeper has died.
+        let is_alive = !is_gone(now.keeper);
+        (self.board.who_is(Role::Keeper) == now.keeper && is_alive).then_some((now, status))
     }
 
     /// The same; waits until they can be told.
@@ -393,8 +395,8 @@ impl Field<'_> {
                 return all;
             }
             assert!(begun.elapsed() < crate::LIMIT, "none serves{}", self.coordinator.place.story());
-            let is_gone = |role: &Role| state_of(self.board.who_is(*role)).is_none_or(|state| state == 'Z');
-            if begun.elapsed() > FOLLOWS && [Role::Coordinator, Role::Keeper].iter().all(is_gone) {
+            let is_none = |role: &Role| is_gone(self.board.who_is(*role));
+            if begun.elapsed() > FOLLOWS && [Role::Coordinator, Role::Keeper].iter().all(is_none) {
                 // The other one was yet to be replaced, although it had begun.
                 self.tally.last_killed_both();
                 self.until_served();
@@ -633,6 +635,11 @@ impl Field<'_> {
 fn state_of(process: i32) -> Option<char> {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     stat.rsplit_once(") ")?.1.chars().next()
+}
+
+/// True if a process has ended.
+fn is_gone(process: i32) -> bool {
+    state_of(process).is_none_or(|state| state == 'Z')
 }
 
 /// Waits until a process has stopped: it says that it is struck just before, and would not go on again if it stopped after it is told to.
