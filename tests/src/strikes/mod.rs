@@ -141,19 +141,52 @@ fn serve(status: &Value) -> Option<Serve> {
 }
 
 /// Points that are struck in the same way, of which any will do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Group<'a> {
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Group {
     /// The process that reaches them.
-    process: &'a str,
+    process: String,
     /// The point at which the coordinator is stopped, and dies, before.
     first_dies_at: Option<&'static str>,
 }
 
-impl<'a> Group<'a> {
-    fn of(point: &'a str) -> Self {
+impl Group {
+    fn of(point: &str) -> Self {
         let unheard = UNHEARD.iter().find(|(message, _)| point.ends_with(message));
-        let process = point.split(' ').next().unwrap_or_default();
+        let process = point.split(' ').next().unwrap_or_default().to_owned();
         Self { process, first_dies_at: unheard.map(|(_, at)| *at) }
+    }
+}
+
+/// The cells of a state, and how often each is to be struck.
+struct Plan<'a> {
+    strikes: usize,
+    /// Strikes of this run.
+    struck: Cells,
+    /// Strikes of earlier runs.
+    earlier: &'a Cells,
+}
+
+impl Plan<'_> {
+    fn lacks_any(&self, cell: &(String, Victim)) -> bool {
+        let [now, before] = [&self.struck, self.earlier].map(|cells| cells.get(cell).copied().unwrap_or_default());
+        now + before < self.strikes
+    }
+
+    fn is_full(&self) -> bool {
+        !self.struck.keys().any(|cell| self.lacks_any(cell))
+    }
+
+    /// The points at which this victim is to be struck yet.
+    fn open(&self, victim: Victim) -> BTreeMap<Group, Vec<String>> {
+        let mut open = BTreeMap::<_, Vec<String>>::new();
+        for (point, _) in self.struck.keys().filter(|cell| cell.1 == victim && self.lacks_any(cell)) {
+            open.entry(Group::of(point)).or_default().push(point.clone());
+        }
+        open
+    }
+
+    fn has_struck(&mut self, point: String, victim: Victim) {
+        *self.struck.entry((point, victim)).or_insert(0) += 1;
     }
 }
 
@@ -169,68 +202,36 @@ pub fn matrix(
     limit: Option<Duration>,
     earlier: &Cells,
 ) -> Outcome {
-    let mut cells = Cells::new();
+    let mut plan = Plan { strikes, struck: Cells::new(), earlier };
     let tally = Tally::default();
     let begun = Instant::now();
     let [point_named, victim_named] =
         ["STRIKES_POINT", "STRIKES_VICTIM"].map(|name| std::env::var(name).unwrap_or_default());
     let is_named = |victim: &&Victim| format!("{victim:?}").contains(&victim_named);
     let victims: Vec<Victim> = victims.iter().filter(is_named).copied().collect();
-    let is_wanted = |point: &String| point.contains(&point_named) && share(point, part.1) == part.0;
-    let missing = |cell: &(String, Victim), struck: usize| {
-        strikes.saturating_sub(struck + earlier.get(cell).copied().unwrap_or_default())
-    };
+    let is_wanted = |point: &&String| point.contains(&point_named) && share(point, part.1) == part.0;
     let is_over = || limit.is_some_and(|limit| begun.elapsed() > limit);
     for first in (1..).step_by(TOGETHER as usize) {
         let serving = if (first / TOGETHER).is_multiple_of(2) { state.serving() } else { state.strict() };
         in_state(serving, (state, seed + u64::from(first)), &tally, |field| {
             let points = field.points(state);
             let known = points.iter().map(|(point, _)| point).chain(earlier.keys().map(|(point, _)| point));
-            for point in known.filter(|point| is_wanted(point)) {
+            for point in known.filter(is_wanted) {
                 for victim in victims.iter().filter(|victim| victim.can_be_hit_at(point)) {
-                    cells.entry((point.clone(), *victim)).or_insert(0);
+                    plan.struck.entry((point.clone(), *victim)).or_insert(0);
                 }
             }
-            let often: BTreeSet<&String> =
-                points.iter().filter(|(_, reached)| *reached > OFTEN).map(|(point, _)| point).collect();
-            let mut settled = tally.strikes();
+            let often = points.into_iter().filter(|(_, reached)| *reached > OFTEN).map(|(point, _)| point).collect();
             for (round, victim) in (first..first + TOGETHER).flat_map(|round| victims.iter().map(move |v| (round, *v)))
             {
-                let points: Vec<String> =
-                    cells.keys().filter(|(_, of)| *of == victim).map(|(point, _)| point.clone()).collect();
-                let groups: BTreeSet<Group<'_>> = points.iter().map(|point| Group::of(point)).collect();
-                for group in groups {
-                    loop {
-                        let of_group = points.iter().filter(|point| Group::of(point) == group);
-                        let is_open = |point: &&String| {
-                            let cell = ((*point).clone(), victim);
-                            missing(&cell, cells[&cell]) > 0
-                        };
-                        let open: Vec<String> = of_group.filter(is_open).cloned().collect();
-                        if open.is_empty() || is_over() {
-                            break;
-                        }
-                        let most_skipped =
-                            if open.iter().any(|point| often.contains(point)) { MOST_SKIPPED } else { 1 };
-                        let Some(point) = field.strike(state, (group, open, most_skipped), victim, round) else {
-                            break;
-                        };
-                        *cells.entry((point, victim)).or_insert(0) += 1;
-                        if tally.strikes() > settled + SETTLES {
-                            field.say(&format!("{group:?}, {victim:?}"));
-                            field.settle();
-                            settled = tally.strikes();
-                        }
-                    }
-                }
+                field.strike_all(&mut plan, state, (victim, round), &often, is_over);
             }
         });
-        let is_full = cells.iter().all(|(cell, struck)| missing(cell, *struck) == 0);
-        if is_full || is_over() || limit.is_none() && first + TOGETHER > ROUNDS {
+        if plan.is_full() || is_over() || limit.is_none() && first + TOGETHER > ROUNDS {
             break;
         }
     }
-    Outcome { state, cells, tally }
+    Outcome { state, cells: plan.struck, tally }
 }
 
 /// The one of so many processes that strikes at a point, whatever other points they know of.
@@ -405,11 +406,39 @@ impl Field<'_> {
         }
     }
 
+    /// Strikes a victim at all points that lack a strike, in whichever order they are reached. Leaves those that are not reached in time.
+    fn strike_all(
+        &mut self,
+        plan: &mut Plan<'_>,
+        state: State,
+        (victim, round): (Victim, u32),
+        often: &BTreeSet<String>,
+        is_over: impl Fn() -> bool,
+    ) {
+        let mut left = BTreeSet::new();
+        let mut settled = self.tally.strikes();
+        while let Some((group, points)) = plan.open(victim).into_iter().find(|(group, _)| !left.contains(group)) {
+            if is_over() {
+                return;
+            }
+            let most_skipped = if points.iter().any(|point| often.contains(point)) { MOST_SKIPPED } else { 1 };
+            match self.strike(state, (&group, points, most_skipped), victim, round) {
+                Some(point) => plan.has_struck(point, victim),
+                None => drop(left.insert(group)),
+            }
+            if self.tally.strikes() > settled + SETTLES {
+                self.say(&format!("{victim:?}"));
+                self.settle();
+                settled = self.tally.strikes();
+            }
+        }
+    }
+
     /// Strikes once at one of these points, and says at which. None if no process reaches one in time.
     fn strike(
         &mut self,
         state: State,
-        (group, points, most_skipped): (Group<'_>, Vec<String>, usize),
+        (group, points, most_skipped): (&Group, Vec<String>, usize),
         victim: Victim,
         round: u32,
     ) -> Option<String> {
