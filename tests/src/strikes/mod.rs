@@ -52,6 +52,8 @@ const TOGETHER: u32 = 2;
 const RARE: Duration = Duration::from_millis(700);
 /// A coordinator that is about to take over and lives has done so after this time.
 const FOLLOWS: Duration = Duration::from_secs(5);
+/// If none serves for so long, it is said what the processes wait in.
+const LONG: Duration = Duration::from_secs(15);
 /// How long programs run without a strike, so that it is known which points they reach.
 const LOOK: Duration = Duration::from_secs(6);
 /// After so many strikes, programs are left alone until they have ended.
@@ -391,9 +393,13 @@ impl Field<'_> {
     /// The same; waits until they can be told.
     fn look(&mut self) -> (Serve, Value) {
         let begun = Instant::now();
+        let mut is_said = false;
         loop {
             if let Some(all) = self.serve() {
                 return all;
+            }
+            if begun.elapsed() > LONG && !std::mem::replace(&mut is_said, true) {
+                eprintln!("none has served for {LONG:?}{}", self.coordinator.place.story());
             }
             assert!(begun.elapsed() < crate::LIMIT, "none serves{}", self.coordinator.place.story());
             let is_none = |role: &Role| is_gone(self.board.who_is(*role));

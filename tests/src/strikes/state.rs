@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use super::tally::{End, Tally};
 use crate::LIMIT;
@@ -36,6 +37,8 @@ pub(super) enum Load {
     Exchanges,
 }
 
+/// How long a program may be without progress: several of these tests at once load a machine for minutes.
+const LOADED: Duration = Duration::from_secs(90);
 /// Seeds of programs that are played again and again.
 const SEEDS: u64 = 5;
 
@@ -138,7 +141,7 @@ impl Load {
                         false => End::Otherwise(format!("{outcome:?}")),
                     }
                 }
-                (_, Alone::Does(expected)) => match expected.is_the_same_at(&coordinator.place, &name, PATIENCE) {
+                (_, Alone::Does(expected)) => match expected.is_the_same_at(&coordinator.place, &name, LOADED) {
                     Ok(()) => End::Well,
                     Err(fault) => End::Otherwise(fault.to_string()),
                 },
