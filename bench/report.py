@@ -470,10 +470,12 @@ def strikes_section(runs):
     for run in runs:
         cells = [struck for victims in run["cells"].values() for struck in victims.values()]
         lines.append(
-            [run["state"], len(run["cells"]), len(cells), min(cells), f"{run['strikes']:,}"]
+            [run["state"], len(run["cells"]), len(cells)]
+            + [sum(struck >= least for struck in cells) for least in (1, 5)]
+            + [f"{run['strikes']:,}"]
             + [f"{run[who]['went_on']:,} of {run[who]['all']:,}" for who in ("survivors", "partly_evicted")]
         )
-    header = ["state", "points", "cells", "fewest strikes", "strikes", "survivors that went on", "of them partly evicted"]
+    header = ["state", "points", "cells", "struck", "five times", "strikes", "survivors that went on", "partly evicted ones"]
     versions = ", ".join(sorted({version for run in runs for version in run["versions"]}))
     return section(
         "strikes",

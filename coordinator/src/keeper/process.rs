@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use baton_contract::link;
 
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::process::{
     DumpableBehavior, Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal, set_dumpable_behavior,
 };
@@ -149,17 +150,19 @@ fn serve(
     let is_coordinators = first.is_some();
     // The file of the last upgrade, and a coordinator of it that is to follow.
     let (mut file, mut successor) = (None, None);
-    let mut next = |successor: &mut Option<Successor>, held: &mut Held| {
+    let mut next = |successor: &mut Option<Successor>, held: &mut Held, orphans: &Orphans| {
         held.retain(lives);
         let prepared = successor.take().and_then(|one| one.if_alive(&mut file));
         let coordinator = prepared.map_or_else(|| Coordinator::start(start, file.as_ref()), Ok)?;
         baton_faults::reach("keeper hands over", &"all");
+        // It may hang before it reads: orphans are not kept for longer than they are to be. An error here means that they are.
+        let _ = set_limits(&coordinator.socket, orphans);
         // It may die before it has read all.
         let _ = held.send_all(coordinator.socket.as_fd(), is_coordinators);
         io::Result::Ok(coordinator)
     };
     loop {
-        let mut coordinator = match first.take().map_or_else(|| next(&mut successor, &mut held), Ok) {
+        let mut coordinator = match first.take().map_or_else(|| next(&mut successor, &mut held, &orphans), Ok) {
             Ok(coordinator) => coordinator,
             Err(error) if !held.has_tenants() => return Err(error),
             Err(error) => {
@@ -188,7 +191,7 @@ fn serve(
                     successor.take().into_iter().for_each(Successor::end);
                     successor = Successor::start(start, with, &held).ok();
                 }
-                Heard::HandsOver => match next(&mut successor, &mut held) {
+                Heard::HandsOver => match next(&mut successor, &mut held, &orphans) {
                     Ok(next) => std::mem::replace(&mut coordinator, next).ends_by_itself(),
                     // It goes on if it hears nothing.
                     Err(error) => baton_messages::error!(coordinator_cannot_be_started(error)),
@@ -317,18 +320,25 @@ enum Heard {
     HandsOver,
 }
 
+/// Bounds the time that messages to and from a coordinator take, if there are orphans.
+fn set_limits(line: &OwnedFd, orphans: &Orphans) -> io::Result<()> {
+    let left = orphans.left().map(|left| left.max(Duration::from_millis(1)));
+    link::set_patience(line, left)?;
+    Ok(set_socket_timeout(line, Timeout::Send, left)?)
+}
+
 /// Holds what the coordinator says, until it is gone, or another one is there in its place.
 fn hold(held: &mut Held, orphans: &mut Orphans, line: &OwnedFd) -> Heard {
     let (mut ends, socket) = (None, line.as_fd());
     // With orphans it is not waited for without a limit; an error here means that it is.
-    let _ = link::set_patience(line, orphans.left().map(|left| left.max(Duration::from_millis(1))));
+    let _ = set_limits(line, orphans);
     loop {
         let note = match receive(socket) {
             Ok(Some(note)) => note,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock && orphans.left().is_some() => {
                 match orphans.left() {
                     Some(Duration::ZERO) | None => return Heard::Nothing,
-                    Some(left) => drop(link::set_patience(line, Some(left))),
+                    Some(_) => drop(set_limits(line, orphans)),
                 }
                 continue;
             }
@@ -364,7 +374,7 @@ fn hold(held: &mut Held, orphans: &mut Orphans, line: &OwnedFd) -> Heard {
             }
             Note::Serves => {
                 orphans.are_served();
-                let _ = link::set_patience(line, None);
+                let _ = set_limits(line, orphans);
             }
             Note::Done | Note::All { .. } | Note::RestLater | Note::Unknown => {}
             Note::Ends(code) => ends = Some(code),
@@ -428,6 +438,38 @@ mod tests {
         let end = serve(Some(first), &start, again, (&|_, _| {}, &|| {}), &Signals::default()).expect("it starts");
         last.wait().expect("it has ended");
         assert_eq!(*had_ended.lock().expect("of one thread"), [true]);
+        assert!(matches!(end, End::TooOften(Some(_))), "{end:?}");
+    }
+
+    /// It is killed when orphans are kept no longer, also if not all that it is told has room in the line.
+    #[test]
+    fn a_coordinator_that_reads_nothing_is_not_waited_for_without_a_limit() {
+        let mut last = Command::new("true").spawn().expect("there is such a program");
+        let pidfd = |pid| pidfd_open(pid, PidfdFlags::empty()).expect("it is not waited for yet");
+        let (ours, line) = line().expect("sockets");
+        send_item(ours.as_fd(), Key::Coordinator, &[], &[pidfd(Pid::from_child(&last)).as_fd()])
+            .expect("it is read later");
+        let (program, file) = (pidfd(getpid()), std::fs::File::open("/dev/null").expect("there"));
+        let tells = std::thread::spawn(move || {
+            let has = [file.as_fd(), file.as_fd(), program.as_fd(), file.as_fd()];
+            send_item(ours.as_fd(), Key::Tenant(1), &[], &has).expect("it reads");
+            for number in 0..4000 {
+                send_item(ours.as_fd(), Key::Fact(1, number), &[7; 100], &[]).expect("it reads");
+            }
+        });
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        let start: Start = Box::new({
+            let lines = Arc::clone(&lines);
+            move |line, _| {
+                lines.lock().expect("of one thread").push(line.try_clone()?);
+                Command::new("sleep").arg("1000").spawn()
+            }
+        });
+        let first = Coordinator::that_serves(line).expect("it says who it is");
+        let again = Again { most: 1, orphan_wait: Duration::from_millis(300) };
+        let end = serve(Some(first), &start, again, (&|_, _| {}, &|| {}), &Signals::default()).expect("it starts");
+        tells.join().expect("it has told all");
+        last.wait().expect("it has ended");
         assert!(matches!(end, End::TooOften(Some(_))), "{end:?}");
     }
 }

@@ -84,7 +84,7 @@ impl Gpu {
             }
             None => rustix::fs::memfd_create("simcuda-gpu", MemfdFlags::CLOEXEC)?,
         };
-        lock(&file, TABLE_BYTE, Lock::Take)?;
+        lock_table(&file);
         let fresh = rustix::fs::fstat(&file)?.st_size == 0;
         let length = (WORDS * 8) as u64;
         if fresh {
@@ -319,32 +319,30 @@ impl Gpu {
     fn lock(&self) -> Locked<'_> {
         let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         if !self.private {
-            self.lock_table();
+            lock_table(&self.file);
         }
         Locked { gpu: self, held }
     }
 }
 
-/// The table's lock, from other processes.
-impl Gpu {
-    fn lock_table(&self) {
-        let (mut since, mut stopped) = (Instant::now(), None);
-        loop {
-            match try_lock(&self.file, TABLE_BYTE) {
-                Ok(false) => {}
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // Refused (no locks on that file system): the figures may then be off by what another process changes
-                // meanwhile, but nothing else depends on them.
-                Ok(true) | Err(_) => return,
-            }
-            if since.elapsed() > SHORT_ACCESS {
-                // A driver's own work goes on also while the process is stopped for which it does it.
-                drop(stopped);
-                stopped = holder(&self.file, TABLE_BYTE).and_then(Stopped::of);
-                since = Instant::now();
-            }
-            std::thread::sleep(PAUSE);
+/// Locks the table, from other processes.
+fn lock_table(file: &OwnedFd) {
+    let (mut since, mut stopped) = (Instant::now(), None);
+    loop {
+        match try_lock(file, TABLE_BYTE) {
+            Ok(false) => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            // Refused (no locks on that file system): the figures may then be off by what another process changes
+            // meanwhile, but nothing else depends on them.
+            Ok(true) | Err(_) => return,
         }
+        if since.elapsed() > SHORT_ACCESS {
+            // A driver's own work goes on also while the process is stopped for which it does it.
+            drop(stopped);
+            stopped = holder(file, TABLE_BYTE).and_then(Stopped::of);
+            since = Instant::now();
+        }
+        std::thread::sleep(PAUSE);
     }
 }
 
