@@ -11,7 +11,7 @@ use baton_books::table::Table;
 use baton_contract::link;
 use baton_contract::memory::GRANULE;
 use rustix::io::Errno;
-use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
+use rustix::net::sockopt::socket_peercred;
 use rustix::process::{Pid, PidfdFlags, getpid, getppid, pidfd_open};
 
 use crate::device::words::Words;
@@ -19,7 +19,7 @@ use crate::device::words::Words;
 use super::ends::{Deaths, has_ended, is_any_readable, kill};
 use super::held::{
     Item, Key, Note, line, receive, receive_if, send_drop, send_end, send_forget, send_hand_over, send_item,
-    send_serves,
+    send_serves, set_limits,
 };
 
 /// A keeper that does not take or answer anything for so long is replaced.
@@ -259,7 +259,7 @@ impl Keeper {
     /// When it does not say what it has.
     pub fn at(socket: OwnedFd, start: Start, replaced: usize) -> io::Result<(Self, Inherited)> {
         let mut inherited = Inherited::default();
-        set_limits(&socket)?;
+        set_limits(&socket, Some(PATIENCE))?;
         let is_coordinators = inherited.receive(socket.as_fd(), true)?;
         let (process, pid) = parent(&socket)?.unzip();
         let (deaths, drops) = (Deaths::default(), Drops::default());
@@ -281,7 +281,7 @@ impl Keeper {
         let socket = end.socket.as_ref().map_err(|why| io::Error::other(why.clone()))?;
         link::set_patience(socket, None)?;
         let is_coordinators = inherited.receive(socket.as_fd(), false)?;
-        set_limits(socket)?;
+        set_limits(socket, Some(PATIENCE))?;
         end.is_coordinators = is_coordinators;
         if link::send(before.as_fd(), &[HAS_ALL], &[], false).is_err() {
             // The one before has ended, or goes on and ends this process.
@@ -475,7 +475,7 @@ impl LineEnd {
         }
         let this = pidfd_open(getpid(), PidfdFlags::empty())?;
         let (ours, theirs) = line()?;
-        set_limits(&ours)?;
+        set_limits(&ours, Some(PATIENCE))?;
         self.kill()?;
         self.pid = number(&process);
         self.process = Some(process);
@@ -534,7 +534,7 @@ impl LineEnd {
         self.pid = Some(child.id());
         self.child = Some(child);
         self.is_coordinators = true;
-        set_limits(&ours)?;
+        set_limits(&ours, Some(PATIENCE))?;
         let this = pidfd_open(getpid(), PidfdFlags::empty())?;
         send_item(ours.as_fd(), Key::Coordinator, &[], &[this.as_fd()])?;
         self.socket = Ok(ours);
@@ -563,12 +563,6 @@ fn has_all(line: &OwnedFd, keeper: &OwnedFd) -> bool {
 fn number(process: &OwnedFd) -> Option<u32> {
     let known = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", process.as_raw_fd())).ok()?;
     known.lines().find_map(|line| line.strip_prefix("Pid:"))?.trim().parse().ok()
-}
-
-/// Bounds the time that messages to and from a keeper take.
-fn set_limits(socket: &OwnedFd) -> io::Result<()> {
-    link::set_patience(socket, Some(PATIENCE))?;
-    Ok(set_socket_timeout(socket, Timeout::Send, Some(PATIENCE))?)
 }
 
 /// The process that has made a socket, which has started this one, and its number; none if it has ended.

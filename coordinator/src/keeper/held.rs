@@ -7,8 +7,10 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 use baton_contract::link;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 /// The name of an item. Items are handed over in this order.
@@ -105,6 +107,14 @@ pub(super) struct Item {
 /// The two ends of a socket between a coordinator and its keeper.
 pub(super) fn line() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
+}
+
+/// Bounds the time that each message to and from the other end takes; without a limit, it takes as long as it does.
+pub(super) fn set_limits(line: &OwnedFd, limit: Option<Duration>) -> io::Result<()> {
+    // Zero would be none.
+    let limit = limit.map(|limit| limit.max(Duration::from_millis(1)));
+    link::set_patience(line, limit)?;
+    Ok(set_socket_timeout(line, Timeout::Send, limit)?)
 }
 
 const HOLD: u32 = 1;

@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use baton_contract::link;
 
-use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::process::{
     DumpableBehavior, Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal, set_dumpable_behavior,
 };
@@ -17,7 +16,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use super::client::Start;
 use super::ends::{AGAIN, Deaths, Orphans, await_end, has_ended};
-use super::held::{Held, Item, Key, Note, line, receive, send_done};
+use super::held::{Held, Item, Key, Note, line, receive, send_done, set_limits};
 
 /// The status with which a coordinator has died; none if another process has started it.
 pub type Death = Option<ExitStatus>;
@@ -156,7 +155,7 @@ fn serve(
         let coordinator = prepared.map_or_else(|| Coordinator::start(start, file.as_ref()), Ok)?;
         baton_faults::reach("keeper hands over", &"all");
         // It may hang before it reads: orphans are not kept for longer than they are to be. An error here means that they are.
-        let _ = set_limits(&coordinator.socket, orphans);
+        let _ = set_limits(&coordinator.socket, orphans.left());
         // It may die before it has read all.
         let _ = held.send_all(coordinator.socket.as_fd(), is_coordinators);
         io::Result::Ok(coordinator)
@@ -320,25 +319,18 @@ enum Heard {
     HandsOver,
 }
 
-/// Bounds the time that messages to and from a coordinator take, if there are orphans.
-fn set_limits(line: &OwnedFd, orphans: &Orphans) -> io::Result<()> {
-    let left = orphans.left().map(|left| left.max(Duration::from_millis(1)));
-    link::set_patience(line, left)?;
-    Ok(set_socket_timeout(line, Timeout::Send, left)?)
-}
-
 /// Holds what the coordinator says, until it is gone, or another one is there in its place.
 fn hold(held: &mut Held, orphans: &mut Orphans, line: &OwnedFd) -> Heard {
     let (mut ends, socket) = (None, line.as_fd());
     // With orphans it is not waited for without a limit; an error here means that it is.
-    let _ = set_limits(line, orphans);
+    let _ = set_limits(line, orphans.left());
     loop {
         let note = match receive(socket) {
             Ok(Some(note)) => note,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock && orphans.left().is_some() => {
                 match orphans.left() {
                     Some(Duration::ZERO) | None => return Heard::Nothing,
-                    Some(_) => drop(set_limits(line, orphans)),
+                    left => drop(set_limits(line, left)),
                 }
                 continue;
             }
@@ -374,7 +366,7 @@ fn hold(held: &mut Held, orphans: &mut Orphans, line: &OwnedFd) -> Heard {
             }
             Note::Serves => {
                 orphans.are_served();
-                let _ = set_limits(line, orphans);
+                let _ = set_limits(line, orphans.left());
             }
             Note::Done | Note::All { .. } | Note::RestLater | Note::Unknown => {}
             Note::Ends(code) => ends = Some(code),
@@ -410,6 +402,25 @@ mod tests {
     use super::super::held::send_item;
     use super::*;
 
+    fn pidfd(pid: Pid) -> OwnedFd {
+        pidfd_open(pid, PidfdFlags::empty()).expect("it is not waited for yet")
+    }
+
+    /// A coordinator of which nothing is known but its process: its end of the line, and the keeper's.
+    fn begun(coordinator: &Child) -> (OwnedFd, OwnedFd) {
+        let (ours, keepers) = line().expect("sockets");
+        send_item(ours.as_fd(), Key::Coordinator, &[], &[pidfd(Pid::from_child(coordinator)).as_fd()])
+            .expect("it is read later");
+        (ours, keepers)
+    }
+
+    /// Has the keeper hold a tenant, whose process is this one.
+    fn hold_tenant(ours: &OwnedFd) {
+        let (program, file) = (pidfd(getpid()), std::fs::File::open("/dev/null").expect("there"));
+        let has = [file.as_fd(), file.as_fd(), program.as_fd(), file.as_fd()];
+        send_item(ours.as_fd(), Key::Tenant(1), &[], &has).expect("it is read later");
+    }
+
     /// The GPU's copies for a process go on until that has ended, which may be later than its line's end.
     #[test]
     fn the_next_coordinator_is_started_when_the_process_of_the_last_one_has_ended() {
@@ -417,13 +428,8 @@ mod tests {
         let ended = folder.path().join("ended");
         let script = format!("sleep 0.3; : > {}", ended.display());
         let mut last = Command::new("sh").args(["-c", &script]).spawn().expect("there is a shell");
-        let pidfd = |pid| pidfd_open(pid, PidfdFlags::empty()).expect("it is not waited for yet");
-        let (ours, line) = line().expect("sockets");
-        send_item(ours.as_fd(), Key::Coordinator, &[], &[pidfd(Pid::from_child(&last)).as_fd()])
-            .expect("it is read later");
-        let (program, file) = (pidfd(getpid()), std::fs::File::open("/dev/null").expect("there"));
-        let has = [file.as_fd(), file.as_fd(), program.as_fd(), file.as_fd()];
-        send_item(ours.as_fd(), Key::Tenant(1), &[], &has).expect("it is read later");
+        let (ours, line) = begun(&last);
+        hold_tenant(&ours);
         drop(ours);
         let had_ended = Arc::new(Mutex::new(Vec::new()));
         let start: Start = Box::new({
@@ -445,14 +451,9 @@ mod tests {
     #[test]
     fn a_coordinator_that_reads_nothing_is_not_waited_for_without_a_limit() {
         let mut last = Command::new("true").spawn().expect("there is such a program");
-        let pidfd = |pid| pidfd_open(pid, PidfdFlags::empty()).expect("it is not waited for yet");
-        let (ours, line) = line().expect("sockets");
-        send_item(ours.as_fd(), Key::Coordinator, &[], &[pidfd(Pid::from_child(&last)).as_fd()])
-            .expect("it is read later");
-        let (program, file) = (pidfd(getpid()), std::fs::File::open("/dev/null").expect("there"));
+        let (ours, line) = begun(&last);
         let tells = std::thread::spawn(move || {
-            let has = [file.as_fd(), file.as_fd(), program.as_fd(), file.as_fd()];
-            send_item(ours.as_fd(), Key::Tenant(1), &[], &has).expect("it reads");
+            hold_tenant(&ours);
             for number in 0..4000 {
                 send_item(ours.as_fd(), Key::Fact(1, number), &[7; 100], &[]).expect("it reads");
             }

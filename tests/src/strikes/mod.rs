@@ -159,6 +159,11 @@ impl Group {
     }
 }
 
+/// All strikes of a cell, of several runs.
+fn strikes_in(cell: &(String, Victim), runs: [&Cells; 2]) -> usize {
+    runs.into_iter().filter_map(|cells| cells.get(cell)).sum()
+}
+
 /// The cells of a state, and how often each is to be struck.
 struct Plan<'a> {
     strikes: usize,
@@ -170,8 +175,7 @@ struct Plan<'a> {
 
 impl Plan<'_> {
     fn lacks_any(&self, cell: &(String, Victim)) -> bool {
-        let [now, before] = [&self.struck, self.earlier].map(|cells| cells.get(cell).copied().unwrap_or_default());
-        now + before < self.strikes
+        strikes_in(cell, [&self.struck, self.earlier]) < self.strikes
     }
 
     fn is_full(&self) -> bool {
@@ -707,8 +711,7 @@ impl Outcome {
 
     /// Cells with fewer strikes than there were to be, those of earlier runs among them.
     pub fn missed(&self, strikes: usize, earlier: &Cells) -> Vec<String> {
-        let all =
-            self.cells.iter().map(|(cell, struck)| (cell, struck + earlier.get(cell).copied().unwrap_or_default()));
+        let all = self.cells.keys().map(|cell| (cell, strikes_in(cell, [&self.cells, earlier])));
         let missed = all.filter(|(_, struck)| *struck < strikes);
         missed.map(|((point, victim), struck)| format!("{point} ({victim:?}): {struck}")).collect()
     }

@@ -36,7 +36,7 @@ struct Contents {
 #[derive(Serialize, Deserialize)]
 struct OfState {
     kind: String,
-    state: String,
+    state: State,
     driver: String,
     command: String,
     /// The versions that were struck.
@@ -53,7 +53,7 @@ impl OfState {
     fn new(state: State) -> Self {
         Self {
             kind: KIND.to_owned(),
-            state: format!("{state:?}"),
+            state,
             driver: "simulated".to_owned(),
             command: "tests/strikes".to_owned(),
             versions: BTreeSet::new(),
@@ -76,7 +76,7 @@ impl Record {
         let Some(contents) = self.0.as_ref().and_then(|path| File::open(path).ok()).map(|file| read(&file)) else {
             return Cells::new();
         };
-        let of_state = contents.runs.into_iter().filter(|run| run.state == format!("{state:?}"));
+        let of_state = contents.runs.into_iter().filter(|run| run.state == state);
         let points = of_state.flat_map(|run| run.cells);
         points
             .flat_map(|(point, victims)| {
@@ -94,8 +94,8 @@ impl Record {
         file.lock().expect("a file of our own");
         let mut contents = read(&file);
         KIND.clone_into(&mut contents.kind);
-        let (name, all) = (format!("{:?}", outcome.state), &mut contents.runs);
-        let place = all.iter().position(|run| run.state == name).unwrap_or_else(|| {
+        let all = &mut contents.runs;
+        let place = all.iter().position(|run| run.state == outcome.state).unwrap_or_else(|| {
             all.push(OfState::new(outcome.state));
             all.len() - 1
         });

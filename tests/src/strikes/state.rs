@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
 
 use super::tally::{End, Tally};
 use crate::LIMIT;
@@ -13,7 +14,7 @@ use crate::generated::trial::{Expected, PATIENCE};
 use crate::running::Running;
 
 /// A state of the GPU and its programs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum State {
     /// Programs take turns, and more than one does not fit; work is waited for.
     Turns,
@@ -37,8 +38,6 @@ pub(super) enum Load {
     Exchanges,
 }
 
-/// How long a program may be without progress: several of these tests at once load a machine for minutes.
-const LOADED: Duration = Duration::from_secs(90);
 /// Seeds of programs that are played again and again.
 const SEEDS: u64 = 5;
 
@@ -141,7 +140,7 @@ impl Load {
                         false => End::Otherwise(format!("{outcome:?}")),
                     }
                 }
-                (_, Alone::Does(expected)) => match expected.is_the_same_at(&coordinator.place, &name, LOADED) {
+                (_, Alone::Does(expected)) => match expected.is_the_same_at(&coordinator.place, &name, PATIENCE) {
                     Ok(()) => End::Well,
                     Err(fault) => End::Otherwise(fault.to_string()),
                 },
