@@ -80,6 +80,7 @@ mod launch {
 }
 
 mod memory {
+    mod claims; // timed
     mod coalescing; // timed
     mod delivery; // timed
     mod immovable; // timed

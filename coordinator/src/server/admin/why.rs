@@ -66,8 +66,10 @@ impl Server {
             }
             State::Arriving => self.memory_for(id, waited).unwrap_or(plain(Reason::OwnMemory, waited)),
             State::Waiting => self.turn_for(id, tenant, prospect),
-            // It asks again and again.
-            State::Idle if is_put_off => self.memory_for(id, None).unwrap_or_default(),
+            // It asks again and again, or waits for room for its context.
+            State::Idle if is_put_off || self.card.memory.is_asked_by(id) => {
+                self.memory_for(id, None).unwrap_or_default()
+            }
             State::Idle => plain(Reason::Idle, self.card.arbiter.unchanged_for(id, self.now()).map(micros_as_ms)),
         }
     }

@@ -1,7 +1,7 @@
 //! Claims: the requests for frames, in the order they came.
 
 use std::collections::VecDeque;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use baton_contract::memory::SizeClass;
 use baton_contract::messages::Answer;
@@ -12,6 +12,9 @@ use super::residency::Residency;
 use baton_books::arena::FrameId;
 use baton_books::sizes::PerClass;
 use baton_policy::arbiter::TenantId;
+
+/// A claim for which nothing has come in this time is served later: its tenant keeps its gate from closing while it waits.
+const STUCK: Duration = Duration::from_secs(5);
 
 /// An allocation that a tenant asks for.
 #[derive(Debug)]
@@ -72,6 +75,27 @@ impl Claim {
         }
     }
 
+    /// Bytes of the arena that have yet to come.
+    fn left(&self) -> u64 {
+        match self {
+            Self::Allocate(allocation) => allocation.left(),
+            Self::Outside { .. } => 0,
+        }
+    }
+
+    /// Has the tenant ask again, outside its gate. In the middle of a call it gets nothing instead.
+    fn send_back(self, ground: &mut Ground<'_>) {
+        let (id, mut answer) = (self.tenant(), Answer::TryAgain);
+        match self {
+            Self::Allocate(Allocation { got, .. }) => {
+                got.into_iter().for_each(|(_, frame)| ground.store.frames.give_back(frame));
+            }
+            Self::Outside { need, .. } if need.can_wait() => {}
+            Self::Outside { .. } => answer = Answer::UnmanagedMemory { bytes: 0 },
+        }
+        ground.tenants.answer(id, &answer, &[]);
+    }
+
     /// Bytes of the arena that the claim is about to take.
     pub(super) fn bytes(&self) -> u64 {
         match self {
@@ -88,6 +112,15 @@ pub(super) enum Progress {
     Waits,
 }
 
+/// The first claim, which waits, and the time since which nothing has come for it.
+#[derive(Debug)]
+struct Stall {
+    tenant: TenantId,
+    /// The least that was left to come, was lent, and was in the arena since the claim waits.
+    least: [u64; 3],
+    since: Instant,
+}
+
 /// The part of each tenant's offer that depends on all tenants together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shown {
@@ -99,6 +132,7 @@ pub(super) struct Shown {
 /// The tenants that wait for memory, and the tenants' leases beside the arena.
 pub(super) struct Claims {
     pub(super) queue: VecDeque<Claim>,
+    stall: Option<Stall>,
     pub(super) leases: Leases,
     /// The values last shown to tenants.
     pub(super) shown: Option<Shown>,
@@ -107,7 +141,49 @@ pub(super) struct Claims {
 impl Claims {
     /// Creates the claims; no tenant waits yet.
     pub(super) fn new(leases: Leases) -> Self {
-        Self { queue: VecDeque::new(), leases, shown: None }
+        Self { queue: VecDeque::new(), stall: None, leases, shown: None }
+    }
+
+    /// Serves claims, until one waits.
+    pub(super) fn serve(&mut self, ground: &mut Ground<'_>, residency: &mut Residency) {
+        while let Some(claim) = self.queue.pop_front() {
+            let progress = match claim {
+                Claim::Allocate(allocation) => self.serve_allocation(ground, residency, allocation),
+                Claim::Outside { tenant, need } => self.serve_outside(ground, residency, tenant, need),
+            };
+            if progress == Progress::Waits && !self.send_back_if_stuck(ground) {
+                return;
+            }
+        }
+        self.stall = None;
+    }
+
+    /// Sends the first claim back if it has waited for long and nothing has come.
+    fn send_back_if_stuck(&mut self, ground: &mut Ground<'_>) -> bool {
+        let Some(claim) = self.queue.front() else { return false };
+        let bytes = ground.store.frames.arena().bytes();
+        let (tenant, now) = (claim.tenant(), [claim.left(), bytes.lent, bytes.all()]);
+        let comes =
+            |stall: &Stall| stall.tenant != tenant || stall.least.iter().zip(now).any(|(least, now)| now < *least);
+        if self.stall.as_ref().is_none_or(comes) {
+            let before = self.stall.take().filter(|stall| stall.tenant == tenant);
+            let least = before.map_or(now, |stall| std::array::from_fn(|at| stall.least[at].min(now[at])));
+            self.stall = Some(Stall { tenant, least, since: Instant::now() });
+        }
+        if self.is_stuck_at().is_none_or(|at| Instant::now() < at) {
+            return false;
+        }
+        log::warn!("{claim:?} waits for {:?}, and nothing comes", ground.what_is_coming());
+        self.stall = None;
+        if let Some(claim) = self.queue.pop_front() {
+            claim.send_back(ground);
+        }
+        true
+    }
+
+    /// The time at which the first claim has waited for too long.
+    pub(super) fn is_stuck_at(&self) -> Option<Instant> {
+        self.stall.as_ref().map(|stall| stall.since + STUCK)
     }
 
     /// Bytes that all tenants have, and that they have asked for.
@@ -127,11 +203,10 @@ impl Claims {
             Claim::Allocate(allocation) => allocation.tenant == id,
             Claim::Outside { tenant, need } => *tenant == id && need.can_wait(),
         };
-        let Some(at) = self.queue.iter().position(is_its) else { return };
-        if let Some(Claim::Allocate(allocation)) = self.queue.remove(at) {
-            allocation.got.into_iter().for_each(|(_, frame)| ground.store.frames.give_back(frame));
+        let at = self.queue.iter().position(is_its);
+        if let Some(claim) = at.and_then(|at| self.queue.remove(at)) {
+            claim.send_back(ground);
         }
-        ground.tenants.answer(id, &Answer::TryAgain, &[]);
     }
 
     /// Drops the claims of a tenant whose connection has ended.

@@ -9,7 +9,7 @@ use baton_contract::messages::{ExtentId, HeldExtent, IPC_HANDLE, ProcessId, Requ
 use baton_messages::Message;
 
 use super::breach::MemoryBreach;
-use super::claims::{Claim, Claims, Progress};
+use super::claims::Claims;
 use super::departed::{Departed, Remains};
 use super::events::MemoryEvent;
 use super::evict::Evicted;
@@ -39,7 +39,7 @@ use baton_books::pool::Pool;
 use baton_books::reservations::Need;
 use baton_books::sharing::{Attached, Fact, Key, Notes, Sharing};
 use baton_books::table::{Found, Size};
-use baton_policy::arbiter::TenantId;
+use baton_policy::arbiter::{State, TenantId};
 use baton_policy::scheduler::Scheduler;
 
 /// The interval at which a new part of the host pool is looked for.
@@ -177,7 +177,7 @@ impl Memory {
     pub(in crate::server) fn next_timer(&self) -> Option<Instant> {
         let look = self.store.frames.is_squeezed().then(|| Instant::now() + UNSQUEEZE);
         let returning = self.store.returning.filter(|end| *end > Instant::now());
-        [look, self.store.departed.next_look(), returning].into_iter().flatten().min()
+        [look, self.store.departed.next_look(), returning, self.claims.is_stuck_at()].into_iter().flatten().min()
     }
 
     /// The unit that is being swapped in.
@@ -317,7 +317,7 @@ impl Handle<'_> {
 
     /// Queues a tenant's request for memory beside the arena.
     pub(in crate::server) fn make_room(&mut self, tenant: TenantId, request: &Request) {
-        self.claims.make_room(tenant, request);
+        self.claims.make_room(&mut self.ground, tenant, request);
     }
 
     /// Reads how much unmanaged memory each tenant reports. This is slow with many tenants, so only rare events use it.
@@ -573,23 +573,14 @@ impl Handle<'_> {
         self.claims.unsqueeze(&mut self.ground);
     }
 
-    /// Serves claims as far as possible, then the unit that is swapped in. A tenant with a claim has the baton, and the coordinator
-    /// waits for that tenant before it can take the baton away.
+    /// Serves claims as far as possible, then the unit that is swapped in. A unit that arrives does not wait for claims: they may be of
+    /// programs that start, or that run beside others. The rest of one that runs already comes after what it claims.
     pub(in crate::server) fn serve(&mut self) {
-        while let Some(claim) = self.claims.queue.pop_front() {
-            let progress = match claim {
-                Claim::Allocate(allocation) => {
-                    self.claims.serve_allocation(&mut self.ground, self.residency, allocation)
-                }
-                Claim::Outside { tenant, need } => {
-                    self.claims.serve_outside(&mut self.ground, self.residency, tenant, need)
-                }
-            };
-            if progress == Progress::Waits {
-                return;
-            }
+        self.claims.serve(&mut self.ground, self.residency);
+        let arrives = |unit| self.ground.arbiter.state(unit) == State::Arriving;
+        if self.claims.queue.is_empty() || self.residency.swapping_in().is_some_and(arrives) {
+            self.residency.serve_swap_in(&mut self.ground);
         }
-        self.residency.serve_swap_in(&mut self.ground);
     }
 
     /// True if any tenant waits for memory.

@@ -11,6 +11,23 @@ use baton_books::extents::{Extent, ExtentState};
 use baton_books::sizes::PerClass;
 use baton_policy::arbiter::TenantId;
 
+/// Work under way that will change the memory available to claims.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Comes {
+    /// A tenant carries out commands, or its gate is about to close.
+    Answer(TenantId),
+    Copy,
+    Scrub,
+    /// The keeper lets go of frames.
+    Keeper,
+    Scan,
+    /// The last work of a tenant that has ended.
+    Departed,
+    HostPool,
+    /// Tenants of the coordinator before.
+    Returning,
+}
+
 impl Store {
     /// True if an extent that leaves is not expected to be free soon: a tenant that does not answer has it mapped too.
     pub(super) fn is_stuck(&self, extent: (TenantId, ExtentId), tenants: &Tenants) -> bool {
@@ -50,16 +67,23 @@ impl Ground<'_> {
 
     /// True if any work under way will change the memory available to claims: otherwise waiting is useless.
     pub(super) fn is_anything_coming(&mut self) -> bool {
+        self.what_is_coming().is_some()
+    }
+
+    /// The work under way that will change it, if there is any.
+    pub(super) fn what_is_coming(&mut self) -> Option<Comes> {
         let answering: Vec<TenantId> = self.tenants.index().answering().collect();
         let answers = |tenant: &Tenant| tenant.is_about_to_answer() || tenant.is_about_to_close();
-        let answers = answering.into_iter().filter_map(|id| self.tenants.get(id)).any(answers);
-        answers
-            || !self.store.transfer.is_idle()
-            || self.store.frames.is_scrubbing()
-            || self.store.frames.is_any_leaving()
-            || !self.store.scans.is_idle()
-            || self.store.departed.is_any_fresh()
-            || self.store.host.is_preparing()
-            || self.store.returning.is_some_and(|end| Instant::now() < end)
+        match answering.into_iter().find(|id| self.tenants.get(*id).is_some_and(answers)) {
+            Some(id) => Some(Comes::Answer(id)),
+            None if !self.store.transfer.is_idle() => Some(Comes::Copy),
+            None if self.store.frames.is_scrubbing() => Some(Comes::Scrub),
+            None if self.store.frames.is_any_leaving() => Some(Comes::Keeper),
+            None if !self.store.scans.is_idle() => Some(Comes::Scan),
+            None if self.store.departed.is_any_fresh() => Some(Comes::Departed),
+            None if self.store.host.is_preparing() => Some(Comes::HostPool),
+            None if self.store.returning.is_some_and(|end| Instant::now() < end) => Some(Comes::Returning),
+            None => None,
+        }
     }
 }

@@ -11,7 +11,7 @@ use super::leases::{reserve, usual_context};
 use super::residency::Residency;
 use baton_books::ledger::{Lines, Reading, Verdict};
 use baton_books::sizes::at_least;
-use baton_policy::arbiter::TenantId;
+use baton_policy::arbiter::{State, TenantId};
 
 impl Ground<'_> {
     /// True if the arena is smaller than the user wanted.
@@ -84,13 +84,18 @@ impl Claims {
     }
 
     /// Queues a tenant's request for memory outside the arena.
-    pub(super) fn make_room(&mut self, tenant: TenantId, request: &Request) {
+    pub(super) fn make_room(&mut self, ground: &mut Ground<'_>, tenant: TenantId, request: &Request) {
         let need = match *request {
             Request::UnmanagedMemory { least, bytes } => Need::Lease { least, welcome: bytes.max(least) },
             Request::Context { again } => Need::Context { again },
             Request::Room { bytes } => Need::Room { bytes },
             _ => return,
         };
+        let is_parting = ground.arbiter.is_corunner(tenant) && ground.arbiter.state(tenant) != State::Corunning;
+        if is_parting && need.can_wait() {
+            // It was told to leave, and cannot while it waits: it asks again when it has the GPU to itself.
+            return ground.tenants.answer(tenant, &Answer::TryAgain, &[]);
+        }
         self.queue.push_back(Claim::Outside { tenant, need });
     }
 
