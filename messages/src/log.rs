@@ -165,6 +165,14 @@ group! {
     cause "The program's context is broken, mostly by a kernel that accessed memory it does not have. Its calls fail.";
     remedy "End it. If it works without Baton, set `BATON_GATE=whole` for it ([limits.md](limits.md)).";
 
+    topic {
+        message B0532 claim_is_stuck(program, what) =
+            "{program} waits for memory, and none has come for a while (still: {what}); others have their turns first";
+    }
+    cause "Memory of another program is on the way to the host, or frames are made, and neither gets any further: the machine is very \
+           busy, or a program was stopped. The program asks again, and goes on when memory is free.";
+    remedy "None is needed if the machine is busy. `baton why` says for whose memory it waits.";
+
     section "Taking programs off the GPU"; "";
 
     topic {

@@ -29,6 +29,11 @@ fn one_that_waits_for_memory_keeps_no_others_from_their_turns() {
     until_it_waits(&coordinator, "grows");
     assert!(other.ask("touch", LIMIT).starts_with("touched "));
     assert!(!grows.has_answered(), "{}", grows.out());
+    assert!(
+        coordinator.log().contains("grows waits for memory, and none has come for a while"),
+        "{}",
+        coordinator.log()
+    );
 }
 
 #[test]

@@ -13,8 +13,10 @@ use baton_books::arena::FrameId;
 use baton_books::sizes::PerClass;
 use baton_policy::arbiter::TenantId;
 
-/// A claim for which nothing has come in this time is served later: its tenant keeps its gate from closing while it waits.
+/// A claim for which nothing has come in this time is sent back: a tenant cannot close its gate while it waits.
 const STUCK: Duration = Duration::from_secs(5);
+/// The same in the middle of a call, which may fail because of that.
+const STUCK_IN_A_CALL: Duration = Duration::from_secs(60);
 
 /// An allocation that a tenant asks for.
 #[derive(Debug)]
@@ -75,6 +77,14 @@ impl Claim {
         }
     }
 
+    /// True if the tenant can ask again later.
+    fn can_wait(&self) -> bool {
+        match self {
+            Self::Allocate(_) => true,
+            Self::Outside { need, .. } => need.can_wait(),
+        }
+    }
+
     /// Bytes of the arena that have yet to come.
     fn left(&self) -> u64 {
         match self {
@@ -85,15 +95,11 @@ impl Claim {
 
     /// Has the tenant ask again, outside its gate. In the middle of a call it gets nothing instead.
     fn send_back(self, ground: &mut Ground<'_>) {
-        let (id, mut answer) = (self.tenant(), Answer::TryAgain);
-        match self {
-            Self::Allocate(Allocation { got, .. }) => {
-                got.into_iter().for_each(|(_, frame)| ground.store.frames.give_back(frame));
-            }
-            Self::Outside { need, .. } if need.can_wait() => {}
-            Self::Outside { .. } => answer = Answer::UnmanagedMemory { bytes: 0 },
+        let answer = if self.can_wait() { Answer::TryAgain } else { Answer::UnmanagedMemory { bytes: 0 } };
+        ground.tenants.answer(self.tenant(), &answer, &[]);
+        if let Self::Allocate(Allocation { got, .. }) = self {
+            got.into_iter().for_each(|(_, frame)| ground.store.frames.give_back(frame));
         }
-        ground.tenants.answer(id, &answer, &[]);
     }
 
     /// Bytes of the arena that the claim is about to take.
@@ -119,6 +125,7 @@ struct Stall {
     /// The least that was left to come, was lent, and was in the arena since the claim waits.
     least: [u64; 3],
     since: Instant,
+    limit: Duration,
 }
 
 /// The part of each tenant's offer that depends on all tenants together.
@@ -168,12 +175,16 @@ impl Claims {
         if self.stall.as_ref().is_none_or(comes) {
             let before = self.stall.take().filter(|stall| stall.tenant == tenant);
             let least = before.map_or(now, |stall| std::array::from_fn(|at| stall.least[at].min(now[at])));
-            self.stall = Some(Stall { tenant, least, since: Instant::now() });
+            let limit = if claim.can_wait() { STUCK } else { STUCK_IN_A_CALL };
+            self.stall = Some(Stall { tenant, least, since: Instant::now(), limit });
         }
         if self.is_stuck_at().is_none_or(|at| Instant::now() < at) {
             return false;
         }
-        log::warn!("{claim:?} waits for {:?}, and nothing comes", ground.what_is_coming());
+        if let Some(name) = ground.tenants.get(tenant).map(|tenant| tenant.name.clone()) {
+            let what = ground.what_is_coming().unwrap_or("programs are to part");
+            baton_messages::warn!(claim_is_stuck(name, what));
+        }
         self.stall = None;
         if let Some(claim) = self.queue.pop_front() {
             claim.send_back(ground);
@@ -183,7 +194,7 @@ impl Claims {
 
     /// The time at which the first claim has waited for too long.
     pub(super) fn is_stuck_at(&self) -> Option<Instant> {
-        self.stall.as_ref().map(|stall| stall.since + STUCK)
+        self.stall.as_ref().map(|stall| stall.since + stall.limit)
     }
 
     /// Bytes that all tenants have, and that they have asked for.
@@ -199,11 +210,7 @@ impl Claims {
     /// Drops the claims of a tenant that is told to leave the GPU. It cannot leave while it waits for memory, and others may wait
     /// for its memory: it asks again when it has the GPU to itself.
     pub(super) fn turn_away(&mut self, ground: &mut Ground<'_>, id: TenantId) {
-        let is_its = |claim: &Claim| match claim {
-            Claim::Allocate(allocation) => allocation.tenant == id,
-            Claim::Outside { tenant, need } => *tenant == id && need.can_wait(),
-        };
-        let at = self.queue.iter().position(is_its);
+        let at = self.queue.iter().position(|claim| claim.tenant() == id && claim.can_wait());
         if let Some(claim) = at.and_then(|at| self.queue.remove(at)) {
             claim.send_back(ground);
         }

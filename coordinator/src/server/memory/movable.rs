@@ -11,23 +11,6 @@ use baton_books::extents::{Extent, ExtentState};
 use baton_books::sizes::PerClass;
 use baton_policy::arbiter::TenantId;
 
-/// Work under way that will change the memory available to claims.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Comes {
-    /// A tenant carries out commands, or its gate is about to close.
-    Answer(TenantId),
-    Copy,
-    Scrub,
-    /// The keeper lets go of frames.
-    Keeper,
-    Scan,
-    /// The last work of a tenant that has ended.
-    Departed,
-    HostPool,
-    /// Tenants of the coordinator before.
-    Returning,
-}
-
 impl Store {
     /// True if an extent that leaves is not expected to be free soon: a tenant that does not answer has it mapped too.
     pub(super) fn is_stuck(&self, extent: (TenantId, ExtentId), tenants: &Tenants) -> bool {
@@ -70,20 +53,21 @@ impl Ground<'_> {
         self.what_is_coming().is_some()
     }
 
-    /// The work under way that will change it, if there is any.
-    pub(super) fn what_is_coming(&mut self) -> Option<Comes> {
+    /// Words for the work under way that will change it, if there is any.
+    pub(super) fn what_is_coming(&mut self) -> Option<&'static str> {
         let answering: Vec<TenantId> = self.tenants.index().answering().collect();
         let answers = |tenant: &Tenant| tenant.is_about_to_answer() || tenant.is_about_to_close();
-        match answering.into_iter().find(|id| self.tenants.get(*id).is_some_and(answers)) {
-            Some(id) => Some(Comes::Answer(id)),
-            None if !self.store.transfer.is_idle() => Some(Comes::Copy),
-            None if self.store.frames.is_scrubbing() => Some(Comes::Scrub),
-            None if self.store.frames.is_any_leaving() => Some(Comes::Keeper),
-            None if !self.store.scans.is_idle() => Some(Comes::Scan),
-            None if self.store.departed.is_any_fresh() => Some(Comes::Departed),
-            None if self.store.host.is_preparing() => Some(Comes::HostPool),
-            None if self.store.returning.is_some_and(|end| Instant::now() < end) => Some(Comes::Returning),
-            None => None,
-        }
+        let answers = answering.into_iter().filter_map(|id| self.tenants.get(id)).any(answers);
+        let all = [
+            (answers, "a program answers"),
+            (!self.store.transfer.is_idle(), "memory is copied"),
+            (self.store.frames.is_scrubbing(), "memory is overwritten"),
+            (self.store.frames.is_any_leaving(), "the keeper lets go of memory"),
+            (!self.store.scans.is_idle(), "memory is scanned"),
+            (self.store.departed.is_any_fresh(), "a program has just ended"),
+            (self.store.host.is_preparing(), "the host pool is prepared"),
+            (self.store.returning.is_some_and(|end| Instant::now() < end), "programs come back"),
+        ];
+        all.into_iter().find_map(|(is_so, words)| is_so.then_some(words))
     }
 }
