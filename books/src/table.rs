@@ -29,7 +29,7 @@ use crate::pool::Run;
 /// The first word of every table.
 const MAGIC: u64 = u64::from_le_bytes(*b"BatonTab");
 /// The format of the records.
-const VERSION: u64 = 1;
+pub const VERSION: u64 = 1;
 /// Words before the records: magic, version, frames, pages, the size of a slab, and the record that is being written.
 const HEADER: usize = 8;
 /// The record that is being written: its number and one, and its words.

@@ -51,6 +51,9 @@ pub struct Serve {
     /// For tests: how often in a minute a coordinator or keeper that has died is started again.
     #[arg(long, hide = true, value_name = "COUNT", default_value_t = 3)]
     restarts: usize,
+    /// For tests: the seconds after which a coordinator that does nothing more is killed, and followed by another one.
+    #[arg(long, hide = true, value_name = "SECONDS", default_value_t = 60)]
+    hangs: u64,
     /// The descriptor that leads to the keeper which has started this coordinator.
     #[arg(long, hide = true, value_name = "NUMBER")]
     kept_by: Option<i32>,
@@ -75,7 +78,7 @@ const KEPT_SETTINGS: &str = "BATON_KEPT_SETTINGS";
 ///
 /// When it cannot be started with these settings: the message says what to change.
 pub fn run(serve: Serve) -> Result<u8, CliError> {
-    let Serve { settings, config, print_config, until_idle, poison, restarts, kept_by, keeps, passed } = serve;
+    let Serve { settings, config, print_config, until_idle, poison, restarts, hangs, kept_by, keeps, passed } = serve;
     settings.check()?;
     // It would be called `exe` where the keeper starts it.
     let _ = rustix::thread::set_name(c"baton");
@@ -102,7 +105,7 @@ pub fn run(serve: Serve) -> Result<u8, CliError> {
     };
     if !all.no_keeper.expect(set) && kept_by.is_none() {
         return keep(
-            Again { most: restarts, orphan_wait: all.orphan_wait.expect(set).0 },
+            Again { most: restarts, orphan_wait: all.orphan_wait.expect(set).0, hangs: Duration::from_secs(hangs) },
             keeps.map(given).transpose()?,
             passed,
             &all,
@@ -111,6 +114,9 @@ pub fn run(serve: Serve) -> Result<u8, CliError> {
     // A keeper that takes the place of one that is gone passes it on too.
     let for_keeper = passed.as_ref().map(OwnedFd::try_clone).transpose()?;
     let passed = passed.map(Passed::new).transpose()?;
+    // The closing of a terminal ends a coordinator that runs in it. Any other one reads its settings again, once it serves.
+    let reloads = !std::io::stderr().is_terminal();
+    let mut signals = signal_hook::iterator::Signals::new(reloads.then_some(SIGHUP))?;
     baton_faults::begin_as(baton_faults::Role::Starting);
     end_at_once_in_a_panic();
     let install = Install::of_this_program()?;
@@ -195,9 +201,9 @@ pub fn run(serve: Serve) -> Result<u8, CliError> {
     let mut server = ManuallyDrop::new(Server::new(gpu, endpoint, options, (keeper.clone(), inherited))?);
     let kept = if all.no_record.expect(set) { None } else { record(&mut server) };
     let (stop, tuner) = (server.stop(), server.tuner());
-    let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP])?;
-    // The closing of a terminal ends a coordinator that runs in it.
-    let reloads = !std::io::stderr().is_terminal();
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signals.add_signal(signal)?;
+    }
     let mut holds = all;
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
         signals.forever().for_each(|signal| match signal {

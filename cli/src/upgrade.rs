@@ -84,7 +84,9 @@ fn plan(answer: &Value) -> String {
     if !behind.is_empty() {
         said += &format!("{}\n", baton_messages::would_be_ended(behind.join(", ")));
     }
-    if let Some(obstacle) = answer["obstacle"].as_str() {
+    // A coordinator before this did not say it.
+    let reads_table = answer["table"].as_u64().is_none_or(|format| format == baton_coordinator::TABLE_FORMAT);
+    if let Some(obstacle) = answer["obstacle"].as_str().or((!reads_table).then_some(baton_messages::OTHER_TABLE)) {
         said += &format!("{}\n", baton_messages::would_not_follow(obstacle));
     }
     said
@@ -103,6 +105,11 @@ mod tests {
         assert!(said.contains("0.0.9") && said.contains("a, b") && said.lines().count() == 1, "{said}");
         answer["obstacle"] = "it ends".into();
         assert!(plan(&answer).contains("not now: it ends"));
+        answer["obstacle"] = Value::Null;
+        answer["table"] = baton_coordinator::TABLE_FORMAT.into();
+        assert!(!plan(&answer).contains("not now"));
+        answer["table"] = (baton_coordinator::TABLE_FORMAT + 1).into();
+        assert!(plan(&answer).contains("not now: this version does not read the table"));
         answer["left_behind"] = json!(["c", "d"]);
         assert!(plan(&answer).contains("--leave-behind these are killed: c, d"));
     }

@@ -126,7 +126,7 @@ fn bound(
             listen(address).map_err(|error| baton_messages::cannot_listen(setting, address, error))?
         }
     };
-    keeper.hold(Key::Listener(number), &[], &[listener.as_fd()]);
+    keeper.hold_listener(number, listener.as_fd());
     Ok(listener)
 }
 

@@ -11,3 +11,6 @@ pub mod keeper;
 mod random;
 pub mod records;
 pub mod server;
+
+/// The format of the table that says where all memory is. A coordinator of another one cannot follow.
+pub use baton_books::table::VERSION as TABLE_FORMAT;

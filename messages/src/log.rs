@@ -549,5 +549,19 @@ group! {
     topic {
         part B0657 KEEPER_DOES_NOT_ANSWER = "it does not answer";
     }
-    cause "The keeper was to let go of memory, and has not said for a second that it has. It is killed, and another one takes its place.";
+    cause "The keeper has not said for a second that it has let go of memory, or for five that it works at all: it was stopped, or the machine \
+           is very busy. It is killed, and another one takes its place.";
+
+    topic {
+        message B0658 hanging_coordinator_is_killed(seconds) = "the coordinator has done nothing for {seconds} s: its keeper kills it";
+    }
+    cause "The coordinator was stopped (`Ctrl-Z`, a debugger), or waits in the driver. The next one goes on with its programs.";
+    remedy "Debug a coordinator that was started with `--no-keeper`.";
+
+    topic {
+        part B0659 OTHER_TABLE = "this version does not read the table of the coordinator that serves";
+    }
+    cause "The table says where all memory is, and its format has changed by more than one version. The upgrade is refused; programs do not \
+           notice.";
+    remedy "Upgrade by the versions in between, or when no program runs.";
 }

@@ -41,3 +41,4 @@ mod registry;
 mod settings;
 mod shared_file;
 mod state;
+mod visible;

@@ -12,6 +12,8 @@ pub(crate) struct Settings {
     pub(crate) memory: u64,
     /// `SIMCUDA_GPUS`: how many GPUs there are.
     pub(crate) gpus: usize,
+    /// `CUDA_VISIBLE_DEVICES`: the GPUs that the program sees, in its order; all if nothing is said.
+    pub(crate) visible: Option<String>,
     /// `SIMCUDA_GPU_FILE`: the file that several processes share as one GPU; the further GPUs' files are named like it, with
     /// a dot and the GPU's ordinal behind. Without it the process has GPUs of its own.
     pub(crate) gpu_file: Option<PathBuf>,
@@ -151,6 +153,7 @@ impl Settings {
             version: version(lookup("SIMCUDA_VERSION"))?,
             memory,
             gpus,
+            visible: lookup("CUDA_VISIBLE_DEVICES"),
             gpu_file: lookup("SIMCUDA_GPU_FILE").map(PathBuf::from),
             to_device: positive("SIMCUDA_H2D_GBPS")?,
             to_host: positive("SIMCUDA_D2H_GBPS")?,

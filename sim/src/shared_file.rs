@@ -36,6 +36,20 @@ impl IpcHandle {
         IpcHandle { magic: 0, process: 0, descriptor: 0, number: 0, words: [0; 5] }
     }
 
+    /// The handle as numbers, for another process.
+    #[cfg(test)]
+    pub(crate) fn numbers(&self) -> Vec<u64> {
+        [self.magic, self.process.into(), self.descriptor as u64, self.number].into_iter().chain(self.words).collect()
+    }
+
+    /// The handle of these numbers.
+    #[cfg(test)]
+    pub(crate) fn of_numbers(numbers: &[u64]) -> IpcHandle {
+        let [magic, process, descriptor, number, words @ ..] = numbers else { return Self::nothing() };
+        let words = words.try_into().unwrap_or_default();
+        IpcHandle { magic: *magic, process: *process as u32, descriptor: *descriptor as i32, number: *number, words }
+    }
+
     /// True if it is a handle of this kind.
     pub(crate) fn is(&self, magic: u64) -> bool {
         self.magic == magic

@@ -25,11 +25,14 @@ use crate::module::link::Link;
 use crate::pool::pools::Pools;
 use crate::registry::Registry;
 use crate::settings::{Pausing, Settings};
+use crate::visible;
 
 /// All that the driver knows.
 pub(crate) struct Driver {
     /// By their ordinals; there is at least one.
     pub(crate) devices: Vec<&'static Device>,
+    /// The machine's GPUs, also those that the program does not see: it may import their memory.
+    gpus: Vec<&'static Gpu>,
     pub(crate) pausing: Pausing,
     /// How long the pages of a GiB take to be pinned.
     pub(crate) pinning: Duration,
@@ -106,14 +109,19 @@ pub(crate) fn start() -> Outcome {
     if let Some(error) = settings.init_error.and_then(Status::from_code) {
         return Err(error);
     }
-    let open = |ordinal| {
-        let gpu = Gpu::open(settings.file_of(ordinal).as_deref(), settings.memory, settings.slice);
-        gpu.map(|gpu| gpu.at(ordinal).with_new_memory(settings.new_memory))
+    let open = |number| {
+        let gpu = Gpu::open(settings.file_of(number).as_deref(), settings.memory, settings.slice);
+        gpu.map(|gpu| gpu.of_machine(number).with_new_memory(settings.new_memory))
     };
     let gpus: Vec<Gpu> = (0..settings.gpus).map(open).collect::<Result<_, _>>().map_err(|error| {
         eprintln!("simcuda: the GPU cannot be opened: {error}");
         Status::NO_DEVICE
     })?;
+    let uuids: Vec<_> = gpus.iter().map(Gpu::uuid).collect();
+    let seen = visible::choose(settings.visible.as_deref(), &uuids);
+    if seen.is_empty() {
+        return Err(Status::NO_DEVICE);
+    }
     if let Some(time) = settings.copies_outlive {
         outlive::begin(time).map_err(|error| {
             eprintln!("simcuda: SIMCUDA_COPIES_OUTLIVE_MS does not work here: {error}");
@@ -121,7 +129,7 @@ pub(crate) fn start() -> Outcome {
         })?;
     }
     watch_for_copies();
-    let fresh = DRIVER.set(Driver::new(gpus, &settings));
+    let fresh = DRIVER.set(Driver::new(gpus, &seen, &settings));
     debug_assert!(fresh.is_ok(), "only one thread starts the driver");
     Ok(())
 }
@@ -134,19 +142,23 @@ fn watch_for_copies() {
 }
 
 impl Driver {
-    fn new(gpus: Vec<Gpu>, settings: &Settings) -> Driver {
-        let device = |gpu: Gpu| -> &'static Device {
-            let gpu: &'static Gpu = Box::leak(Box::new(gpu));
+    /// The driver of a machine with these GPUs, of which the program sees some, in its order.
+    fn new(mut gpus: Vec<Gpu>, seen: &[usize], settings: &Settings) -> Driver {
+        // Those that it does not see have numbers behind the others'.
+        gpus.sort_by_key(|gpu| seen.iter().position(|number| *number == gpu.number_in_machine()).unwrap_or(usize::MAX));
+        let keep = |(ordinal, gpu): (usize, Gpu)| -> &'static Gpu { Box::leak(Box::new(gpu.at(ordinal))) };
+        let gpus: Vec<_> = gpus.into_iter().enumerate().map(keep).collect();
+        let device = |gpu: &&'static Gpu| -> &'static Device {
             Box::leak(Box::new(Device { gpu, engines: Engines::new(gpu, settings), primary: Mutex::default() }))
         };
-        let devices: Vec<_> = gpus.into_iter().map(device).collect();
-        let gpus: Vec<_> = devices.iter().map(|device| device.gpu).collect();
+        let devices: Vec<_> = gpus[..seen.len()].iter().map(device).collect();
         let common: &'static Common = Box::leak(Box::new(Common::new(&gpus, 14, settings)));
         Driver {
             common,
             space: &common.space,
             pools: &common.pools,
             devices,
+            gpus,
             pausing: settings.pausing,
             pinning: settings.pinning.unwrap_or_default(),
             bus: Bus::default(),
@@ -168,9 +180,9 @@ impl Driver {
         device.copied().ok_or(Status::INVALID_DEVICE)
     }
 
-    /// All GPUs.
+    /// The machine's GPUs, also those that the program does not see.
     pub(crate) fn gpus(&self) -> impl Iterator<Item = &'static Gpu> {
-        self.devices.iter().map(|device| device.gpu)
+        self.gpus.iter().copied()
     }
 
     /// Waits for all work of a context, by its id, and keeps others out of it meanwhile. One that is gone has none.

@@ -25,6 +25,13 @@ use super::held::{
 /// A keeper that does not take or answer anything for so long is replaced.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// The interval at which a keeper shows that it answers, and a coordinator that it works; and the time for an answer that nothing waits for.
+pub(super) const PING: Duration = Duration::from_secs(1);
+const PING_PATIENCE: Duration = Duration::from_secs(5);
+
+/// An item that no keeper holds: asked to let go of it, one of any version only answers.
+pub(super) const NOTHING: Key = Key::Fact(u16::MAX, u64::MAX);
+
 /// The time in which a successor has all that the keeper holds.
 const HAND_OVER: Duration = Duration::from_secs(10);
 
@@ -60,6 +67,8 @@ struct LineEnd {
     /// The keeper's process; none if that has ended already.
     process: Option<OwnedFd>,
     drops: Drops,
+    /// Listeners of other threads, which another keeper is to hold too.
+    listeners: BTreeMap<u16, OwnedFd>,
     /// Its number.
     pid: Option<u32>,
     /// The same, if this process has started it.
@@ -78,14 +87,17 @@ struct Drops {
     done: u64,
     /// When it was asked, or answered last.
     since: Option<Instant>,
+    /// True if it was last asked only to answer: nothing waits for that.
+    is_ping: bool,
 }
 
 impl Drops {
-    fn ask(&mut self) -> LetGo {
-        if self.asked == self.done {
+    fn ask(&mut self, is_ping: bool) -> LetGo {
+        if self.asked == self.done || self.is_ping {
             self.since = Some(Instant::now());
         }
         self.asked += 1;
+        self.is_ping = is_ping;
         LetGo(self.asked)
     }
 
@@ -100,7 +112,13 @@ impl Drops {
 
     /// The time by which the next answer is to come, if there are any to come.
     fn until(&self) -> Option<Instant> {
-        self.since.filter(|_| self.asked > self.done).map(|since| since + PATIENCE)
+        let patience = if self.is_ping { PING_PATIENCE } else { PATIENCE };
+        self.since.filter(|_| self.asked > self.done).map(|since| since + patience)
+    }
+
+    /// The time at which it is to show again that it answers; none while an answer is to come.
+    fn next_ping(&self) -> Option<Instant> {
+        (self.asked == self.done).then(|| self.since.map_or_else(Instant::now, |since| since + PING))
     }
 }
 
@@ -204,11 +222,18 @@ impl Inherited {
     ///
     /// # Errors
     ///
-    /// When the system does not give it: no other sizes are right then.
+    /// When the system does not give it: no other sizes are right then. When this version does not read it, and the coordinator before is
+    /// there: that one goes on.
     pub fn sizes(&self) -> io::Result<Option<(u64, u64)>> {
-        let words = self.table.as_ref().map(Words::open).transpose()?;
-        let size = words.and_then(|words| Table::open(words).ok()).map(|table| table.size());
-        Ok(size.map(|size| (size.frames as u64 * GRANULE, size.pages as u64 * GRANULE)))
+        let Some(words) = self.table.as_ref().map(Words::open).transpose()? else { return Ok(None) };
+        match Table::open(words) {
+            Ok(table) => {
+                let size = table.size();
+                Ok(Some((size.frames as u64 * GRANULE, size.pages as u64 * GRANULE)))
+            }
+            Err(_) if self.before.is_some() => Err(io::Error::other(baton_messages::OTHER_TABLE)),
+            Err(_) => Ok(None),
+        }
     }
 
     fn add(&mut self, key: Key, Item { bytes, descriptors }: Item) {
@@ -262,9 +287,9 @@ impl Keeper {
         set_limits(&socket, Some(PATIENCE))?;
         let is_coordinators = inherited.receive(socket.as_fd(), true)?;
         let (process, pid) = parent(&socket)?.unzip();
-        let (deaths, drops) = (Deaths::default(), Drops::default());
-        let end =
-            LineEnd { socket: Ok(socket), process, drops, pid, child: None, is_coordinators, deaths, next_try: None };
+        let (deaths, drops, listeners) = (Deaths::default(), Drops::default(), BTreeMap::new());
+        let (socket, child, next_try) = (Ok(socket), None, None);
+        let end = LineEnd { socket, process, drops, listeners, pid, child, is_coordinators, deaths, next_try };
         Ok((Self(Some(Arc::new(Line { start, replaced, end: Mutex::new(end) }))), inherited))
     }
 
@@ -355,10 +380,24 @@ impl Keeper {
         end.socket.as_ref().err().filter(|_| is_time).cloned()
     }
 
-    /// The time by which it is to answer; if it is gone, the time from which another one may take its place.
-    pub fn next_timer(&self) -> Option<Instant> {
+    /// The time by which it is to answer, or is to be asked to; if it is gone, the time from which another one may take its place.
+    pub fn next_timer(&self, is_pinged: bool) -> Option<Instant> {
         let end = self.end()?;
-        if end.socket.is_ok() { end.drops.until() } else { end.next_try.or_else(|| Some(Instant::now())) }
+        match end.socket {
+            Ok(_) => end.drops.until().or_else(|| end.drops.next_ping().filter(|_| is_pinged)),
+            Err(_) => end.next_try.or_else(|| Some(Instant::now())),
+        }
+    }
+
+    /// Has the keeper answer, if it is time: it may be stopped, and the programs would hang if this coordinator died then. It learns from
+    /// that, too, that this coordinator works.
+    pub fn ping_if_due(&self) {
+        let Some(mut end) = self.end() else { return };
+        if end.socket.is_ok() && end.drops.next_ping().is_some_and(|at| at <= Instant::now()) {
+            end.drops.ask(true);
+            drop(end);
+            self.tell(|socket| send_drop(socket, NOTHING));
+        }
     }
 
     fn end(&self) -> Option<MutexGuard<'_, LineEnd>> {
@@ -436,12 +475,26 @@ impl Keeper {
         baton_faults::reach("coordinator kept", &key);
     }
 
+    /// Has the keeper hold a socket on which the web is served.
+    pub fn hold_listener(&self, number: u16, listener: BorrowedFd<'_>) {
+        self.hold(Key::Listener(number), &[], &[listener]);
+        if let (Some(mut end), Ok(own)) = (self.end(), listener.try_clone_to_owned()) {
+            end.listeners.insert(number, own);
+        }
+    }
+
+    /// Has a keeper that holds nothing yet hold these sockets.
+    pub(crate) fn hold_listeners(&self) {
+        let listeners = self.end().map(|mut end| std::mem::take(&mut end.listeners)).unwrap_or_default();
+        listeners.into_iter().for_each(|(number, listener)| self.hold_listener(number, listener.as_fd()));
+    }
+
     /// Has the keeper let go of this. Memory is free only when it has: [`Keeper::has_let_go`]. A keeper that does not answer is noticed
     /// so, and replaced.
     pub fn let_go(&self, key: Key) -> LetGo {
         baton_faults::reach("coordinator lets go of", &key);
         self.tell(|socket| send_drop(socket, key));
-        let number = self.end().map_or(LetGo(0), |mut end| end.drops.ask());
+        let number = self.end().map_or(LetGo(0), |mut end| end.drops.ask(false));
         baton_faults::reach("coordinator has let go of", &key);
         number
     }
@@ -602,13 +655,13 @@ mod tests {
         let [first, second] = [7, 8].map(|number| keeper.let_go(Key::Frame(number)));
         for (number, later) in [(first, Some(second)), (second, None)] {
             keeper.hear();
-            assert!(!keeper.has_let_go(number) && keeper.next_timer().is_some());
+            assert!(!keeper.has_let_go(number) && keeper.next_timer(false).is_some());
             assert!(matches!(receive(theirs.as_fd()), Ok(Some(Note::Drop(Key::Frame(_))))));
             send_done(theirs.as_fd()).expect("there is room");
             keeper.hear();
             assert!(keeper.has_let_go(number) && later.is_none_or(|later| !keeper.has_let_go(later)));
         }
-        assert!(keeper.is_any() && keeper.next_timer().is_none());
+        assert!(keeper.is_any() && keeper.next_timer(false).is_none());
     }
 
     /// The coordinator does not wait for it: it looks when it has the time.
@@ -617,7 +670,7 @@ mod tests {
         let (_theirs, keeper) = begun();
         let number = keeper.let_go(Key::Frame(7));
         assert_eq!((keeper.lost(), keeper.has_let_go(number)), (None, false));
-        let until = keeper.next_timer().expect("it is to answer");
+        let until = keeper.next_timer(false).expect("it is to answer");
         std::thread::sleep(until.saturating_duration_since(Instant::now()));
         assert_eq!(keeper.lost().as_deref(), Some(baton_messages::KEEPER_DOES_NOT_ANSWER));
         keeper.replace().expect_err("none can be started");
@@ -627,7 +680,64 @@ mod tests {
         let mut next = std::process::Command::new("true").spawn().expect("there is such a program");
         let process = pidfd_open(Pid::from_child(&next), PidfdFlags::empty()).expect("it is not waited for yet");
         keeper.change(process).expect("there is none");
-        assert!(keeper.is_any() && keeper.next_timer().is_none());
+        assert!(keeper.is_any() && keeper.next_timer(false).is_none());
+        next.wait().expect("our own child");
+    }
+
+    /// A stopped one would be noticed only when it is needed.
+    #[test]
+    fn a_keeper_that_is_asked_for_nothing_shows_that_it_answers() {
+        let (theirs, keeper) = begun();
+        for _ in 0..2 {
+            assert!(keeper.next_timer(false).is_none());
+            let due = keeper.next_timer(true).expect("it is to be asked");
+            std::thread::sleep(due.saturating_duration_since(Instant::now()));
+            keeper.ping_if_due();
+            assert!(matches!(receive(theirs.as_fd()), Ok(Some(Note::Drop(NOTHING)))));
+            // It is not asked again before it has answered, and has more time than one that others wait for.
+            let until = keeper.next_timer(true).expect("it is to answer");
+            assert!(until > due + PATIENCE && keeper.lost().is_none());
+            send_done(theirs.as_fd()).expect("there is room");
+            keeper.hear();
+        }
+        keeper.ping_if_due();
+        let number = keeper.let_go(Key::Frame(7));
+        send_done(theirs.as_fd()).expect("there is room");
+        keeper.hear();
+        assert!(keeper.has_let_go(number), "it was not due");
+    }
+
+    #[test]
+    fn a_successor_that_does_not_read_the_table_does_not_begin() {
+        let size = baton_books::table::Size { frames: 2, pages: 3, slab: 2 << 20 };
+        let (words, file) = Words::make(size.words()).expect("memory");
+        Table::make(words, size).expect("it is large enough");
+        let mut inherited = Inherited { table: Some(file), ..Inherited::default() };
+        assert_eq!(inherited.sizes().ok(), Some(Some((2 * GRANULE, 3 * GRANULE))));
+        let table = inherited.table.as_ref().expect("there");
+        rustix::io::pwrite(table, &(baton_books::table::VERSION + 1).to_ne_bytes(), 8).expect("it is open to us");
+        assert_eq!(inherited.sizes().ok(), Some(None), "another one has died: this one begins anew");
+        inherited.before = Some(line().expect("sockets").0);
+        let refused = inherited.sizes().expect_err("the one that serves goes on");
+        assert_eq!(refused.to_string(), baton_messages::OTHER_TABLE);
+    }
+
+    #[test]
+    fn another_keeper_holds_the_listeners_too() {
+        let (_theirs, keeper) = begun();
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+        keeper.hold_listener(1, listener.as_fd());
+        let mut next = std::process::Command::new("true").spawn().expect("there is such a program");
+        let process = pidfd_open(Pid::from_child(&next), PidfdFlags::empty()).expect("it is not waited for yet");
+        keeper.tell(|_| Err(io::ErrorKind::BrokenPipe.into()));
+        for _ in 0..2 {
+            let [line, _] = keeper.change(process.try_clone().expect("a descriptor")).expect("there is none");
+            keeper.hold_listeners();
+            assert!(
+                matches!(receive(line.as_fd()), Ok(Some(Note::Hold(Key::Listener(1), item))) if item.descriptors.len() == 1)
+            );
+            keeper.tell(|_| Err(io::ErrorKind::BrokenPipe.into()));
+        }
         next.wait().expect("our own child");
     }
 

@@ -14,7 +14,7 @@ use rustix::process::{
 };
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use super::client::Start;
+use super::client::{NOTHING, Start};
 use super::ends::{AGAIN, Deaths, Orphans, await_end, has_ended};
 use super::held::{Held, Item, Key, Note, line, receive, send_done, set_limits};
 
@@ -39,6 +39,8 @@ pub struct Again {
     pub most: usize,
     /// The time for which programs are kept when none serves.
     pub orphan_wait: Duration,
+    /// The time after which one that has shown that it works, and no longer does, is killed.
+    pub hangs: Duration,
 }
 
 /// The coordinator to which signals are passed on.
@@ -175,9 +177,14 @@ fn serve(
         };
         let code = loop {
             signals.serving().is(Arc::clone(&coordinator.process));
-            match hold(&mut held, &mut orphans, &coordinator.socket) {
+            match hold(&mut held, &mut orphans, (&coordinator.socket, again.hangs)) {
                 Heard::End(code) => break code,
                 Heard::Nothing => {
+                    coordinator.kill();
+                    break None;
+                }
+                Heard::Hangs => {
+                    baton_messages::error!(hanging_coordinator_is_killed(again.hangs.as_secs()));
                     coordinator.kill();
                     break None;
                 }
@@ -311,6 +318,8 @@ enum Heard {
     End(Option<u8>),
     /// It does not serve although it has had the time for that.
     Nothing,
+    /// It has served, and no longer shows that it works.
+    Hangs,
     /// It has found this one in its place: its process, and the line to it.
     Another(OwnedFd, OwnedFd),
     /// It wants a successor: the program's file, and the successor's line to it. Without these, it wants none any more.
@@ -319,18 +328,23 @@ enum Heard {
     HandsOver,
 }
 
-/// Holds what the coordinator says, until it is gone, or another one is there in its place.
-fn hold(held: &mut Held, orphans: &mut Orphans, line: &OwnedFd) -> Heard {
+/// Holds what the coordinator says, until it is gone, or another one is there in its place, or it has not shown for this time that it works.
+fn hold(held: &mut Held, orphans: &mut Orphans, (line, hangs): (&OwnedFd, Duration)) -> Heard {
     let (mut ends, socket) = (None, line.as_fd());
+    // One of a version before never shows that.
+    let mut shows = false;
     // With orphans it is not waited for without a limit; an error here means that it is.
     let _ = set_limits(line, orphans.left());
     loop {
         let note = match receive(socket) {
             Ok(Some(note)) => note,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock && orphans.left().is_some() => {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 match orphans.left() {
-                    Some(Duration::ZERO) | None => return Heard::Nothing,
-                    left => drop(set_limits(line, left)),
+                    Some(Duration::ZERO) => return Heard::Nothing,
+                    Some(left) => drop(set_limits(line, Some(left))),
+                    // Without programs it has nothing to show.
+                    None if shows && held.has_tenants() => return Heard::Hangs,
+                    None => {}
                 }
                 continue;
             }
@@ -354,6 +368,12 @@ fn hold(held: &mut Held, orphans: &mut Orphans, line: &OwnedFd) -> Heard {
                 held.hold(key, item);
                 baton_faults::reach("keeper held", &key);
             }
+            Note::Drop(NOTHING) => {
+                let _ = send_done(socket);
+                if !std::mem::replace(&mut shows, true) && orphans.left().is_none() {
+                    let _ = set_limits(line, Some(hangs));
+                }
+            }
             Note::Drop(key) => {
                 baton_faults::reach("keeper drops", &key);
                 held.let_go(key);
@@ -366,7 +386,7 @@ fn hold(held: &mut Held, orphans: &mut Orphans, line: &OwnedFd) -> Heard {
             }
             Note::Serves => {
                 orphans.are_served();
-                let _ = set_limits(line, orphans.left());
+                let _ = set_limits(line, shows.then_some(hangs));
             }
             Note::Done | Note::All { .. } | Note::RestLater | Note::Unknown => {}
             Note::Ends(code) => ends = Some(code),
@@ -440,7 +460,7 @@ mod tests {
             }
         });
         let first = Coordinator::that_serves(line).expect("it says who it is");
-        let again = Again { most: 1, orphan_wait: Duration::ZERO };
+        let again = Again { most: 1, orphan_wait: Duration::ZERO, hangs: Duration::MAX };
         let end = serve(Some(first), &start, again, (&|_, _| {}, &|| {}), &Signals::default()).expect("it starts");
         last.wait().expect("it has ended");
         assert_eq!(*had_ended.lock().expect("of one thread"), [true]);
@@ -467,7 +487,7 @@ mod tests {
             }
         });
         let first = Coordinator::that_serves(line).expect("it says who it is");
-        let again = Again { most: 1, orphan_wait: Duration::from_millis(300) };
+        let again = Again { most: 1, orphan_wait: Duration::from_millis(300), hangs: Duration::MAX };
         let end = serve(Some(first), &start, again, (&|_, _| {}, &|| {}), &Signals::default()).expect("it starts");
         tells.join().expect("it has told all");
         last.wait().expect("it has ended");

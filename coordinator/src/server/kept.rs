@@ -50,6 +50,7 @@ impl Server {
         self.watch_keeper()?;
         let keeper = &self.front.keeper;
         keeper.hold(Key::Place, &[], &self.front.endpoint.parts());
+        keeper.hold_listeners();
         self.card.memory.keep_all();
         for (id, _) in self.card.tenants.iter() {
             self.keep_tenant(id);

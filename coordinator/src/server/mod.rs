@@ -322,7 +322,7 @@ impl Server {
         [
             end,
             self.upgrade_ends(),
-            self.front.keeper.next_timer(),
+            self.front.keeper.next_timer(!self.card.tenants.is_empty()),
             returning,
             lobby,
             unsent,
@@ -350,6 +350,9 @@ impl Server {
         self.front.lobby.send_away(&self.front.endpoint);
         self.front.lobby.look(&mut self.front.endpoint);
         self.keep_place();
+        if !self.card.tenants.is_empty() {
+            self.front.keeper.ping_if_due();
+        }
         self.card.tenants.send_again();
         self.check_holders();
         for id in self.card.tenants.index().due(Instant::now()) {

@@ -56,15 +56,15 @@ fn can_pause() -> Outcome<&'static Driver> {
     if driver.pausing != Pausing::Off { Ok(driver) } else { Err(Status::NOT_SUPPORTED) }
 }
 
-/// A process's number on a GPU, as all processes that have the same GPUs in the same order call it.
+/// A process's number on a GPU, as all processes of the machine call it.
 fn named(gpu: &Gpu) -> u32 {
-    gpu.ordinal() as u32 * NUMBERS + gpu.number()
+    gpu.number_in_machine() as u32 * NUMBERS + gpu.number()
 }
 
 /// The GPU that a number is about, and the process's number there.
 fn meant(process: u32) -> Outcome<(&'static Gpu, u32)> {
-    let device = can_pause()?.device((process / NUMBERS) as i32).map_err(|_| Status::INVALID_VALUE)?;
-    Ok((device.gpu, process % NUMBERS))
+    let gpu = can_pause()?.gpus().find(|gpu| gpu.number_in_machine() == (process / NUMBERS) as usize);
+    Ok((gpu.ok_or(Status::INVALID_VALUE)?, process % NUMBERS))
 }
 
 /// The calling process's number on the current context's GPU, by which others can pause it there.

@@ -7,6 +7,7 @@ use super::abi::DeviceProperties;
 use super::arguments;
 use super::arguments::PRIORITIES;
 use crate::border::{List, Out, OutList, Text};
+use crate::device::Device;
 use crate::door::doors;
 use crate::errors::{Outcome, Status};
 use crate::module::launch::{MAX_BLOCK, MAX_GRID, MAX_THREADS, SHARED_BYTES, SHARED_BYTES_OPTED_IN};
@@ -60,8 +61,9 @@ const PCI: (i32, i32, i32) = (0, 1, 0);
 const PCI_BUS: u32 = 33;
 const PAGEABLE_ACCESS: u32 = 88;
 
-fn bus(ordinal: usize) -> i32 {
-    PCI.1 + ordinal as i32
+/// The bus of the machine's GPU of this number.
+fn bus(number: usize) -> i32 {
+    PCI.1 + number as i32
 }
 
 fn get(device: Out<i32>, ordinal: i32) -> Outcome {
@@ -138,7 +140,7 @@ fn attribute(value: Out<i32>, attribute: u32, device: i32) -> Outcome {
     value.required()?;
     let device = arguments::device(device)?;
     let answer = match attribute {
-        PCI_BUS => Some(bus(device.ordinal())),
+        PCI_BUS => Some(bus(device.gpu.number_in_machine())),
         // 1 if kernels reach pageable host memory.
         PAGEABLE_ACCESS => Some(state::driver()?.space.look().reaches_pages.into()),
         _ => attribute_value(attribute),
@@ -256,23 +258,24 @@ fn attribute_value(attribute: u32) -> Option<i32> {
 }
 
 fn bus_id(id: OutList<u8>, length: i32, device: i32) -> Outcome {
-    text(id, length, bus_name(device as usize).as_bytes(), device)
+    let name = arguments::device(device).map(bus_name).unwrap_or_default();
+    text(id, length, name.as_bytes(), device)
 }
 
-fn bus_name(ordinal: usize) -> String {
-    format!("{:08X}:{:02X}:{:02X}.0", PCI.0, bus(ordinal), PCI.2)
+fn bus_name(device: &Device) -> String {
+    format!("{:08X}:{:02X}:{:02X}.0", PCI.0, bus(device.gpu.number_in_machine()), PCI.2)
 }
 
 fn by_bus_id(device: Out<i32>, id: Text) -> Outcome {
     device.required()?;
     let wanted = id.str()?.to_ascii_uppercase();
-    let is_meant = |ordinal: &usize| {
+    let is_meant = |device: &&Device| {
         // The domain may be given with four digits or not at all, the function not at all.
-        let full = bus_name(*ordinal);
+        let full = bus_name(device);
         let short = full.trim_end_matches(".0");
         [&full[..], short, &full[4..], &short[4..], &full[9..], &short[9..]].contains(&wanted.as_str())
     };
-    let found = (0..state::driver()?.devices.len()).find(is_meant);
+    let found = state::driver()?.devices.iter().position(|device| is_meant(&device));
     device.set(found.ok_or(Status::INVALID_DEVICE)? as i32)
 }
 

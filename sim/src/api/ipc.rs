@@ -60,7 +60,7 @@ fn open(out: Out<u64>, handle: IpcHandle, flags: u32) -> Outcome {
     if phys.record() != Some(handle.number) || !is_inside {
         return Err(Status::INVALID_VALUE);
     }
-    out.set(driver.space.open(phys, handle, context.id)?)
+    out.set(driver.space.open(phys, handle, context.id, context.device.ordinal())?)
 }
 
 fn close(address: u64) -> Outcome {

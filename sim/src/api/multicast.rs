@@ -28,7 +28,7 @@ doors! {
 }
 
 fn check(properties: &MulticastProps) -> Outcome {
-    if properties.devices == 0 || properties.devices as usize > state::driver()?.gpus().count() {
+    if properties.devices == 0 || properties.devices as usize > state::driver()?.devices.len() {
         return Err(Status::INVALID_VALUE);
     }
     only_flags(properties.flags, 0)?;

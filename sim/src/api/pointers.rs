@@ -96,7 +96,7 @@ fn find(driver: &Driver, table: &Table, address: u64) -> Option<Known> {
             exportable: pool.is_some_and(|pool| pool.exportable().is_some()),
             synchronous: one.synchronous,
             rdma: false,
-            ordinal: mapping?.1.phys.gpu().ordinal(),
+            ordinal: mapping?.1.home,
             access: here.map_or(Access::ReadWrite, |here| {
                 mapping.map_or(Access::None, |(_, mapping)| here.view().access(table, address, mapping))
             }),

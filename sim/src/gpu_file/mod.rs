@@ -60,6 +60,8 @@ pub(crate) struct Gpu {
     held: Mutex<HashMap<u64, usize>>,
     /// True if the GPU is this process's own: then no other process needs to be kept out.
     private: bool,
+    /// Its number among the machine's GPUs.
+    number: usize,
     /// The number by which the program knows it.
     ordinal: usize,
     /// The word that its memory is full of when it is new.
@@ -94,7 +96,16 @@ impl Gpu {
         }
         let table = Table(SharedWords::map(&file, WORDS)?);
         let private = path.is_none();
-        let mut gpu = Gpu { file, table, slot: usize::MAX, held: Mutex::default(), private, ordinal: 0, new_memory: 0 };
+        let mut gpu = Gpu {
+            file,
+            table,
+            slot: usize::MAX,
+            held: Mutex::default(),
+            private,
+            number: 0,
+            ordinal: 0,
+            new_memory: 0,
+        };
         if fresh || gpu.table.magic().load(Relaxed) == 0 {
             gpu.begin(memory)?;
         }
@@ -105,6 +116,12 @@ impl Gpu {
         gpu.slot = gpu.enter(slice)?;
         lock(&gpu.file, TABLE_BYTE, Lock::Release)?;
         Ok(gpu)
+    }
+
+    /// The same as the machine's GPU of this number; it is the first one until that is said.
+    pub(crate) fn of_machine(mut self, number: usize) -> Gpu {
+        self.number = number;
+        self
     }
 
     /// The same as the program's GPU of this number; it is the first one until that is said.
@@ -122,6 +139,11 @@ impl Gpu {
     /// The word that its memory is full of when it is new.
     pub(crate) fn new_memory(&self) -> u64 {
         self.new_memory
+    }
+
+    /// Its number among the machine's GPUs.
+    pub(crate) fn number_in_machine(&self) -> usize {
+        self.number
     }
 
     /// The number by which the program knows it.

@@ -27,8 +27,16 @@ impl Gpu {
     pub(super) fn once_more(&self, slice: Option<Duration>) -> Gpu {
         let file = self.file.try_clone().unwrap();
         let table = Table(SharedWords::map(&file, WORDS).unwrap());
-        let mut gpu =
-            Gpu { file, table, slot: usize::MAX, held: Mutex::default(), private: true, ordinal: 0, new_memory: 0 };
+        let mut gpu = Gpu {
+            file,
+            table,
+            slot: usize::MAX,
+            held: Mutex::default(),
+            private: true,
+            number: 0,
+            ordinal: 0,
+            new_memory: 0,
+        };
         gpu.slot = gpu.enter(slice).unwrap();
         gpu
     }

@@ -47,11 +47,14 @@ impl Space {
         table.take_from_block(needed, bytes, context, ordinal, low).ok_or(Status::OUT_OF_MEMORY)
     }
 
-    /// Maps another process's memory, of which an allocation is in a context from now on.
-    pub(crate) fn open(&self, phys: Phys, handle: IpcHandle, context: u64) -> Outcome<u64> {
+    /// Maps another process's memory, of which an allocation is in a context from now on. The memory counts as that of the context's GPU
+    /// (`ordinal`), whichever it is on (`bench/results/driver_facts.json`, E12).
+    pub(crate) fn open(&self, phys: Phys, handle: IpcHandle, context: u64, ordinal: usize) -> Outcome<u64> {
         let [offset, bytes, ..] = handle.words;
         let mut table = self.change();
-        let start = table.place(phys, false)? + offset;
+        let base = table.place(phys, false)?;
+        table.opens_on(base, ordinal);
+        let start = base + offset;
         table.enter(start, bytes, context, None);
         if let Some(one) = table.allocations.live.get_mut(&start) {
             one.opened = Some((handle, 1));

@@ -37,6 +37,8 @@ impl Access {
 /// A handle mapped whole at an address.
 pub(crate) struct Mapping {
     pub(crate) phys: Arc<Phys>,
+    /// The GPU that it counts as memory of: its own, or that of the context in which another process's was opened.
+    pub(crate) home: usize,
     /// The access of each GPU to memory that the program mapped itself, or that is a pool's. For that of `cuMemAlloc` see
     /// [`super::view::View`].
     pub(crate) access: [Access; MOST_GPUS],
@@ -53,7 +55,7 @@ impl Mapping {
     /// The access of a GPU without the leave of another one's context.
     pub(crate) fn access_of(&self, ordinal: usize) -> Access {
         match self.handle {
-            0 if !self.pooled && self.phys.gpu().ordinal() == ordinal => Access::ReadWrite,
+            0 if !self.pooled && self.home == ordinal => Access::ReadWrite,
             0 if !self.pooled => Access::None,
             _ => self.access[ordinal],
         }
@@ -169,6 +171,13 @@ impl Table {
         Ok(())
     }
 
+    /// Has memory of the driver's own that is mapped from here count as memory of this GPU.
+    pub(crate) fn opens_on(&mut self, start: u64, ordinal: usize) {
+        if let Some(mapping) = self.mappings.get_mut(&start) {
+            mapping.home = ordinal;
+        }
+    }
+
     /// How many bytes of a pool's memory are allocated from an address on, as far as the device has come.
     pub(crate) fn leased(&self, at: u64) -> Option<u64> {
         let (start, bytes) = self.leases.range(..=at).next_back()?;
@@ -189,8 +198,8 @@ impl Table {
             return Err(Status::INVALID_VALUE);
         }
         let buffer_id = self.next_buffer_id();
-        let access = [Access::None; MOST_GPUS];
-        self.mappings.insert(start, Mapping { phys, access, handle, pooled, buffer_id, synchronous: false });
+        let (home, access) = (phys.gpu().ordinal(), [Access::None; MOST_GPUS]);
+        self.mappings.insert(start, Mapping { phys, home, access, handle, pooled, buffer_id, synchronous: false });
         Ok(())
     }
 

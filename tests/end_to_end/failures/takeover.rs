@@ -1,6 +1,6 @@
 //! The coordinator dies, and the next one goes on with its programs.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use baton_contract::socket_path;
 use baton_tests::coordinator::{Coordinator, EndsWhatServes, Serving, program, tenant};
@@ -129,8 +129,8 @@ fn preempted_work_goes_on_where_it_was() {
     coordinator.until_empty();
 }
 
-/// The keeper of the coordinator that serves now, if it was started by that.
-fn keeper_of(pid: i32) -> Option<i32> {
+/// The first process that another one has started: the keeper of a coordinator, if that has started it, and the other way round.
+fn child_of(pid: i32) -> Option<i32> {
     let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
     children.split_whitespace().next()?.parse().ok()
 }
@@ -164,7 +164,7 @@ fn a_coordinator_outlives_its_keeper_and_has_another_one() {
     assert_eq!(third.ask("touch", LIMIT), want[0]);
     assert_eq!(third.ask("quit", LIMIT), hold::alone("48", &["touch"])[1]);
     coordinator.until("the stopped one is replaced", |_| log_has(&coordinator, "B0621", 2));
-    let third = keeper_of(coordinator.served());
+    let third = child_of(coordinator.served());
     assert!(third.is_some_and(|third| third != second), "{third:?}, {second}");
     coordinator.kill_served();
     until_back(&coordinator, &["one", "other"]);
@@ -648,4 +648,57 @@ fn a_stopped_keeper_is_followed_by_another_one_and_its_frames_are_free() {
     quit(&mut programs, &want[3]);
     let _end = EndsWhatServes(&coordinator);
     coordinator.until_empty();
+}
+
+/// Its programs would hang if their coordinator died then: its sockets are open as long as it is there.
+#[test]
+fn a_stopped_keeper_is_followed_by_another_one_although_nothing_is_asked_of_it() {
+    let want = hold::alone("48", &["touch"; 2]);
+    let coordinator = serving().start();
+    let _end = EndsWhatServes(&coordinator);
+    let mut programs = two(&coordinator);
+    touch(&mut programs, &want[0]);
+    signal(coordinator.pid(), libc::SIGSTOP);
+    coordinator.until("another one holds all", |_| log_has(&coordinator, "B0621", 1));
+    coordinator.kill_served();
+    until_back(&coordinator, &["one", "other"]);
+    touch(&mut programs, &want[1]);
+    quit(&mut programs, &want[2]);
+    coordinator.until_empty();
+}
+
+#[test]
+fn a_coordinator_that_hangs_is_followed_by_another_one() {
+    let want = hold::alone("48", &["touch"; 2]);
+    let coordinator = serving().option("--hangs", "2").start();
+    let mut programs = two(&coordinator);
+    touch(&mut programs, &want[0]);
+    let before = coordinator.served();
+    signal(before, libc::SIGSTOP);
+    coordinator.until_next(before);
+    until_back(&coordinator, &["one", "other"]);
+    assert!(log_has(&coordinator, "B0658", 1), "{}", coordinator.log());
+    touch(&mut programs, &want[1]);
+    quit(&mut programs, &want[2]);
+    coordinator.until_empty();
+}
+
+#[test]
+fn a_coordinator_that_is_told_to_read_its_settings_while_it_starts_reads_them_later() {
+    // It takes long to begin.
+    let serving = serving().setting("SIMCUDA_PIN_MS_PER_GIB", "3000");
+    let coordinator = serving.start();
+    let mut program = hold(&coordinator, "one", "normal");
+    let before = coordinator.served();
+    signal(before, libc::SIGKILL);
+    // The keeper's child by then is the next one.
+    let end = Instant::now() + LIMIT;
+    while child_of(coordinator.pid()).is_none_or(|child| child == before) {
+        assert!(Instant::now() < end, "none is started");
+    }
+    signal(coordinator.pid(), libc::SIGHUP);
+    coordinator.until_next(before);
+    until_back(&coordinator, &["one"]);
+    assert!(log_has(&coordinator, "B0613", 1) && !log_has(&coordinator, "B0613", 2), "{}", coordinator.log());
+    assert!(program.ask("quit", LIMIT).ends_with(" ok"));
 }

@@ -9,7 +9,7 @@ use baton_tests::bare_tenant::{BareTenant, greeting};
 use baton_tests::coordinator::{Coordinator, EndsWhatServes, Serving, program, tenant};
 use baton_tests::faults::{Role, Strike, Victim};
 use baton_tests::hold;
-use baton_tests::running::Running;
+use baton_tests::running::{Running, signal};
 use baton_tests::strikes::with_board;
 use baton_tests::{LIMIT, Outcome};
 use serde_json::{Value, json};
@@ -90,6 +90,21 @@ fn an_upgrade_that_cannot_be_changes_nothing() {
     let alone = Serving::small("64MiB").start();
     let refused = baton_tests::run(alone.place.baton(&["upgrade", "--socket"]).arg(alone.place.socket()));
     assert!(refused.err.contains("has no keeper"), "{refused:?}");
+}
+
+#[test]
+fn an_upgrade_after_another_keeper_has_come_serves_the_web_where_it_was() {
+    // A port that was free a moment ago.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a port").port();
+    let at = format!("127.0.0.1:{port}");
+    let coordinator = Serving::small("64MiB").keeper().option("--metrics", &at).start();
+    let _end = EndsWhatServes(&coordinator);
+    let mut program = hold::joined(&coordinator, "one", "normal", "8", None);
+    signal(coordinator.pid(), libc::SIGKILL);
+    coordinator.until("another one holds all", |_| coordinator.log().contains("B0621"));
+    upgrade(&coordinator);
+    assert!(std::net::TcpStream::connect(&at).is_ok());
+    assert!(program.ask("quit", LIMIT).ends_with(" ok"));
 }
 
 /// An upgrade whose keeper dies when a process comes to this point. Programs go on, and so does either coordinator. Returns what was

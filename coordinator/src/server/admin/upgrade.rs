@@ -44,8 +44,10 @@ impl Server {
             let [programs, behind] = [known, behind].map(|ids| self.names(ids.into_iter()));
             let obstacle = obstacle.map(|why| why.to_string());
             let version = env!("CARGO_PKG_VERSION");
-            let answer =
-                json!({ "version": version, "programs": programs, "left_behind": behind, "obstacle": obstacle });
+            let table = baton_books::table::VERSION;
+            let answer = json!({
+                "version": version, "table": table, "programs": programs, "left_behind": behind, "obstacle": obstacle
+            });
             super::send(&mut peer, &answer);
             return;
         }

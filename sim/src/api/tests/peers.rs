@@ -7,14 +7,16 @@ use super::super::copies::*;
 use super::super::device::*;
 use super::super::fills::cuMemsetD32_v2;
 use super::super::init::cuInit;
+use super::super::ipc::{cuIpcGetMemHandle, cuIpcOpenMemHandle_v2};
 use super::super::memory::*;
 use super::super::pointers::cuPointerGetAttribute;
 use super::super::streams::*;
 use super::super::vmm::*;
-use super::processes::in_a_process_with_two_gpus;
+use super::processes::{in_a_process_with_two_gpus, in_two_processes_of_shared_gpus, tell, told};
 use super::vmm::{UNIT, create, reserve};
 use super::{alloc, function, get, launch, put, synchronize};
 use crate::border::from_tests::{address, address_mut, ask, block, given, list, nowhere, place};
+use crate::shared_file::IpcHandle;
 
 /// The primary contexts of both; that of the first is current.
 fn contexts() -> [usize; 2] {
@@ -101,6 +103,43 @@ pub(super) fn identities() {
     assert_eq!(simcudaResumeProcess(numbers[1]), 0);
     assert_eq!(within(both[1], || cuCtxSynchronize()), 0);
     assert_eq!(simcudaPauseProcess(7 << 29), 1);
+}
+
+#[test]
+fn a_process_opens_memory_of_a_gpu_that_it_does_not_see() {
+    in_two_processes_of_shared_gpus(["gives-first", "sees-second"], "1");
+}
+
+/// Tells the GPUs' UUIDs, and a handle of memory on the first.
+pub(super) fn gives() {
+    contexts();
+    let at = alloc(4);
+    put(at, &[7.0f32.to_bits()]);
+    let mut handle = IpcHandle::nothing();
+    assert_eq!(cuIpcGetMemHandle(place(&mut handle), at), 0);
+    let uuids = [0, 1].map(|device| given::<[u8; 16]>(|out| cuDeviceGetUuid_v2(out, device)));
+    tell(format!("{uuids:?} {:?}", handle.numbers()));
+    std::thread::sleep(std::time::Duration::from_secs(60));
+}
+
+/// A process that sees the second GPU alone opens that memory.
+pub(super) fn sees_second() {
+    let numbers: Vec<u64> = told().split(|c: char| !c.is_ascii_digit()).filter_map(|word| word.parse().ok()).collect();
+    let (uuids, handle) = numbers.split_at(32);
+    assert_eq!(cuInit(0), 0);
+    assert_eq!(given(|out| cuDeviceGetCount(out)), 1);
+    let uuid: [u8; 16] = given(|out| cuDeviceGetUuid_v2(out, 0));
+    assert_eq!(uuid.map(u64::from), uuids[16..]);
+    assert_eq!(given(|out| cuDeviceGetByPCIBusId(out, crate::border::from_tests::text(c"0000:02:00.0"))), 0);
+    let context: usize = given(|out| cuDevicePrimaryCtxRetain(out, 0));
+    assert_eq!(cuCtxSetCurrent(context), 0);
+    let handle = IpcHandle::of_numbers(handle);
+    let opened: u64 = given(|out| cuIpcOpenMemHandle_v2(out, handle, 1));
+    let own = alloc(4);
+    // To the program it is its own GPU's memory.
+    assert_eq!([own, opened].map(device_of), [0, 0]);
+    assert_eq!(copy_by_kernel(own, opened), 0);
+    assert_eq!(get(own, 1), [7.0f32.to_bits()]);
 }
 
 #[test]

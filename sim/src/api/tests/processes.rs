@@ -25,6 +25,8 @@ const ROLE: &str = "SIMCUDA_TEST_ROLE";
 const DESCRIPTOR: &str = "SIMCUDA_TEST_DESCRIPTOR";
 /// The number of a process on the GPU.
 const PROCESS: &str = "SIMCUDA_TEST_PROCESS";
+/// The answer of another process.
+const TOLD: &str = "SIMCUDA_TEST_TOLD";
 const MEMORY: usize = 256 << 20;
 
 pub(super) fn role(name: &str, gpu: Option<&Path>) -> Command {
@@ -43,6 +45,28 @@ pub(super) fn in_a_process_of_its_own(name: &str) {
 
 pub(super) fn in_a_process_with_two_gpus(name: &str) {
     assert!(role(name, None).env("SIMCUDA_GPUS", "2").output().unwrap().status.success());
+}
+
+/// Two processes that share two GPUs; the second one sees only some, and is told the answer of the first.
+pub(super) fn in_two_processes_of_shared_gpus(names: [&str; 2], sees: &str) {
+    let gpu = GpuFile::new(names[0]);
+    let _other = GpuFile(PathBuf::from(format!("{}.1", gpu.0.display())));
+    let role = |name| {
+        let mut role = role(name, Some(&gpu.0));
+        role.env("SIMCUDA_GPUS", "2");
+        role
+    };
+    let mut first = role(names[0]).spawn().unwrap();
+    let told = answer(&mut first);
+    let second = role(names[1]).env("CUDA_VISIBLE_DEVICES", sees).env(TOLD, told).output().unwrap();
+    first.kill().unwrap();
+    first.wait().unwrap();
+    assert!(second.status.success(), "{second:?}");
+}
+
+/// What another process has told this one.
+pub(super) fn told() -> String {
+    std::env::var(TOLD).unwrap()
 }
 
 pub(super) fn in_a_process_of_a_shared_gpu(name: &str) {
@@ -73,7 +97,7 @@ fn answer(child: &mut Child) -> String {
     lines.filter_map(|line| line.strip_prefix("answer ").map(str::to_owned)).next().unwrap()
 }
 
-fn tell(what: impl std::fmt::Display) {
+pub(super) fn tell(what: impl std::fmt::Display) {
     // On a line of its own, whatever the test harness wrote before.
     println!("\nanswer {what}");
 }
@@ -136,6 +160,8 @@ fn a_role_is_played() {
         Ok("pool-memory") => super::pools::memory_of_the_gpu(),
         Ok("pool-freed") => super::pools::freed(),
         Ok("pool-early") => super::pools::early(),
+        Ok("gives-first") => super::peers::gives(),
+        Ok("sees-second") => super::peers::sees_second(),
         Ok("two-gpus-pools") => super::pools::two_gpus(),
         Ok("no-context") => super::vmm::no_context(),
         _ => {}
