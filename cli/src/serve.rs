@@ -80,6 +80,10 @@ const KEPT_SETTINGS: &str = "BATON_KEPT_SETTINGS";
 pub fn run(serve: Serve) -> Result<u8, CliError> {
     let Serve { settings, config, print_config, until_idle, poison, restarts, hangs, kept_by, keeps, passed } = serve;
     settings.check()?;
+    // The closing of a terminal ends a coordinator that runs in it. Any other one reads its settings again, once it serves: also if it is
+    // told to from here on.
+    let reloads = !std::io::stderr().is_terminal();
+    let mut signals = signal_hook::iterator::Signals::new(kept_by.and(reloads.then_some(SIGHUP)))?;
     // It would be called `exe` where the keeper starts it.
     let _ = rustix::thread::set_name(c"baton");
     let mut sources = Sources::new(settings, config);
@@ -114,9 +118,6 @@ pub fn run(serve: Serve) -> Result<u8, CliError> {
     // A keeper that takes the place of one that is gone passes it on too.
     let for_keeper = passed.as_ref().map(OwnedFd::try_clone).transpose()?;
     let passed = passed.map(Passed::new).transpose()?;
-    // The closing of a terminal ends a coordinator that runs in it. Any other one reads its settings again, once it serves.
-    let reloads = !std::io::stderr().is_terminal();
-    let mut signals = signal_hook::iterator::Signals::new(reloads.then_some(SIGHUP))?;
     baton_faults::begin_as(baton_faults::Role::Starting);
     end_at_once_in_a_panic();
     let install = Install::of_this_program()?;
@@ -288,6 +289,8 @@ fn again_as(role: &'static str, passed: Option<OwnedFd>, settings: Option<&Setti
                 for number in numbers.into_iter().flatten() {
                     rustix::io::fcntl_setfd(BorrowedFd::borrow_raw(number), rustix::io::FdFlags::empty())?;
                 }
+                // A keeper passes it on at any time, also before it is heeded there.
+                libc::signal(libc::SIGHUP, libc::SIG_IGN);
                 Ok(())
             });
         }
