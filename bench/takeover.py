@@ -87,6 +87,13 @@ def resident_kib(pid):
     return int(text.split("VmRSS:")[1].split()[0])
 
 
+def add_counters(serving, counters):
+    """Adds what a coordinator has counted: the next one begins anew."""
+    status = serving.status()
+    for key in counters:
+        counters[key] += status[key]
+
+
 def phases(log, killed):
     """For each kill at these times: milliseconds until the process was gone, until the next one
     served, and until all programs were back. Of those kills for which the log has it all.
@@ -149,8 +156,10 @@ def measure(work, folder, dice, found):
             time.sleep(arguments.settle)
             calm = began, time.perf_counter()
             kills, killed, answers = [], [], []
+            found["counters"] = counters = {"switches": 0, "preemptions": 0, "bytes_in": 0}
             for _ in range(arguments.kills):
                 time.sleep(dice.uniform(*arguments.between))
+                add_counters(serving, counters)
                 if arguments.upgrades:
                     *when, answered = upgrade_once(serving, arguments, killed)
                     kills.append(tuple(when))
@@ -169,7 +178,7 @@ def measure(work, folder, dice, found):
             else:
                 found["phases"] = phases(log, killed)
             found["came_back"] = log.count("goes on with this coordinator")
-            found["counters"] = {key: serving.status()[key] for key in ("switches", "preemptions")}
+            add_counters(serving, counters)
             for worker in tenants.workers.values():
                 worker.send("quit")
                 worker.process.wait(arguments.timeout)
@@ -242,6 +251,7 @@ def main():
     of_each = {"after the hand-over, ms": found.get("after_hand_over_ms")} | found.get("phases", {})
     for name, of in ((name, of) for name, of in of_each.items() if of):
         print(name, ", ".join(f"{key} {shown(value)}" for key, value in of.items()))
+    print(f"all coordinators: {found['counters']}")
     print(f"keeper {found['keeper']} -> {found['keeper_after']}; left {found['left']}")
     sys.exit(0 if all(row["equal"] for row in found["rows"]) else 1)
 

@@ -111,8 +111,26 @@ mod each_call {
 
     #[test]
     #[ignore = "long: 5 minutes"]
+    fn of_programs_that_rest() {
+        of(State::Rests);
+    }
+
+    #[test]
+    #[ignore = "long: 5 minutes"]
+    fn of_programs_that_fit_together() {
+        of(State::Together);
+    }
+
+    #[test]
+    #[ignore = "long: 5 minutes"]
     fn of_programs_that_share_memory() {
         of(State::Sharing);
+    }
+
+    #[test]
+    #[ignore = "long: 5 minutes"]
+    fn of_upgrades() {
+        of(State::Upgrades);
     }
 }
 
