@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use baton_contract::wire::GpuNumber;
 use baton_tests::coordinator::{Place, Serving, program, tenant};
+use baton_tests::hold;
 use baton_tests::running::{Running, code};
 use baton_tests::{Driver, LIMIT, Outcome, built, run};
 
@@ -289,5 +290,20 @@ mod tool {
             is_refused(&ended, &["no coordinator answers"]);
             assert_eq!(ended.out, "before\n");
         }
+    }
+}
+
+/// Whatever number that GPU has for the program.
+#[test]
+fn a_program_that_sees_one_gpu_of_two_joins_that_ones_coordinator() {
+    let want = hold::alone("8", &["touch"]);
+    let coordinator = Serving::small("64MiB").setting("SIMCUDA_GPUS", "2").option("--gpu", "1").start();
+    for (sees, joins) in [("1", true), ("0", false), ("1,0", true)] {
+        let mut command = coordinator.place.joining("one", &program("hold"), &["--megabytes", "8"]);
+        let mut one = hold::ready(command.env("CUDA_VISIBLE_DEVICES", sees), Some(coordinator.place.clone()));
+        assert_eq!(!tenant(&coordinator.status(), "one").is_null(), joins, "it sees {sees}");
+        assert_eq!(one.ask("touch", LIMIT), want[0]);
+        assert_eq!(one.ask("quit", LIMIT), want[1]);
+        coordinator.until_empty();
     }
 }
