@@ -269,13 +269,13 @@ fn bus_name(device: &Device) -> String {
 fn by_bus_id(device: Out<i32>, id: Text) -> Outcome {
     device.required()?;
     let wanted = id.str()?.to_ascii_uppercase();
-    let is_meant = |device: &&Device| {
+    let is_meant = |device: &'static Device| {
         // The domain may be given with four digits or not at all, the function not at all.
         let full = bus_name(device);
         let short = full.trim_end_matches(".0");
         [&full[..], short, &full[4..], &short[4..], &full[9..], &short[9..]].contains(&wanted.as_str())
     };
-    let found = state::driver()?.devices.iter().position(|device| is_meant(&device));
+    let found = state::driver()?.devices.iter().copied().position(is_meant);
     device.set(found.ok_or(Status::INVALID_DEVICE)? as i32)
 }
 

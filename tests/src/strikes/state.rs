@@ -70,6 +70,8 @@ impl State {
     pub(super) fn loads(self) -> Vec<Load> {
         const LARGE: &[&str] = &["--megabytes", "12", "--small", "2", "--rounds", "40"];
         const RESTS: &[&str] = &["--megabytes", "12", "--small", "2", "--rounds", "30", "--gap-ms", "30"];
+        // So long that it is known, if no other waits meanwhile.
+        const RESTS_LONG: &[&str] = &["--megabytes", "8", "--small", "2", "--rounds", "8", "--gap-ms", "250"];
         // So seldom that others are meanwhile no longer kept ready for it.
         const SELDOM: &[&str] = &["--megabytes", "8", "--small", "2", "--rounds", "5", "--gap-ms", "1200"];
         const URGENT: &[&str] = &["--megabytes", "8", "--small", "2", "--rounds", "60", "--gap-ms", "8"];
@@ -91,7 +93,9 @@ impl State {
         match self {
             Self::Turns => (0..3).map(|_| Load::Fill("normal", &[LARGE])).collect(),
             Self::Rests => {
-                vec![Load::Fill("batch", &[RESTS]), Load::Fill("normal", &[RESTS]), Load::Fill("latency", &[SELDOM])]
+                let batch = Load::Fill("batch", &[RESTS, RESTS_LONG, RESTS_LONG]);
+                let normal = Load::Fill("normal", &[RESTS_LONG, RESTS, RESTS_LONG]);
+                vec![batch, normal, Load::Fill("latency", &[SELDOM])]
             }
             Self::Preemption | Self::Upgrades | Self::Together => vec![
                 Load::Fill("batch", &[LARGE]),
