@@ -89,7 +89,8 @@ impl Server {
         let left_alone = tenant.turn.left_alone().is_some();
         let comes_in = self.memory().brings_in(id);
         if state == State::Arriving || state == State::Running && comes_in || self.card.memory.is_asked_by(id) {
-            // This holds even if it was let in before all its memory is there: repeated requests would keep it waiting for ever.
+            // This holds even if it was let in before all its memory is there, or waits for more: repeated requests would keep it waiting
+            // for ever.
             return in_use();
         }
         if !state.is_off_the_gpu() {
