@@ -4,8 +4,9 @@
     baton run -- python3 bench/stopped_work.py adamw --answers 3
 
 runs a server or a training of `loads`, or `pieces`: memory of the driver API, of which each step
-writes one piece and adds up all; or `pair`, which shares memory with a child. It reads commands from stdin, one per line, and answers each with
-one JSON line on the descriptor that --answers names:
+writes one piece and adds up all; or `pair`, which shares memory with a child. It reads commands
+from stdin, one per line, and answers each with one JSON line on the descriptor that --answers
+names:
 
     go        begins a step as soon as the last is done, and after a gap, until `end`: {}
     end       {"steps": how many since `go`}
@@ -34,7 +35,7 @@ from loads.worker import Worker, serve
 
 WARM_UP = 3
 PIECES, PAIR = "pieces", "pair"
-LOADS = {**SHARED, **SERVED, PIECES: ("driver_pieces", "Pieces"), PAIR: ("torch_pair", "Pair")}
+LOADS = {**SHARED, **SERVED, PIECES: ("driver_pieces", "Pieces"), PAIR: ("torch_pair", "pair")}
 MIB = 1 << 20
 # Seconds in which a kernel ends that may, once its program has the GPU.
 PATIENCE = 20
@@ -144,8 +145,6 @@ class Memory:
 
 def kind(name):
     """The class above for a load."""
-    if name == PAIR:
-        return lambda build, arguments: build(arguments.device)
     return Memory if name == PIECES else Served if name in SERVED else Shared
 
 

@@ -1,13 +1,10 @@
 """A process and its child that share memory: a tensor of the one, which the other opens by an IPC
 handle. A step is one update by each of them, in turn."""
 
-import hashlib
-
 import torch
 import torch.multiprocessing as processes
 
-WORDS = 64 << 20
-SEED = 11
+from loads.torch_models import make_deterministic
 
 
 def update(shared, number):
@@ -23,35 +20,27 @@ def child(shared, orders, answers):
         answers.put(number)
 
 
-class Pair:
-    """The steps."""
+def pair(device, digest, numbers, size):
+    """Both of them; what is computed of the tensor after each step feeds the digest."""
+    words = 64 << 20 if size == "full" else 1 << 10
+    numbers["words"] = words
+    make_deterministic()
+    shared = torch.randint(1 << 30, (words,), dtype=torch.int32).to(device)
+    spawning = processes.get_context("spawn")
+    orders, answers = spawning.Queue(), spawning.Queue()
+    other = spawning.Process(target=child, args=(shared, orders, answers), daemon=True)
+    other.start()
 
-    def __init__(self, device):
-        torch.manual_seed(SEED)
-        self.shared = torch.randint(1 << 30, (WORDS,), dtype=torch.int32).to(device)
-        spawning = processes.get_context("spawn")
-        self.orders, self.answers = spawning.Queue(), spawning.Queue()
-        with_shared = (self.shared, self.orders, self.answers)
-        self.child = spawning.Process(target=child, args=with_shared, daemon=True)
-        self.child.start()
-
-    def step(self, number):
-        """One update by each."""
-        update(self.shared, 2 * number)
+    def step(number):
+        update(shared, 2 * number)
         torch.cuda.synchronize()
-        self.orders.put(2 * number + 1)
-        self.answers.get()
+        orders.put(2 * number + 1)
+        answers.get()
+        digest.tensor(f"sum{number}", shared.sum(dtype=torch.int64))
+        digest.tensor(f"some{number}", shared[:: words // 64])
 
-    def digest(self):
-        """The digest of the sum of all words, and of some of them."""
-        parts = self.shared.sum(dtype=torch.int64).item(), self.shared[:: WORDS // 64].tolist()
-        return hashlib.sha256(repr(parts).encode()).hexdigest()
+    def finish():
+        orders.put(None)
+        other.join()
 
-    def finish(self):
-        """Ends the other process."""
-        self.orders.put(None)
-        self.child.join()
-
-    def bytes(self):
-        """Its device memory."""
-        return self.shared.nbytes
+    return step, finish, lambda: shared.nbytes

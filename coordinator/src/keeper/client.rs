@@ -26,7 +26,7 @@ use super::held::{
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The interval at which a keeper shows that it answers, and a coordinator that it works; and the time for an answer that nothing waits for.
-pub(super) const PING: Duration = Duration::from_secs(1);
+const PING: Duration = Duration::from_secs(1);
 const PING_PATIENCE: Duration = Duration::from_secs(5);
 
 /// An item that no keeper holds: asked to let go of it, one of any version only answers.

@@ -183,11 +183,6 @@ fn serve(
                     coordinator.kill();
                     break None;
                 }
-                Heard::Hangs => {
-                    baton_messages::error!(hanging_coordinator_is_killed(again.hangs.as_secs()));
-                    coordinator.kill();
-                    break None;
-                }
                 Heard::Another(process, line) => {
                     coordinator.gives_way_to(process, line);
                     on_another();
@@ -316,10 +311,8 @@ impl Coordinator {
 enum Heard {
     /// It is gone. Perhaps it has said that it ends by itself, with this exit code.
     End(Option<u8>),
-    /// It does not serve although it has had the time for that.
+    /// It does not serve although it has had the time for that, or no longer shows that it works.
     Nothing,
-    /// It has served, and no longer shows that it works.
-    Hangs,
     /// It has found this one in its place: its process, and the line to it.
     Another(OwnedFd, OwnedFd),
     /// It wants a successor: the program's file, and the successor's line to it. Without these, it wants none any more.
@@ -343,7 +336,10 @@ fn hold(held: &mut Held, orphans: &mut Orphans, (line, hangs): (&OwnedFd, Durati
                     Some(Duration::ZERO) => return Heard::Nothing,
                     Some(left) => drop(set_limits(line, Some(left))),
                     // Without programs it has nothing to show.
-                    None if shows && held.has_tenants() => return Heard::Hangs,
+                    None if shows && held.has_tenants() => {
+                        baton_messages::error!(hanging_coordinator_is_killed(hangs.as_secs()));
+                        return Heard::Nothing;
+                    }
                     None => {}
                 }
                 continue;

@@ -293,7 +293,7 @@ mod tool {
     }
 }
 
-/// Whatever number that GPU has for the program.
+/// The program may have another number for that GPU.
 #[test]
 fn a_program_that_sees_one_gpu_of_two_joins_that_ones_coordinator() {
     let want = hold::alone("8", &["touch"]);

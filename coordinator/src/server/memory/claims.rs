@@ -77,6 +77,11 @@ impl Claim {
         }
     }
 
+    /// The time after which it is sent back if nothing comes.
+    fn patience(&self) -> Duration {
+        if self.can_wait() { STUCK } else { STUCK_IN_A_CALL }
+    }
+
     /// True if the tenant can ask again later.
     fn can_wait(&self) -> bool {
         match self {
@@ -125,7 +130,6 @@ struct Stall {
     /// The least that was left to come, was lent, and was in the arena since the claim waits.
     least: [u64; 3],
     since: Instant,
-    limit: Duration,
 }
 
 /// The part of each tenant's offer that depends on all tenants together.
@@ -175,8 +179,7 @@ impl Claims {
         if self.stall.as_ref().is_none_or(comes) {
             let before = self.stall.take().filter(|stall| stall.tenant == tenant);
             let least = before.map_or(now, |stall| std::array::from_fn(|at| stall.least[at].min(now[at])));
-            let limit = if claim.can_wait() { STUCK } else { STUCK_IN_A_CALL };
-            self.stall = Some(Stall { tenant, least, since: Instant::now(), limit });
+            self.stall = Some(Stall { tenant, least, since: Instant::now() });
         }
         if self.is_stuck_at().is_none_or(|at| Instant::now() < at) {
             return false;
@@ -194,7 +197,7 @@ impl Claims {
 
     /// The time at which the first claim has waited for too long.
     pub(super) fn is_stuck_at(&self) -> Option<Instant> {
-        self.stall.as_ref().map(|stall| stall.since + stall.limit)
+        Some(self.stall.as_ref()?.since + self.queue.front()?.patience())
     }
 
     /// Bytes that all tenants have, and that they have asked for.

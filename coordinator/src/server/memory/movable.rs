@@ -57,17 +57,17 @@ impl Ground<'_> {
     pub(super) fn what_is_coming(&mut self) -> Option<&'static str> {
         let answering: Vec<TenantId> = self.tenants.index().answering().collect();
         let answers = |tenant: &Tenant| tenant.is_about_to_answer() || tenant.is_about_to_close();
-        let answers = answering.into_iter().filter_map(|id| self.tenants.get(id)).any(answers);
-        let all = [
-            (answers, "a program answers"),
-            (!self.store.transfer.is_idle(), "memory is copied"),
-            (self.store.frames.is_scrubbing(), "memory is overwritten"),
-            (self.store.frames.is_any_leaving(), "the keeper lets go of memory"),
-            (!self.store.scans.is_idle(), "memory is scanned"),
-            (self.store.departed.is_any_fresh(), "a program has just ended"),
-            (self.store.host.is_preparing(), "the host pool is prepared"),
-            (self.store.returning.is_some_and(|end| Instant::now() < end), "programs come back"),
-        ];
-        all.into_iter().find_map(|(is_so, words)| is_so.then_some(words))
+        let store = &self.store;
+        Some(match () {
+            () if answering.into_iter().filter_map(|id| self.tenants.get(id)).any(answers) => "a program answers",
+            () if !store.transfer.is_idle() => "memory is copied",
+            () if store.frames.is_scrubbing() => "memory is overwritten",
+            () if store.frames.is_any_leaving() => "the keeper lets go of memory",
+            () if !store.scans.is_idle() => "memory is scanned",
+            () if store.departed.is_any_fresh() => "a program has just ended",
+            () if store.host.is_preparing() => "the host pool is prepared",
+            () if store.returning.is_some_and(|end| Instant::now() < end) => "programs come back",
+            () => return None,
+        })
     }
 }

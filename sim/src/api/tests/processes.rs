@@ -64,7 +64,7 @@ pub(super) fn in_two_processes_of_shared_gpus(names: [&str; 2], sees: &str) {
     assert!(second.status.success(), "{second:?}");
 }
 
-/// What another process has told this one.
+/// The answer of another process, which this one was told.
 pub(super) fn told() -> String {
     std::env::var(TOLD).unwrap()
 }
