@@ -155,8 +155,10 @@ impl Gate {
         self.state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Closes the gate. The caller passes the barrier of all threads next, and checks the words then.
+    /// Closes the gate, which is open: a thread that waits at one closing announces that once, and would sleep on at the next. The caller
+    /// passes the barrier of all threads next, and checks the words then.
     pub(crate) fn close(&self) {
+        debug_assert!(passes(self.peek()), "closed twice");
         let closing = self.closings.fetch_add(NEXT_CLOSING, Ordering::Relaxed);
         self.state.store(closing | CLOSED, Ordering::Release);
     }

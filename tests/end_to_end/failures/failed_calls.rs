@@ -1,12 +1,14 @@
 //! Calls of the driver fail, and no program notices.
 
+use std::time::Duration;
+
 use baton_tests::LIMIT;
-use baton_tests::coordinator::Coordinator;
+use baton_tests::coordinator::{Coordinator, tenant};
 use baton_tests::faults::Strike;
-use baton_tests::hold;
+use baton_tests::hold::{self, Busy};
 use baton_tests::strikes::with_board;
 
-use super::takeover::{log_has, quit, serving, touch, two};
+use super::takeover::{hold, log_has, quit, serving, touch, two};
 
 /// Each of these calls is made by a coordinator that takes over. The memory that the last one is about is on the GPU.
 #[test]
@@ -94,5 +96,36 @@ fn the_host_pool_with_data_is_used_although_it_cannot_be_pinned() {
     assert!(log_has(&coordinator, "B0652", 1), "{}", coordinator.log());
     touch(&mut programs, &want[2]);
     quit(&mut programs, &want[3]);
+    coordinator.until_empty();
+}
+
+/// Its call finds the gate closed for a pause, which then fails; its work ends before the gate has opened again.
+#[test]
+fn a_call_that_waits_when_a_pause_fails_is_known_to_the_next_coordinator() {
+    let want = hold::alone("48", &["touch"; 2]);
+    let (serving, board) = with_board(serving());
+    let coordinator = serving.start();
+    // Its work takes about a second.
+    let mut slow = hold::joined(&coordinator, "slow", "batch", "48", Some("0.1"));
+    let mut quick = hold(&coordinator, "quick", "latency");
+    assert_eq!(slow.ask("leave", LIMIT), want[0].replace("touched", "left"));
+    coordinator.until("it can be paused", |status| tenant(status, "slow")["preemptible"] == true);
+    let wait = Duration::from_millis(400);
+    board.prepare(&Strike { error: 999, wait, ..Strike::at("coordinator calls simcudaPauseProcess") });
+    let busy = Busy::start(&mut quick, &coordinator.place);
+    while board.struck().is_none() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    slow.say("touch");
+    coordinator.until("it waits for its turn", |status| {
+        let has_the_gpu = tenant(status, "quick")["state"] == "running";
+        has_the_gpu && tenant(status, "slow")["waits_for"]["reason"] == "turn"
+    });
+    coordinator.kill_served();
+    busy.end(&mut quick);
+    assert_eq!(slow.line(LIMIT), want[1]);
+    for program in [&mut slow, &mut quick] {
+        assert!(program.ask("quit", LIMIT).ends_with(" ok"));
+    }
     coordinator.until_empty();
 }

@@ -41,7 +41,6 @@ impl Control {
         {
             // Nothing of it has been taken away: calls are still inside.
             self.hold_no_more(grant, arriving);
-            self.open();
         }
         // This coordinator has limited nothing.
         self.patience = None;

@@ -84,13 +84,14 @@ impl Control {
         self.turn = Turn::Here { grant, arriving: true };
     }
 
-    /// Takes up a turn again that was held, with the gate still closed.
+    /// Takes up a turn again that was held.
     pub(super) fn hold_no_more(&mut self, grant: u64, arriving: bool) {
         self.turn = Turn::Here { grant, arriving: false };
         if arriving && !self.session.space.extents.all_mapped() {
             // Kernels that were launched ahead before wait for this arrival to end: it has a later number.
             self.begin_arrival(grant, false);
         }
+        self.open();
     }
 
     /// Gives the GPU back if all work ends in time; otherwise the turn goes on.
