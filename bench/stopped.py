@@ -218,16 +218,16 @@ def bare_digests(work, seed, steps, folder, megabytes=None):
         return tenants.ask(PIECES, "told")["digests"]
 
 
-def compared(name, urgency, told, want, calm, times):
-    """What a program's row has in any measurement: its steps, of which some took `times`, beside
-    those of a bare program.
+def compared(name, urgency, told, want, calms, times):
+    """What a program's row has in any measurement: its steps, of which some took `times` and others
+    were in these (begin, end), beside those of a bare program.
     """
     return {
         "name": name,
         "class": urgency,
         "steps": len(told["ms"]),
         "p50_ms": statistics.median(told["ms"]),
-        "calm_max_ms": longest(beside(told, [calm])),
+        "calm_max_ms": longest(beside(told, calms)),
         "beside": figures(times) if times else None,
         "differs_at_step": first_difference(told["digests"], want["digests"]),
     }
@@ -290,7 +290,7 @@ def stops(work, found, folder, dice):
         equal = told[name]["digests"] == want[name]["digests"] and ends[name] == want_ends[name]
         # A step in which it was stopped itself says nothing about waiting for others.
         times = beside(told[name], others, spans[name])
-        row = compared(name, urgency, told[name], want[name], calm, times)
+        row = compared(name, urgency, told[name], want[name], [calm], times)
         more = {"bytes": tenants.bytes[name], "stops": len(spans[name]), "equal": equal}
         found["rows"].append(row | more)
 

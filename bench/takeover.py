@@ -10,7 +10,8 @@ programs that make as many steps: each step's outputs, and all weights at the en
 the end, the memory of the GPU and of the host, and the keeper's descriptors.
 
 With `--upgrades`, `baton upgrade` has the same version follow instead: a coordinator that has its
-context and pinned pool before the other one leaves.
+context and pinned pool before the other one leaves. With `--before DIR`, each upgrade is from the
+version in that folder to this one, with new programs every time.
 
 A pause is the time that a step takes longer than the longest without a kill; steps count which a
 kill or the wait for the next coordinator fell into. The host pool's size matters, because the next
@@ -31,6 +32,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import typing
 
 from common import machine, programs, table
 from common.coordinator import Driver, Install, NoCoordinator, parse_bytes
@@ -67,13 +69,20 @@ def planned(work):
     return plan
 
 
-def gpu_memory(serving):
-    """Bytes of the GPU that are lent, and of the host pool that are used."""
-    status = serving.status()
-    return {
-        "lent_bytes": status["arena"]["lent_bytes"],
-        "host_pool_used_bytes": status["host_pool"]["used_bytes"],
-    }
+def gpu_memory(serving, patience=10):
+    """Bytes of the GPU that are lent, and of the host pool that are used, when programs have ended: the system takes a process
+    down in steps, and memory comes back with the last of them.
+    """
+    end = time.monotonic() + patience
+    while True:
+        status = serving.status()
+        left = {
+            "lent_bytes": status["arena"]["lent_bytes"],
+            "host_pool_used_bytes": status["host_pool"]["used_bytes"],
+        }
+        if not any(left.values()) or time.monotonic() > end:
+            return left
+        time.sleep(0.1)
 
 
 def descriptors(pid):
@@ -137,64 +146,110 @@ def kill_once(serving, timeout, killed):
         time.sleep(0.005)
 
 
+class Run(typing.NamedTuple):
+    """Programs under one coordinator, which was followed once or more."""
+
+    # By the program's name: what it told at the end, and its last state.
+    told: dict
+    ends: dict
+    # (begin, end) of each time that it was followed, and of a time without.
+    spans: list
+    calm: tuple
+
+    def agrees(self, name, want):
+        """True if each step of a program computed what a bare one does."""
+        digests = self.told[name]["digests"]
+        return digests == want["digests"][: len(digests)]
+
+    def steps(self, name):
+        """Number of a program's steps."""
+        return len(self.told[name]["ms"])
+
+
+def one_run(work, plan, folder, dice, found, kills):
+    """Programs under one coordinator, which is followed so often."""
+    arguments = work.arguments
+    sizes = found["arena_bytes"], found["host_pool_bytes"]
+    with work.serving(plan, folder, *sizes) as (serving, tenants):
+        keeper = serving.status()["keeper"]
+        found["keeper"] = {"descriptors": descriptors(keeper), "resident_kib": resident_kib(keeper)}
+        for name in plan:
+            tenants.ask(name, "go")
+        began = time.perf_counter()
+        time.sleep(arguments.settle)
+        calm = began, time.perf_counter()
+        spans, killed = [], []
+        for _ in range(kills):
+            time.sleep(dice.uniform(*arguments.between))
+            add_counters(serving, found["counters"])
+            if arguments.upgrades:
+                *when, answered = upgrade_once(serving, arguments, killed)
+                spans.append(tuple(when))
+                found["answers_ms"].append(answered)
+            else:
+                spans.append(kill_once(serving, arguments.timeout, killed))
+        if arguments.before:
+            # They go on with it for a while, not only until their next turn.
+            time.sleep(arguments.settle)
+        tenants.all("end")
+        told, ends = tenants.all("told"), tenants.all("finish")
+        found["keeper_after"] = {
+            "descriptors": descriptors(keeper),
+            "resident_kib": resident_kib(keeper),
+        }
+        log = serving.log.read_text(errors="replace")
+        if not arguments.upgrades:
+            found["phases"] = phases(log, killed)
+        found["came_back"] += log.count("goes on with this coordinator")
+        add_counters(serving, found["counters"])
+        for worker in tenants.workers.values():
+            worker.send("quit")
+            worker.process.wait(arguments.timeout)
+        left = gpu_memory(serving)
+        found["left"] = {key: found["left"].get(key, 0) + left[key] for key in left}
+    return Run(told, ends, spans, calm)
+
+
 def measure(work, folder, dice, found):
     """Runs all of it."""
     arguments = work.arguments
     plan = planned(work)
+    found |= {"counters": {"switches": 0, "preemptions": 0, "bytes_in": 0}, "came_back": 0, "left": {}}
+    found["answers_ms"] = []
     with work.bare({name: argv for name, (argv, _) in plan.items()}, folder) as bare:
-        sizes = list(bare.bytes.values())
-        arena = int(max(sum(sizes) // 2, 1.1 * max(sizes) + ROOM))
-        found["memory_bytes"], found["arena_bytes"] = sum(sizes), arena
-        pool = parse_bytes(arguments.host_pool) if arguments.host_pool else sum(sizes) + 2 * ROOM
+        sizes = bare.bytes
+        arena = int(max(sum(sizes.values()) // 2, 1.1 * max(sizes.values()) + ROOM))
+        found["memory_bytes"], found["arena_bytes"] = sum(sizes.values()), arena
+        pool = parse_bytes(arguments.host_pool) if arguments.host_pool else sum(sizes.values()) + 2 * ROOM
         found["host_pool_bytes"] = pool
-        with work.serving(plan, folder, arena, pool) as (serving, tenants):
-            keeper = serving.status()["keeper"]
-            found["keeper"] = {"descriptors": descriptors(keeper), "resident_kib": resident_kib(keeper)}
-            for name in plan:
-                tenants.ask(name, "go")
-            began = time.perf_counter()
-            time.sleep(arguments.settle)
-            calm = began, time.perf_counter()
-            kills, killed, answers = [], [], []
-            found["counters"] = counters = {"switches": 0, "preemptions": 0, "bytes_in": 0}
-            for _ in range(arguments.kills):
-                time.sleep(dice.uniform(*arguments.between))
-                add_counters(serving, counters)
-                if arguments.upgrades:
-                    *when, answered = upgrade_once(serving, arguments, killed)
-                    kills.append(tuple(when))
-                    answers.append(answered)
-                else:
-                    kills.append(kill_once(serving, arguments.timeout, killed))
-            tenants.all("end")
-            told, ends = tenants.all("told"), tenants.all("finish")
-            found["keeper_after"] = {
-                "descriptors": descriptors(keeper),
-                "resident_kib": resident_kib(keeper),
-            }
-            log = serving.log.read_text(errors="replace")
-            if arguments.upgrades:
-                found["after_hand_over_ms"] = figures(answers)
-            else:
-                found["phases"] = phases(log, killed)
-            found["came_back"] = log.count("goes on with this coordinator")
-            add_counters(serving, counters)
-            for worker in tenants.workers.values():
-                worker.send("quit")
-                worker.process.wait(arguments.timeout)
-            found["left"] = gpu_memory(serving)
-        found["kills"] = len(kills)
-        found["served_again_ms"] = figures([(until - when) * 1e3 for when, until in kills])
-        for name in plan:
-            bare.workers[name].send(f"steps {len(told[name]['ms']) - WARM_UP}")
+        if arguments.before:
+            # Each of its programs can come from the version before only once.
+            before = Work(arguments, Driver(Install.of(arguments.before), arguments.driver))
+            runs = [one_run(before, plan, folder, dice, found, 1) for _ in range(arguments.kills)]
+        else:
+            runs = [one_run(work, plan, folder, dice, found, arguments.kills)]
+        longest_run = {name: max(runs, key=lambda run: run.steps(name)) for name in plan}  # noqa: B023
+        for name, run in longest_run.items():
+            bare.workers[name].send(f"steps {run.steps(name) - WARM_UP}")
         for name in plan:
             bare.workers[name].answer(10 * arguments.timeout)
         want, want_ends = bare.all("told"), bare.all("finish")
+    kills = [span for run in runs for span in run.spans]
+    found["kills"] = len(kills)
+    found["served_again_ms"] = figures([(until - when) * 1e3 for when, until in kills])
+    if answers := found.pop("answers_ms"):
+        found["after_hand_over_ms"] = figures(answers)
     for name, (_, urgency) in plan.items():
-        times = beside(told[name], kills)
-        row = compared(name, urgency, told[name], want[name], calm, times)
-        equal = told[name]["digests"] == want[name]["digests"] and ends[name] == want_ends[name]
-        found["rows"].append(row | {"bytes": tenants.bytes[name], "equal": equal})
+        all_steps = {
+            key: [one for run in runs for one in run.told[name][key]] for key in ("ms", "began")
+        }
+        # Of all runs, the first one that differs, if any does.
+        shown_run = min(runs, key=lambda run: (run.agrees(name, want[name]), -run.steps(name)))  # noqa: B023
+        told = all_steps | {"digests": shown_run.told[name]["digests"]}
+        calms, times = [run.calm for run in runs], beside(all_steps, kills)
+        row = compared(name, urgency, told, want[name], calms, times)
+        equal = shown_run.agrees(name, want[name]) and longest_run[name].ends[name] == want_ends[name]
+        found["rows"].append(row | {"bytes": sizes[name], "equal": equal})
 
 
 def rows_of(found):
@@ -211,6 +266,11 @@ def parse():
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("takeover.json"))
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--upgrades", action="store_true", help="instead of kills")
+    parser.add_argument(
+        "--before",
+        type=pathlib.Path,
+        help="the folder of another version: each upgrade, one for each kill, is from its coordinator, with its programs",
+    )
     parser.add_argument("--between", type=float, nargs=2, default=(0.2, 1.2), help="seconds")
     parser.add_argument("--loads", nargs="+", default=LOADED, help="LOAD:CLASS:GAP")
     parser.add_argument("--megabytes", type=int, default=1024, help="of the load `pieces`")
@@ -220,6 +280,9 @@ def parse():
     worker_options(parser)
     arguments = parser.parse_args()
     Install.check(arguments.baton, parser)
+    if arguments.before:
+        Install.check(arguments.before, parser)
+        arguments.upgrades = True
     unknown = [one for one in arguments.loads if one.split(":")[0] not in LOADS]
     if unknown:
         parser.error(f"no such loads: {' '.join(unknown)}")
@@ -235,6 +298,7 @@ def main():
     work = Work(arguments, Driver(Install.of(arguments.baton), arguments.driver))
     kind = "upgrades" if arguments.upgrades else "takeover"
     found = {"kind": kind, "machine": machine.describe(), "seed": arguments.seed, "rows": []}
+    found["from_the_version_before"] = bool(arguments.before)
     failure = None
     with tempfile.TemporaryDirectory(prefix="takeover-", ignore_cleanup_errors=True) as folder:
         try:
