@@ -425,10 +425,11 @@ def takeover_table(runs, what):
     lines = []
     for run in runs:
         pool = f"{run['host_pool_bytes'] / 2**30:.1f}"
+        followed = f"{run['kills']}, from the version before" if run.get("from_the_version_before") else run["kills"]
         for row in run["rows"]:
             times = row["beside"] or {}
             lines.append(
-                [row["name"], row["class"], pool, run["kills"], row["steps"], figure(row["p50_ms"])]
+                [row["name"], row["class"], pool, followed, row["steps"], figure(row["p50_ms"])]
                 + [figure(times[key]) if times else "-" for key in ("p99_ms", "max_ms")]
                 + ["equal" if row["equal"] else "**differs**"]
             )
@@ -443,7 +444,8 @@ def upgrades_section(runs):
         "upgrades",
         runs,
         "Half of the programs' memory fits the arena. Every second or two `baton upgrade` has the same version follow, which prepares "
-        "itself while the other one serves; steps in milliseconds, of all and of those that an upgrade fell into, preparation included. "
+        "itself while the other one serves; from the version before, each upgrade has new programs, with that version's library. Steps "
+        "in milliseconds, of all and of those that an upgrade fell into, preparation included. "
         f"In the last run the successor answered {figure(answered['p50_ms'])} ms after the hand-over (P50; most "
         f"{figure(answered['max_ms'])}), and the command took {figure(took['p50_ms'])} ms.",
         takeover_table(runs, "upgrade"),

@@ -127,8 +127,8 @@ def pruned(kind, runs):
         # Of programs of 1 GiB where nothing else is said.
         size = lambda run: [one.get("holder_megabytes", 1024) for one in run["classes"].values()][:1]  # noqa: E731
         return newest_by(*named("classes", lambda run: tuple(size(run))), runs)
-    if kind == "takeover":
-        of = lambda run: tuple(row["name"] for row in run["rows"])  # noqa: E731
+    if kind in ("takeover", "upgrades"):
+        of = lambda run: (run.get("from_the_version_before", False), *(row["name"] for row in run["rows"]))  # noqa: E731
         return newest_by(lambda run: [(of(run), run)], lambda run, _: run, runs)
     if kind == "strikes":
         return newest_by(lambda run: [(run["state"], run)], lambda run, _: run, runs)
