@@ -32,6 +32,7 @@ use serde_json::Value;
 
 use crate::coordinator::{Coordinator, EndsWhatServes, Serving, SetAtEnd};
 use crate::generated::Dice;
+use crate::generated::hunt::number;
 use crate::running::signal;
 
 pub use churn::{Samples, churn};
@@ -56,7 +57,8 @@ const FOLLOWS: Duration = Duration::from_secs(5);
 const LONG: Duration = Duration::from_secs(15);
 /// How long programs run without a strike, so that it is known which points they reach.
 const LOOK: Duration = Duration::from_secs(6);
-/// After so many strikes, programs are left alone until they have ended.
+/// After so many strikes, programs are left alone until they have ended. With `STRIKES_SETTLES=1` after each: the takeover after a strike
+/// helps a program that the strike would have left hanging.
 const SETTLES: usize = 40;
 /// A stopped process goes on after this time; a delayed one waits for it.
 const PAUSE: Duration = Duration::from_millis(80);
@@ -126,6 +128,7 @@ struct Field<'a> {
     dice: Dice,
     /// Programs that are known not to have gone on.
     failed: usize,
+    settles: usize,
     /// Coordinators that were started because all before them had died, with their keepers.
     later: Vec<Coordinator>,
 }
@@ -256,7 +259,7 @@ pub fn at_random(state: State, victims: &[Victim], kills: usize, seed: u64) -> O
             let victim = field.dice.of(victims);
             field.kill_now(victim);
             *cells.entry(("at any moment".to_owned(), victim)).or_insert(0) += 1;
-            if kill % SETTLES == SETTLES - 1 {
+            if (kill + 1).is_multiple_of(field.settles) {
                 field.say("at any moment");
                 field.settle();
             }
@@ -318,8 +321,17 @@ fn in_state(serving: Serving, (state, seed): (State, u64), tally: &Tally, work: 
             std::thread::sleep(Duration::from_millis(5));
         }
         let dice = Dice::new(seed);
-        let mut field =
-            Field { coordinator: &coordinator, board: &board, tally, over: &over, dice, failed: 0, later: Vec::new() };
+        let settles = number("STRIKES_SETTLES").map_or(SETTLES, |strikes| strikes as usize);
+        let mut field = Field {
+            coordinator: &coordinator,
+            board: &board,
+            tally,
+            over: &over,
+            dice,
+            failed: 0,
+            settles,
+            later: Vec::new(),
+        };
         work(&mut field);
         assert!(!over.load(Relaxed), "a program hangs, or the test is wrong; see above");
         field.later
@@ -436,7 +448,7 @@ impl Field<'_> {
                 Some(point) => plan.has_struck(point, victim),
                 None => drop(left.insert(group)),
             }
-            if self.tally.strikes() > settled + SETTLES {
+            if self.tally.strikes() >= settled + self.settles {
                 self.say(&format!("{victim:?}"));
                 self.settle();
                 settled = self.tally.strikes();

@@ -90,19 +90,25 @@ impl State {
             "--gap-ms",
             "25",
         ];
+        // Takes memory from the rival while that is idle, so that it comes back piece by piece.
+        const BESIDE: &[&str] = &["--megabytes", "96", "--small", "2", "--rounds", "20", "--gap-ms", "60"];
+        // Its memory is allocated anew all the time.
+        const CHURN: &[&str] = &["--megabytes", "12", "--small", "6", "--churn", "1", "--rounds", "40"];
         match self {
-            Self::Turns => (0..3).map(|_| Load::Fill("normal", &[LARGE])).collect(),
+            Self::Turns => (0..3).map(|_| Load::Fill("normal", &[LARGE, CHURN])).collect(),
             Self::Rests => {
                 let batch = Load::Fill("batch", &[RESTS, RESTS_LONG, RESTS_LONG]);
                 let normal = Load::Fill("normal", &[RESTS_LONG, RESTS, RESTS_LONG]);
                 vec![batch, normal, Load::Fill("latency", &[SELDOM])]
             }
             Self::Preemption | Self::Upgrades | Self::Together => vec![
-                Load::Fill("batch", &[LARGE]),
-                Load::Fill("normal", &[LARGE]),
+                Load::Fill("batch", &[LARGE, LARGE, RESTS_LONG]),
+                Load::Fill("normal", &[LARGE, RESTS_LONG, LARGE]),
                 Load::Fill("latency", &[URGENT, SELDOM, URGENT]),
             ],
-            Self::Sharing => vec![Load::Exchanges, Load::Exchanges, Load::Fill("latency", &[RIVAL])],
+            Self::Sharing => {
+                vec![Load::Exchanges, Load::Exchanges, Load::Fill("latency", &[RIVAL]), Load::Fill("normal", &[BESIDE])]
+            }
         }
     }
 }
