@@ -5,9 +5,11 @@
 //! So the first memory that is unmapped after a pause is an unused piece.
 
 use core::sync::atomic::{AtomicU32, Ordering};
-use std::os::fd::{AsRawFd, BorrowedFd};
+use core::time::Duration;
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use baton_contract::cuda::{
     CU_MEM_ACCESS_FLAGS_PROT_READWRITE, CU_MEM_ALLOCATION_TYPE_PINNED, CU_MEM_LOCATION_TYPE_DEVICE, CUdevice,
@@ -20,21 +22,22 @@ use crate::memory::extents::{check, give_access};
 use crate::sys::event::Event;
 use crate::sys::thread;
 
-/// The interval at which `ticks` is counted up while the call has not come back.
-const TICK_MS: i32 = 1;
+/// The least time between two counts of `ticks` while the call has not come back.
+pub(super) const TICK: Duration = Duration::from_millis(1);
 
-/// The piece, and a thread that unmaps it: another thread has to be left to notice that the coordinator has died meanwhile, and to resume
-/// our work.
+/// The piece, and a thread that unmaps it: the control loop has to be left to hear of another coordinator, or that there is none any more.
 pub(super) struct Probe {
     piece: Arc<Mutex<Piece>>,
     asked: Sender<()>,
     done: Arc<Event>,
     ticks: &'static AtomicU32,
+    /// The time of the last count while the thread unmaps; none if it does not.
+    counted: Option<Instant>,
 }
 
 impl Probe {
     /// Makes the piece and its thread. `None` if there is no memory left for them. While the call is made, `ticks` counts up the
-    /// milliseconds in which it was seen not to come back, from 1. On a busy machine the count stands still whenever the waiting thread
+    /// milliseconds in which it was seen not to come back, from 1. On a busy machine the count stands still whenever the control loop
     /// gets no processor, as the unmapping thread may then get none, and before that thread has begun: so the count tells a call that
     /// waits from one that has yet to be made.
     pub(super) fn new(device: CUdevice, ticks: &'static AtomicU32) -> Option<Self> {
@@ -51,39 +54,51 @@ impl Probe {
                 its_end.raise();
             }
         });
-        started.then_some(Self { piece, asked, done, ticks })
+        started.then_some(Self { piece, asked, done, ticks, counted: None })
+    }
+
+    /// True while the piece is being unmapped.
+    pub(super) fn is_under_way(&self) -> bool {
+        self.counted.is_some()
     }
 
     /// Maps the piece, if it is not mapped: then there is less to do when our work is paused.
     pub(super) fn make_ready(&self) -> Result<(), CUresult> {
+        if self.is_under_way() {
+            return Ok(());
+        }
         lock(&self.piece).map()
     }
 
-    /// Unmaps the piece, and returns the milliseconds that it took; `None` if the other end of `control` has gone before.
-    pub(super) fn carry_out(&self, control: BorrowedFd<'_>) -> Option<u32> {
-        let done = self.wait(control);
-        let took = self.ticks.swap(0, Ordering::AcqRel).saturating_sub(1);
-        done.then_some(took)
+    /// Begins to unmap the piece, if that is not under way from before. Its end can be read at this probe's descriptor.
+    pub(super) fn begin(&mut self) {
+        if !self.is_under_way() {
+            self.counted = Some(Instant::now());
+            let _ = self.asked.send(());
+        }
     }
 
-    fn wait(&self, control: BorrowedFd<'_>) -> bool {
-        let _ = self.asked.send(());
-        let watch = |fd, events| libc::pollfd { fd, events, revents: 0 };
-        let mut watched = [watch(self.done.as_raw_fd(), libc::POLLIN), watch(control.as_raw_fd(), libc::POLLRDHUP)];
-        loop {
-            // SAFETY: two structures that live over the call.
-            let ready = unsafe { libc::poll(watched.as_mut_ptr(), 2, TICK_MS) };
-            if ready == 0 && self.ticks.load(Ordering::Acquire) != 0 {
+    /// Counts the time for which the call has not come back.
+    pub(super) fn tick(&mut self) {
+        if self.counted.is_some_and(|counted| counted.elapsed() >= TICK) {
+            self.counted = Some(Instant::now());
+            if self.ticks.load(Ordering::Acquire) != 0 {
                 self.ticks.fetch_add(1, Ordering::Release);
             }
-            let [done, gone] = watched.map(|watched| watched.revents != 0);
-            if done {
-                self.done.lower();
-            }
-            if done || gone {
-                return done;
-            }
         }
+    }
+
+    /// The piece is unmapped. Returns the milliseconds that this took.
+    pub(super) fn end(&mut self) -> u32 {
+        self.done.lower();
+        self.counted = None;
+        self.ticks.swap(0, Ordering::AcqRel).saturating_sub(1)
+    }
+}
+
+impl AsRawFd for Probe {
+    fn as_raw_fd(&self) -> RawFd {
+        self.done.as_raw_fd()
     }
 }
 

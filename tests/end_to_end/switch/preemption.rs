@@ -277,7 +277,11 @@ fn until_let_alone(coordinator: &Coordinator, name: &str) {
 
 /// A slow program and a quick one of so many MB each, with a driver on which mappings cannot be changed while work is paused.
 fn that_cannot_unmap(megabytes: &str) -> (Coordinator, Running, Running) {
-    let coordinator = serving().option("--max-wait", "1h").setting("SIMCUDA_PAUSING", "stuck").start();
+    under_one_that_cannot_unmap(&serving(), megabytes)
+}
+
+fn under_one_that_cannot_unmap(serving: &Serving, megabytes: &str) -> (Coordinator, Running, Running) {
+    let coordinator = serving.clone().option("--max-wait", "1h").setting("SIMCUDA_PAUSING", "stuck").start();
     let [slow, quick] = [("slow", "batch"), ("quick", "latency")]
         .map(|(name, class)| hold::joined(&coordinator, name, class, megabytes, None));
     (coordinator, slow, quick)
@@ -330,4 +334,26 @@ fn who_waits_in_the_driver_for_paused_work_goes_on_when_the_coordinator_dies() {
     assert_eq!(slow.ask("quit", LIMIT), want[1]);
     assert_eq!(quick.ask("touch", LIMIT), want[0]);
     assert_eq!(quick.ask("quit", LIMIT), want[1]);
+}
+
+/// Its control loop waits for that work too, and yet hears of the next coordinator.
+#[test]
+fn who_waits_in_the_driver_for_paused_work_goes_on_with_the_next_coordinator() {
+    let want = hold::alone("24", &["touch"]);
+    let (coordinator, mut slow, mut quick) = under_one_that_cannot_unmap(&serving().keeper(), "24");
+    leave(&mut slow, &want[0]);
+    assert_eq!(slow.ask("linger", LIMIT), "lingers");
+    assert_eq!(quick.ask("linger", LIMIT), "lingers");
+    until_let_alone(&coordinator, "slow");
+    for _ in 0..2 {
+        coordinator.kill_served();
+        coordinator
+            .until("both are back", |status| ["slow", "quick"].iter().all(|name| !tenant(status, name).is_null()));
+    }
+    assert_eq!(quick.ask("go", LIMIT), "gone");
+    assert_eq!(slow.ask("go", LIMIT), "gone");
+    assert_eq!(slow.ask("quit", LIMIT), want[1]);
+    assert_eq!(quick.ask("touch", LIMIT), want[0]);
+    assert_eq!(quick.ask("quit", LIMIT), want[1]);
+    coordinator.until_empty();
 }

@@ -13,7 +13,7 @@ mod takeover;
 mod turns;
 
 use core::time::Duration;
-use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
@@ -22,6 +22,7 @@ use baton_contract::page::TAKEN;
 use baton_contract::{link, settings};
 
 use self::state::{Control, End, Turn};
+use super::probe::{Probe, TICK};
 use super::tenant::Session;
 use super::{consolidation, refuse};
 use crate::driver::api;
@@ -59,6 +60,7 @@ fn between_tries(patience: Duration) -> Duration {
 struct Came {
     message: bool,
     news: bool,
+    probed: bool,
 }
 
 impl Control {
@@ -102,9 +104,18 @@ impl Control {
         let timeout = timeout.into_iter().chain(next_look).min();
         let timeout = self.corun.look_again_after().or(timeout);
         let timeout = timeout.or(self.turn_alone().and_then(|_| self.rest.look_again_after()));
+        let timeout = timeout.into_iter().chain(self.is_probing().then_some(TICK)).min();
         let came = self.wait(timeout);
         if came.news {
             self.on_news();
+        }
+        if let Some(probe) = &mut self.probe {
+            if came.probed {
+                let took_ms = probe.end();
+                self.on_probed(took_ms);
+            } else {
+                probe.tick();
+            }
         }
         if came.message {
             self.receive()?;
@@ -142,19 +153,26 @@ impl Control {
         Ok(())
     }
 
-    /// Waits for the coordinator, or for news from the program's own threads.
+    fn is_probing(&self) -> bool {
+        self.probe.as_ref().is_some_and(Probe::is_under_way)
+    }
+
+    /// Waits for the coordinator, for news from the program's own threads, or for the end of a probe.
     fn wait(&self, timeout: Option<Duration>) -> Came {
         let watch = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-        let mut watched = [watch(self.session.link.control.as_raw_fd()), watch(self.session.news.as_raw_fd())];
+        // None is watched by a negative number.
+        let probe = self.probe.as_ref().map_or(-1, AsRawFd::as_raw_fd);
+        let mut watched =
+            [watch(self.session.link.control.as_raw_fd()), watch(self.session.news.as_raw_fd()), watch(probe)];
         let timeout = timeout.map(|timeout| libc::timespec {
             tv_sec: timeout.as_secs() as libc::time_t,
             tv_nsec: timeout.subsec_nanos().into(),
         });
         let timeout = timeout.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
-        // SAFETY: two structures, and a time or null, that live over the call.
-        unsafe { libc::ppoll(watched.as_mut_ptr(), 2, timeout, core::ptr::null()) };
-        let [message, news] = watched.map(|watched| watched.revents != 0);
-        Came { message, news }
+        // SAFETY: so many structures, and a time or null, that live over the call.
+        unsafe { libc::ppoll(watched.as_mut_ptr(), watched.len() as libc::nfds_t, timeout, core::ptr::null()) };
+        let [message, news, probed] = watched.map(|watched| watched.revents != 0);
+        Came { message, news, probed }
     }
 
     /// A thread of the program has made a channel, or has left its rest.
@@ -203,7 +221,10 @@ impl Control {
                 Ok(())
             }
             FromCoordinator::Corun(command) => self.on_corun(command, &descriptors),
-            FromCoordinator::Preemption(command) => self.on_preemption(command),
+            FromCoordinator::Preemption(command) => {
+                self.on_preemption(command);
+                Ok(())
+            }
             FromCoordinator::Memory(command) => self.on_memory(command, descriptors),
             FromCoordinator::Takeover(command) => self.on_takeover(command, descriptors),
             // Answers belong on the other socket.

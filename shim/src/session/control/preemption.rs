@@ -1,13 +1,12 @@
 //! Preemption: this program's work is about to be taken off the GPU, or has been.
 
 use core::time::Duration;
-use std::os::fd::AsFd as _;
 use std::time::Instant;
 
 use baton_contract::messages::{PreemptionCommand, PreemptionReport};
 
 use super::super::probe::Probe;
-use super::state::{Control, End, LONGEST_HOLD, Turn};
+use super::state::{Control, LONGEST_HOLD, Turn};
 use crate::work::capture;
 use crate::{arrival, channels, gate};
 
@@ -24,16 +23,15 @@ const BETWEEN_LOOKS: Duration = Duration::from_micros(250);
 
 impl Control {
     /// Carries out a command about preemption.
-    pub(super) fn on_preemption(&mut self, command: PreemptionCommand) -> Result<(), End> {
+    pub(super) fn on_preemption(&mut self, command: PreemptionCommand) {
         match command {
             PreemptionCommand::Begin { grant } => {
                 if self.turn.grant() == Some(grant) {
                     self.hold(grant);
                 }
             }
-            PreemptionCommand::Probe { number } => self.probe(number)?,
+            PreemptionCommand::Probe { number } => self.probe(number),
         }
-        Ok(())
     }
 
     /// Closes the gate and lets the coordinator take this program's work off the GPU.
@@ -76,26 +74,34 @@ impl Control {
         }
     }
 
-    /// Tests whether mappings can be changed while work is paused.
-    fn probe(&mut self, number: u32) -> Result<(), End> {
-        let took = match &self.probe {
-            Some(probe) => probe.carry_out(self.session.link.control.as_fd()),
-            None => Some(0),
-        };
-        if took.ok_or(End::CoordinatorGone(baton_messages::CONNECTION_ENDED))? > PROBE_LIMIT_MS {
+    /// Tests if mappings can be changed while work is paused. The answer comes when that is known.
+    fn probe(&mut self, number: u32) {
+        self.asked = Some(number);
+        match &mut self.probe {
+            Some(probe) => probe.begin(),
+            None => self.on_probed(0),
+        }
+    }
+
+    /// The probe took so many milliseconds. The coordinator that asked for it may have died meanwhile.
+    pub(super) fn on_probed(&mut self, took_ms: u32) {
+        let Some(number) = self.asked.take() else { return };
+        if took_ms > PROBE_LIMIT_MS {
             // It had to wait, and we were let go on for that. The work that it waited for ends first.
             let end = Instant::now() + LONGEST_DRAIN;
             while (arrival::is_waited_for_on_gpu() || !self.idle.is_idle(gate::activity())) && Instant::now() < end {
                 std::thread::sleep(BETWEEN_LOOKS);
             }
         }
+        if matches!(self.turn, Turn::Held { .. }) {
+            // Not before: this unmaps memory too, and would keep us from hearing of another coordinator.
+            self.release_cached();
+        }
         self.session.link.tell(&PreemptionReport::Probed { number });
-        Ok(())
     }
 
     /// Reports that the gate is closed. Calls still inside find, when they go on, all that was there when they came.
     pub(super) fn report_held(&self, grant: u64) {
-        self.release_cached();
         self.session.link.tell(&PreemptionReport::GateClosed { grant });
     }
 }

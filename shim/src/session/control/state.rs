@@ -93,6 +93,8 @@ pub(super) struct Control {
     /// Made before the first pause; none if that failed.
     pub(super) probe: Option<Probe>,
     pub(super) probe_made: bool,
+    /// The number of the probe whose end the coordinator waits for.
+    pub(super) asked: Option<u32>,
 }
 
 impl Control {
@@ -115,6 +117,7 @@ impl Control {
             undelivered: HashSet::new(),
             probe: None,
             probe_made: false,
+            asked: None,
         }
     }
 

@@ -42,8 +42,9 @@ impl Control {
             // Nothing of it has been taken away: calls are still inside.
             self.hold_no_more(grant, arriving);
         }
-        // This coordinator has limited nothing.
+        // This coordinator has limited nothing, and asked for nothing.
         self.patience = None;
+        self.asked = None;
         self.limit_in_flight(limit::InFlight::Any);
         self.undelivered.clear();
         self.tell_all(number);
