@@ -312,6 +312,7 @@ impl Server {
         }
         if let Some(tenant) = self.card.tenants.get_mut(id).filter(|_| is_later) {
             tenant.imports_from.push(owner);
+            self.keep_tenant(id);
         }
     }
 
@@ -323,6 +324,7 @@ impl Server {
             let Some(tenant) = self.card.tenants.get_mut(id) else { continue };
             let owners = std::mem::take(&mut tenant.imports_from);
             owners.into_iter().for_each(|owner| self.unite_with_owner(id, owner));
+            self.keep_tenant(id);
         }
     }
 

@@ -92,7 +92,10 @@ impl Server {
 
     /// The place of the waiting newcomer that may come in first.
     fn first_newcomer(&self) -> Option<usize> {
-        if self.card.tenants.len() >= self.options.tuning.max_tenants {
+        // Those of the coordinator before come first: one of them may have the baton.
+        let awaits_pages = self.card.memory.awaits_pages();
+        let others_return = self.card.takeover.as_ref().is_some_and(|takeover| takeover.is_early() || awaits_pages);
+        if others_return || self.card.tenants.len() >= self.options.tuning.max_tenants {
             return None;
         }
         self.front.lobby.first(self.options.tuning.max_wait, |newcomer| self.lacks(newcomer))

@@ -354,6 +354,7 @@ impl Server {
             self.front.keeper.ping_if_due();
         }
         self.card.tenants.send_again();
+        self.ask_again();
         self.check_holders();
         for id in self.card.tenants.index().due(Instant::now()) {
             self.check(id);

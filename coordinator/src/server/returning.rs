@@ -80,8 +80,11 @@ pub(super) struct Stands {
 }
 
 impl Returning {
-    /// Reads its messages. False if it cannot come back.
+    /// Asks what could not be asked before, and reads its messages. False if it cannot come back.
     pub(super) fn hear(&mut self) -> bool {
+        if self.control.send_kept().is_err() {
+            return false;
+        }
         for _ in 0..REPORTS {
             if self.stands.is_some() {
                 return true;
@@ -138,7 +141,7 @@ impl Takeover {
     /// a while: its process has probably ended too.
     fn is_ready(&self, one: &Returning) -> bool {
         let united = |other: &&Returning| one.facts.unit.is_some() && other.facts.unit == one.facts.unit;
-        let is_late = self.until <= Instant::now();
+        let is_late = !self.is_early();
         let is_over = |other: &Returning| other.stands.is_some() || is_late && !other.is_connected;
         one.stands.is_some() && self.returning.values().filter(united).all(is_over)
     }
@@ -178,8 +181,79 @@ impl Takeover {
         Together { held, attached, absent }
     }
 
-    /// The time at which those that have answered go on.
+    /// True while all may yet answer in time.
+    pub(super) fn is_early(&self) -> bool {
+        self.until > Instant::now()
+    }
+
+    /// The time at which those that have answered go on, or one is asked again.
     pub(super) fn next_timer(&self) -> Option<Instant> {
-        (!self.returning.is_empty() && self.until > Instant::now()).then_some(self.until)
+        let until = (!self.returning.is_empty() && self.is_early()).then_some(self.until);
+        self.returning.values().filter_map(|one| one.control.next_try()).chain(until).min()
+    }
+
+    /// Those that are to be asked again by now, because the system had no room for the question.
+    pub(super) fn to_be_asked(&self) -> Vec<TenantId> {
+        let now = Instant::now();
+        let is_due = |one: &Returning| one.is_connected && one.control.next_try().is_some_and(|at| at <= now);
+        self.returning.iter().filter(|(_, one)| is_due(one)).map(|(id, _)| *id).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd as _;
+    use std::sync::Arc;
+
+    use baton_contract::link;
+    use baton_contract::messages::TakeoverCommand;
+    use baton_contract::wire::GpuNumber;
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+    use rustix::process::{PidfdFlags, getpid, pidfd_open};
+
+    use super::*;
+    use crate::server::event_loop::Interest;
+    use crate::server::tenants::shared::{Shared, TenantsPage};
+
+    fn returning(control: OwnedFd, requests: OwnedFd) -> Returning {
+        let facts = br#"{"name":"one","class":"normal","weight":1,"slo_micros":0,"guest":null,"gpu":0,"need":null,
+            "coordinators_before":0}"#;
+        let [control, requests] = [control, requests].map(|socket| Peer::new(socket, GpuNumber(0), None));
+        let own = pidfd_open(getpid(), PidfdFlags::empty()).expect("a pidfd");
+        let (coordinators, _) = Shared::written_by_us().expect("a page");
+        Returning {
+            facts: Facts::read(facts).expect("facts"),
+            process: Process::of_peer(&control, own).expect("a process"),
+            control,
+            requests,
+            pages: Pages { coordinators, tenants: TenantsPage::new().expect("a page") },
+            number: 1,
+            is_connected: true,
+            answers: false,
+            demanded: false,
+            extents: Vec::new(),
+            spare: Vec::new(),
+            channels: None,
+            later: Vec::new(),
+            stands: None,
+        }
+    }
+
+    #[test]
+    fn one_that_has_many_unread_messages_is_asked_when_it_has_read_them() {
+        let pair =
+            || socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).expect("a pair");
+        let ((ours, theirs), (requests, _their_requests)) = (pair(), pair());
+        while link::send(ours.as_fd(), b"of the one before", &[], true).is_ok() {}
+        let mut returning = returning(ours, requests);
+        let files: Vec<_> = (0..3).map(|_| std::fs::File::open("/dev/null").expect("it is there").into()).collect();
+        let with: Vec<Arc<OwnedFd>> = files.into_iter().map(Arc::new).collect();
+        returning.control.send(&TakeoverCommand::Resync { number: 1, slot: 0 }, &with).expect("it lives");
+        assert_eq!(returning.control.interest(), Interest::Both);
+        let read = || link::receive(theirs.as_fd(), true).ok().flatten();
+        while read().is_some() {}
+        assert!(returning.hear());
+        assert_eq!(read().expect("the question").descriptors.len(), 3);
+        assert_eq!(returning.control.interest(), Interest::Read);
     }
 }

@@ -122,6 +122,7 @@ impl Server {
                     baton_messages::warn!(cannot_come_back(id.0, error));
                     self.front.keeper.let_go(Key::Tenant(id.0));
                     self.card.corun.leave(id);
+                    self.forget_returning(id);
                 }
             }
         }
@@ -170,7 +171,7 @@ impl Server {
             // If its connection has ended, its process soon will have too: its memory is kept until then.
             let _ = control.send(&TakeoverCommand::Resync { number, slot }, &[file.into(), activity, elsewhere]);
         }
-        self.front.events.add(&control, Source::Control(id), Interest::Read)?;
+        self.front.events.add(&control, Source::Control(id), control.interest())?;
         self.front.events.add(&process, Source::Process(id), Interest::Read)?;
         Ok(Returning {
             facts,
@@ -208,8 +209,18 @@ impl Server {
             if has_ended {
                 self.abandon(id);
             }
+        } else {
+            self.front.events.change(&returning.control, Source::Control(id), returning.control.interest());
         }
         true
+    }
+
+    /// Asks those again for whose question the system had no room.
+    pub(super) fn ask_again(&mut self) {
+        let due = self.card.takeover.as_ref().map(Takeover::to_be_asked).unwrap_or_default();
+        for id in due {
+            self.hear_returning(Source::Control(id));
+        }
     }
 
     /// A tenant's process has ended before it could come back.
@@ -218,19 +229,25 @@ impl Server {
         if let Some(gone) = takeover.returning.remove(&id) {
             self.front.events.remove(&gone.process);
             self.front.keeper.let_go(Key::Tenant(id.0));
-            takeover.gone.insert(id);
-            let had: Vec<Attached> = takeover.attached.extract_if(.., |one| one.id.0 == id.0).collect();
             self.card.corun.leave(id);
-            self.memory().drop_attachments(id);
-            had.into_iter().for_each(|one| self.memory().restore_fact(None, &Fact::Attached(one)));
+            self.forget_returning(id);
         }
+    }
+
+    /// What a tenant had that cannot come back belongs to nobody, as far as others are not attached to it.
+    fn forget_returning(&mut self, id: TenantId) {
+        let Some(takeover) = &mut self.card.takeover else { return };
+        takeover.gone.insert(id);
+        let had: Vec<Attached> = takeover.attached.extract_if(.., |one| one.id.0 == id.0).collect();
+        self.memory().drop_attachments(id);
+        had.into_iter().for_each(|one| self.memory().restore_fact(None, &Fact::Attached(one)));
     }
 
     /// Those that have answered and become tenants again now: one with an open gate first, because it has the baton.
     pub(super) fn ready_to_return(&self) -> Vec<TenantId> {
         let Some(takeover) = &self.card.takeover else { return Vec::new() };
         let all = takeover.returning.values().all(|one| one.stands.is_some());
-        if !all && Instant::now() < takeover.until || self.card.memory.awaits_pages() {
+        if !all && takeover.is_early() || self.card.memory.awaits_pages() {
             return Vec::new();
         }
         takeover.ready()
@@ -293,6 +310,7 @@ impl Server {
         tenant.was_taken = facts.was_taken;
         tenant.not_copied = facts.not_copied;
         tenant.unit = facts.unit;
+        tenant.imports_from = facts.imports_from();
         tenant.preemption.coordinators_before = facts.coordinators_before + 1;
         tenant.turn.go_on_from(stands.grant);
         if stands.asks {

@@ -350,7 +350,7 @@ impl Requests {
     }
 
     fn granted(&self, request: &Request) -> Result<u64, Unserved> {
-        match self.ask(request)? {
+        match self.ask_until_served(request)? {
             (Answer::UnmanagedMemory { bytes }, _) => Ok(bytes),
             (Answer::TryAgain, _) => Err(Unserved::TryAgain),
             _ => Err(Unserved::Gone),
@@ -421,12 +421,7 @@ mod tests {
         std::thread::scope(|scope| {
             let program = scope.spawn(|| {
                 for bytes in 1..=10_000 {
-                    let leased = loop {
-                        match requests.lease(1, bytes) {
-                            Err(Unserved::TryAgain) => {}
-                            other => break other.expect("there is a coordinator"),
-                        }
-                    };
+                    let leased = requests.lease(1, bytes).expect("there is a coordinator");
                     assert_eq!(leased, bytes, "the answer of another request");
                 }
             });

@@ -207,11 +207,18 @@ fn own_process() -> Result<OwnedFd, Unjoined> {
 pub(super) fn offered(uuid: [u8; 16]) -> Option<u64> {
     let (path, chosen) = place(uuid)?;
     let mut waiting = Waiting { since: Instant::now(), is_said: false };
+    let mut deaths = 0;
     loop {
         let socket = link::connect(&path, chosen, PATIENCE).ok()?;
         // If sending fails, the coordinator may have sent its reason before.
         let _ = link::send(socket.as_fd(), &Opening::Expect.encode(GpuNumber::ANY), &[], false);
-        let received = link::receive(socket.as_fd(), false).ok()??;
+        let received = link::receive(socket.as_fd(), false);
+        if is_end(&received) && deaths < MOST_DEATHS {
+            deaths += 1;
+            std::thread::sleep(COME_AGAIN);
+            continue;
+        }
+        let received = received.ok()??;
         match FromCoordinator::decode(&received.message) {
             Ok((_, FromCoordinator::Admission(Admission::Offer { gpu, bytes, .. }))) if gpu == uuid => {
                 return Some(bytes);

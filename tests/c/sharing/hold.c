@@ -21,7 +21,7 @@
  *     free                     frees what `alloc` allocated; `freed`
  *     managed MIB              as `alloc`, of managed memory, which is kept
  *     pin                      lets other devices reach what `alloc` allocated last, which stays there from then on; `pinned`
- *     export                   2 MiB more, and a descriptor by which others can have them; `exported`
+ *     export MIB               so much more, and a descriptor by which others can have it; `exported`
  *     share FILE               lets others reach what `alloc` allocated last; `shared`
  *     attach FILE              reaches what another has shared: from then on they take turns as one; `attached`
  *     thin                     frees every second piece; `thinned`
@@ -174,7 +174,7 @@ static CUresult attach(const char *name) {
 }
 
 /* Of memory with contents, which are still there then. */
-static CUresult export(void) {
+static CUresult export(size_t bytes) {
     CUmemAllocationProp wanted = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
                                   .requestedHandleTypes = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
                                   .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
@@ -183,13 +183,13 @@ static CUresult export(void) {
     CUdeviceptr at;
     unsigned word = 0;
     int descriptor;
-    TRY(cuMemCreate(&handle, 2 * MIB, &wanted, 0));
-    TRY(cuMemAddressReserve(&at, 2 * MIB, 0, 0, 0));
-    TRY(cuMemMap(at, 2 * MIB, 0, handle, 0));
-    TRY(cuMemSetAccess(at, 2 * MIB, &access, 1));
-    TRY(cuMemsetD32(at, 7, 2 * MIB / 4));
+    TRY(cuMemCreate(&handle, bytes, &wanted, 0));
+    TRY(cuMemAddressReserve(&at, bytes, 0, 0, 0));
+    TRY(cuMemMap(at, bytes, 0, handle, 0));
+    TRY(cuMemSetAccess(at, bytes, &access, 1));
+    TRY(cuMemsetD32(at, 7, bytes / 4));
     TRY(cuMemExportToShareableHandle(&descriptor, handle, CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR, 0));
-    TRY(cuMemcpyDtoH(&word, at + MIB, 4));
+    TRY(cuMemcpyDtoH(&word, at + bytes / 2, 4));
     return word == 7 ? CUDA_SUCCESS : CUDA_ERROR_UNKNOWN;
 }
 
@@ -279,7 +279,7 @@ static void obey(char *line) {
         result = pin();
         if (!result) printf("pinned\n");
     } else if (strcmp(word, "export") == 0) {
-        result = export();
+        result = export(number * MIB);
         if (!result) printf("exported\n");
     } else if (strcmp(word, "share") == 0 && argument) {
         result = share(argument);

@@ -701,3 +701,23 @@ fn a_coordinator_that_is_told_to_read_its_settings_while_it_starts_reads_them_la
     assert!(log_has(&coordinator, "B0613", 1) && !log_has(&coordinator, "B0613", 2), "{}", coordinator.log());
     assert!(program.ask("quit", LIMIT).ends_with(" ok"));
 }
+
+/// The next coordinator hears its question twice: it was asked before it was told of that one, and asks again then.
+#[test]
+fn memory_that_is_being_exported_during_a_takeover_is_exported() {
+    let want = hold::alone("16", &["touch"]);
+    let (serving, board) = with_board(serving());
+    let coordinator = serving.start();
+    let mut program = hold::joined(&coordinator, "one", "normal", "16", None);
+    for point in ["program tells Consolidate", "program told Consolidate", "coordinator hears Consolidate"] {
+        let victim = Victim::Of(Role::Coordinator);
+        let wait = Duration::from_secs(2);
+        board.prepare(&Strike { victim, signal: libc::SIGKILL, wait, ..Strike::at(point) });
+        assert_eq!(program.ask("export 6", LIMIT), "exported", "{point}");
+        assert!(board.struck().is_some(), "{point}");
+    }
+    assert_eq!(program.ask("touch", LIMIT), want[0]);
+    assert_eq!(program.ask("quit", LIMIT), want[1]);
+    assert_eq!(program.said(), "");
+    coordinator.until_empty();
+}

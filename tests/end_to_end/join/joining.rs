@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use baton_contract::wire::GpuNumber;
 use baton_tests::coordinator::{Place, Serving, program, tenant};
+use baton_tests::faults::Strike;
 use baton_tests::hold;
 use baton_tests::running::{Running, code};
+use baton_tests::strikes::with_board;
 use baton_tests::{Driver, LIMIT, Outcome, built, run};
 
 /// The exit code of a program that has to share the GPU and cannot.
@@ -112,6 +114,18 @@ fn a_gpu_is_as_large_before_a_program_has_joined_as_afterwards() {
     let ran = run(&mut required(&coordinator.place, "init total context total alloc total")).succeeded();
     let totals: Vec<&str> = ran.out.lines().filter(|line| line.ends_with("total 0")).collect();
     assert_eq!(totals, ["67108864 bytes total 0"; 3], "{ran:?}");
+}
+
+/// The next one is asked again.
+#[test]
+fn a_gpu_is_as_large_when_its_coordinator_dies_before_it_says_how_large() {
+    let (serving, board) = with_board(Serving::small("64MiB").keeper());
+    let coordinator = serving.start();
+    board.prepare(&Strike { signal: libc::SIGKILL, ..Strike::at("coordinator tells Offer") });
+    let ran = run(&mut required(&coordinator.place, "init total context total")).succeeded();
+    assert!(board.struck().is_some());
+    let totals: Vec<&str> = ran.out.lines().filter(|line| line.ends_with("total 0")).collect();
+    assert_eq!(totals, ["67108864 bytes total 0"; 2], "{ran:?}");
 }
 
 #[test]

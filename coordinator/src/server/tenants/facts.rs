@@ -1,6 +1,7 @@
 //! The facts about a tenant that a coordinator which takes over needs, and that the tenant does not tell it.
 
 use baton_contract::class::Class;
+use baton_contract::messages::ProcessId;
 use baton_contract::scheduling::Scheduling;
 use serde::{Deserialize, Serialize};
 
@@ -29,6 +30,9 @@ pub(in crate::server) struct Facts {
     /// The number of the tenants that it is united with, which they have too.
     #[serde(default)]
     pub(in crate::server) unit: Option<u32>,
+    /// Owners of memory that it imports, with which it is yet to be united: each a PID namespace, and a number there.
+    #[serde(default)]
+    imports_from: Vec<(u64, u32)>,
     /// Its contexts, and the bytes that they take.
     #[serde(default)]
     pub(in crate::server) contexts: (u64, u64),
@@ -68,6 +72,7 @@ impl Facts {
             coordinators_before: tenant.preemption.coordinators_before,
             may_be_paused: tenant.preemption.may_be_paused,
             unit: tenant.unit,
+            imports_from: tenant.imports_from.iter().map(|owner| (owner.namespace, owner.number)).collect(),
             contexts: (account.contexts, account.context_bytes),
             suspended: tenant.scheduling.suspended.is_some(),
             was_taken: tenant.was_taken,
@@ -90,6 +95,11 @@ impl Facts {
         Scheduling { class, weight: self.weight, slo_micros: self.slo_micros }
     }
 
+    pub(in crate::server) fn imports_from(&self) -> Vec<ProcessId> {
+        let all = self.imports_from.iter();
+        all.map(|(namespace, number)| ProcessId { namespace: *namespace, number: *number }).collect()
+    }
+
     pub(in crate::server) fn need(&self) -> Option<Need> {
         self.need.map(|(number, bytes)| Need { run: Run { guest: self.guest, number }, bytes })
     }
@@ -109,6 +119,8 @@ mod tests {
         // Facts that come later are no harm to a version that does not know them.
         let mut later: serde_json::Value = serde_json::from_slice(&facts.bytes()).expect("JSON");
         later["later"] = 1.into();
-        assert!(Facts::read(later.to_string().as_bytes()).is_some());
+        later["imports_from"] = serde_json::json!([[4_026_531_836_u64, 7]]);
+        let later = Facts::read(later.to_string().as_bytes()).expect("facts");
+        assert_eq!(later.imports_from(), [ProcessId { namespace: 4_026_531_836, number: 7 }]);
     }
 }
