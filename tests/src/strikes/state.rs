@@ -91,7 +91,7 @@ impl State {
             "25",
         ];
         // Takes memory from the rival while that is idle, so that it comes back piece by piece.
-        const BESIDE: &[&str] = &["--megabytes", "96", "--small", "2", "--rounds", "20", "--gap-ms", "60"];
+        const BESIDE: &[&str] = &["--megabytes", "160", "--small", "2", "--rounds", "20", "--gap-ms", "60"];
         // Its memory is allocated anew all the time.
         const CHURN: &[&str] = &["--megabytes", "12", "--small", "6", "--churn", "1", "--rounds", "40"];
         match self {
