@@ -69,6 +69,9 @@ pub struct TenantPage {
     pub rests: AtomicU32,
     /// Times at which its requests began and ended, if its class is latency.
     pub requests: RequestRing,
+    /// The time since when it waits for its turn, in nanoseconds of `CLOCK_MONOTONIC`, for a coordinator that takes over; 0 if it does not
+    /// wait, or its library does not tell. Counts only while it wants its turn.
+    pub waits_since: AtomicU64,
 }
 
 impl TenantPage {

@@ -234,6 +234,7 @@ impl Arbiter {
             Event::KeepOff(off) => self.keep_off(id, off),
             Event::Left => decided = self.leave(id),
             Event::Demand => self.demand(id),
+            Event::WaitsSince(at) => self.tenants.backdate(id, at),
             Event::Closed | Event::Preempted | Event::DrainTimedOut if self.corunners.has(id) => {
                 self.corunner_answers(id, event)
             }

@@ -378,9 +378,12 @@ impl Scheduler {
             }
             // Other members may be at work.
             Event::Rests(_) => Vec::new(),
-            Event::Ready | Event::CannotArrive | Event::Stranded | Event::Grown | Event::KeepApart(_) => {
-                self.tell(now, number, event)
-            }
+            Event::Ready
+            | Event::CannotArrive
+            | Event::Stranded
+            | Event::Grown
+            | Event::KeepApart(_)
+            | Event::WaitsSince(_) => self.tell(now, number, event),
         }
     }
 

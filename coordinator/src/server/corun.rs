@@ -181,9 +181,9 @@ impl Corun {
     }
 
     /// The time of the next work to do, if no event comes earlier. `start` is the time at which the arbiter's clock began.
-    pub(super) fn next_timer(&self, start: Instant) -> Option<Instant> {
+    pub(super) fn next_timer(&self, at: impl FnOnce(Micros) -> Instant) -> Option<Instant> {
         let look = self.activity.is_anything_said().then(|| Instant::now() + LOOK);
-        let burst = self.bursts.next_timer().map(|at| start + Duration::from_micros(at));
+        let burst = self.bursts.next_timer().map(at);
         [self.together_again(), look, burst].into_iter().flatten().min()
     }
 }

@@ -32,12 +32,11 @@ impl Server {
     }
 
     fn disconnect(&mut self, id: TenantId, why: impl Display, lives: bool) {
-        let is_off = self.card.arbiter.state(id).is_off_the_gpu();
+        let (now, is_off) = (self.now(), self.card.arbiter.state(id).is_off_the_gpu());
         let Some(tenant) = self.card.tenants.get_mut(id) else { return };
         if !tenant.connection.is_open() {
             return;
         }
-        let now = self.clock.start.elapsed().as_micros() as u64;
         // A paused program may resume itself without the coordinator. And a program that lives and has all its memory opens its
         // gate as soon as it sees that it is alone.
         let goes_on = lives && tenant.extents().counts().missing == 0;

@@ -302,14 +302,14 @@ impl Server {
     }
 
     fn next_timer(&mut self) -> Option<Instant> {
-        let at = |micros| self.clock.start + Duration::from_micros(micros);
+        let at = |micros| self.clock.at(micros);
         let arbiter = self.card.arbiter.next_timer().map(at);
         let limit = self.card.turns.next_timer().map(at);
         let first =
             (self.options.until_idle && !self.card.tenants.has_been_any()).then(|| self.clock.start + FIRST_TENANT);
         let haste = self.haste_ends().filter(|end| *end > Instant::now());
         let tenants = self.card.tenants.index().deadline();
-        let corun = self.card.corun.next_timer(self.clock.start);
+        let corun = self.card.corun.next_timer(at);
         let held_up = self.front.lobby.next_held_up(self.options.tuning.max_wait);
         let lobby =
             self.front.lobby.next_timer().into_iter().chain(held_up).chain(self.front.endpoint.next_look()).min();

@@ -10,7 +10,7 @@ use baton_policy::arbiter::{Event, TenantId};
 impl Server {
     /// The arbiter's clock: microseconds since the start.
     pub(super) fn now(&self) -> u64 {
-        self.clock.start.elapsed().as_micros() as u64
+        self.clock.now()
     }
 
     /// Memory, with all that is needed to manage it.

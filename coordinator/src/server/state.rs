@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::corun::Corun;
 use super::cost_model::CostModel;
@@ -27,7 +27,7 @@ use crate::device::wake::Waker;
 use crate::endpoint::Endpoint;
 use crate::keeper::Keeper;
 use baton_messages::Message;
-use baton_policy::arbiter::{Event, TenantId};
+use baton_policy::arbiter::{Event, Micros, TenantId};
 use baton_policy::scheduler::Scheduler;
 
 /// The place where a signal handler leaves its request.
@@ -63,6 +63,21 @@ pub(super) struct Clock {
     /// Until then another request is likely.
     pub(super) awake_until: Instant,
     pub(super) looked_at_holders: Instant,
+}
+
+/// The arbiter's time when the server starts. A program may have waited for so long by then, under another coordinator.
+const BEFORE: Micros = 86_400_000_000;
+
+impl Clock {
+    /// The arbiter's time now.
+    pub(super) fn now(&self) -> Micros {
+        BEFORE + self.start.elapsed().as_micros() as Micros
+    }
+
+    /// The moment of the arbiter's time.
+    pub(super) fn at(&self, time: Micros) -> Instant {
+        self.start + Duration::from_micros(time.saturating_sub(BEFORE))
+    }
 }
 
 /// The entrance of programs and users.

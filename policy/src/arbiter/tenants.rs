@@ -141,6 +141,15 @@ impl Tenants {
         self.update(id, |tenant| tenant.waiting = tenant.waiting.map(|_| wait));
     }
 
+    /// Notes that its wait began at this time already.
+    pub(super) fn backdate(&mut self, id: TenantId, at: Micros) {
+        self.update(id, |tenant| {
+            if let Some(wait) = &mut tenant.waiting {
+                wait.since = wait.since.min(at);
+            }
+        });
+    }
+
     /// Notes that it could not arrive. It rests for at least `rest`.
     pub(super) fn fail(&mut self, id: TenantId, rest: Micros) {
         let (now, changes) = (self.now, self.changes);

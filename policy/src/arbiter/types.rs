@@ -34,6 +34,8 @@ pub enum Event {
     Left,
     /// A call waits at its closed gate.
     Demand,
+    /// It has waited since this time, if it waits: under another coordinator at first.
+    WaitsSince(Micros),
     /// Its gate is closed and its work has ended: the answer to [`Decision::Revoke`], or because it had
     /// nothing left to do.
     Closed,

@@ -10,7 +10,7 @@ use std::time::Instant;
 use baton_contract::cuda::{CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_SUPPORTED, CUDA_SUCCESS, CUdeviceptr, CUresult};
 use baton_contract::messages::{MemoryReport, TurnReport};
 
-use super::tenant::Session;
+use super::tenant::{Session, begins_to_wait};
 use crate::memory::mappings::HandleNumber;
 use crate::memory::space::GivenUp;
 use crate::sys::futex::{self, Scope};
@@ -104,6 +104,7 @@ impl Session {
         }
         let ask = || {
             self.link.tell_with(&MemoryReport::Consolidate { at: home, bytes, piece: true }, Some(descriptor));
+            begins_to_wait(self.link);
             self.link.tell(&TurnReport::Demand);
         };
         ask();

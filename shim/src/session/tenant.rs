@@ -6,6 +6,7 @@ use baton_contract::cuda::CUdevice;
 use baton_contract::messages::{PreemptionReport, TurnReport};
 
 use crate::channels::Own;
+use crate::gate::stamps;
 use crate::link::{self, Link};
 use crate::memory::space::Space;
 use crate::sys::event::Event;
@@ -50,8 +51,14 @@ pub(super) fn demand() {
     if let Some(link) = link::get()
         && !DEMANDED.swap(true, Ordering::AcqRel)
     {
+        begins_to_wait(link);
         link.tell(&TurnReport::Demand);
     }
+}
+
+/// Shows since when this program waits for its turn.
+pub(super) fn begins_to_wait(link: &Link) {
+    let _ = link.own().waits_since.compare_exchange(0, stamps::now(), Ordering::Relaxed, Ordering::Relaxed);
 }
 
 impl Session {

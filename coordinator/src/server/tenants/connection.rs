@@ -174,6 +174,14 @@ impl Connection {
         ended
     }
 
+    /// The time for which it has waited for its turn, by its own account.
+    pub(in crate::server) fn waits_for(&self) -> Option<Duration> {
+        let clock = clock_gettime(ClockId::Monotonic);
+        let now = Duration::new(u64::try_from(clock.tv_sec).ok()?, u32::try_from(clock.tv_nsec).ok()?);
+        let since = self.theirs.waits_since.load(Ordering::Relaxed);
+        (since > 0).then(|| now.saturating_sub(Duration::from_nanos(since)))
+    }
+
     /// True if a request waits for its answer.
     pub(in crate::server) fn is_asking(&self) -> bool {
         !matches!(self.asking, Asking::Nothing)

@@ -13,7 +13,7 @@ use super::super::idle::Watch;
 use super::super::probe::Probe;
 use super::super::requests::Requests;
 use super::super::rest::Rest;
-use super::super::tenant::{DEMANDED, Session};
+use super::super::tenant::{DEMANDED, Session, begins_to_wait};
 use crate::memory::space::{GivenUp, Space};
 use crate::work::drain::{IdleWatch, drain};
 use crate::work::{frees, limit};
@@ -181,6 +181,7 @@ impl Control {
     /// Publishes what the coordinator reads once the gate is closed.
     pub(super) fn announce_closing(&self) {
         // Before the gate: a call that finds it closed from here on asks anew.
+        self.session.link.own().waits_since.store(0, Ordering::Relaxed);
         DEMANDED.store(false, Ordering::Release);
         let (start, end) = Space::window();
         self.session.link.own().window_start.store(start, Ordering::Relaxed);
@@ -255,6 +256,7 @@ impl Control {
     /// Asks for the GPU for a call that came while the gate closed: it asked before the coordinator knew.
     pub(super) fn demand_again(&self) {
         if DEMANDED.load(Ordering::Acquire) || consolidation::is_under_way() {
+            begins_to_wait(self.session.link);
             self.session.link.tell(&TurnReport::Demand);
         }
     }
