@@ -6,8 +6,9 @@
 Trainings and servers share a GPU on which half of their memory fits, so that there are turns,
 evictions and preemptions all the time. Meanwhile the coordinator is killed (SIGKILL) at random
 moments; its keeper starts the next one. Everything that any program computes is compared with bare
-programs that make as many steps: each step's outputs, and all weights at the end. From the start to
-the end, the memory of the GPU and of the host, and the keeper's descriptors.
+programs that make as many steps: each step's outputs, and all weights at the end (of the longest
+run, if there are several). Besides, the memory that is left at the end, and the keeper's
+descriptors.
 
 With `--upgrades`, `baton upgrade` has the same version follow instead: a coordinator that has its
 context and pinned pool before the other one leaves. With `--before DIR`, each upgrade is from the

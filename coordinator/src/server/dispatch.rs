@@ -310,7 +310,8 @@ impl Server {
             self.unite(id, exporter);
             is_later |= !self.card.arbiter.are_united(id, exporter);
         }
-        if let Some(tenant) = self.card.tenants.get_mut(id).filter(|_| is_later) {
+        let is_new = |tenant: &&mut Tenant| !tenant.imports_from.contains(&owner);
+        if is_later && let Some(tenant) = self.card.tenants.get_mut(id).filter(is_new) {
             tenant.imports_from.push(owner);
             self.keep_tenant(id);
         }
@@ -429,7 +430,7 @@ impl Server {
 
     /// A tenant's turn begins.
     fn grant(&mut self, id: TenantId) {
-        let decided = self.clock.start + Duration::from_micros(self.card.arbiter.decided_at());
+        let decided = self.clock.at(self.card.arbiter.decided_at());
         // A tenant that runs beside others, or with them, may still be paused: it is let in when it is resumed.
         if self.card.arbiter.is_let_in_at_any_time(id) && !self.preemptions().ensure_on_the_gpu(id) {
             return;

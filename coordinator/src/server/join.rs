@@ -66,8 +66,9 @@ impl Server {
         met.iter().for_each(|met| baton_messages::warn!(is_scheduled_otherwise(&name, met)));
         let newcomer = Newcomer { peer, name, process, scheduling, met, need };
         // Others may have come before it, and wait until this round ends.
-        let is_behind =
-            self.first_newcomer().is_some() || need.is_some() && self.front.lobby.waiting().next().is_some();
+        let is_behind = self.do_others_return()
+            || self.first_newcomer().is_some()
+            || need.is_some() && self.front.lobby.waiting().next().is_some();
         let lacks = self.lacks(&newcomer);
         if lacks == Lacks::Nothing && !is_behind {
             return self.welcome(newcomer);
@@ -90,12 +91,15 @@ impl Server {
         }
     }
 
+    /// True while those of the coordinator before may come back, which come first: one of them may have the baton.
+    fn do_others_return(&self) -> bool {
+        let awaits_pages = self.card.memory.awaits_pages();
+        self.card.takeover.as_ref().is_some_and(|takeover| takeover.is_early() || awaits_pages)
+    }
+
     /// The place of the waiting newcomer that may come in first.
     fn first_newcomer(&self) -> Option<usize> {
-        // Those of the coordinator before come first: one of them may have the baton.
-        let awaits_pages = self.card.memory.awaits_pages();
-        let others_return = self.card.takeover.as_ref().is_some_and(|takeover| takeover.is_early() || awaits_pages);
-        if others_return || self.card.tenants.len() >= self.options.tuning.max_tenants {
+        if self.card.tenants.len() >= self.options.tuning.max_tenants {
             return None;
         }
         self.front.lobby.first(self.options.tuning.max_wait, |newcomer| self.lacks(newcomer))
@@ -115,6 +119,9 @@ impl Server {
 
     /// Lets in the programs that have waited the longest, as far as there is room.
     pub(super) fn welcome_newcomers(&mut self) {
+        if self.do_others_return() {
+            return;
+        }
         while let Some(at) = self.first_newcomer() {
             let Some(newcomer) = self.front.lobby.take(at) else { return };
             self.welcome(newcomer);

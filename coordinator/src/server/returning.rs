@@ -189,7 +189,8 @@ impl Takeover {
     /// The time at which those that have answered go on, or one is asked again.
     pub(super) fn next_timer(&self) -> Option<Instant> {
         let until = (!self.returning.is_empty() && self.is_early()).then_some(self.until);
-        self.returning.values().filter_map(|one| one.control.next_try()).chain(until).min()
+        let asked = self.returning.values().filter(|one| one.is_connected);
+        asked.filter_map(|one| one.control.next_try()).chain(until).min()
     }
 
     /// Those that are to be asked again by now, because the system had no room for the question.

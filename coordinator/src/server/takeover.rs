@@ -122,7 +122,6 @@ impl Server {
                     baton_messages::warn!(cannot_come_back(id.0, error));
                     self.front.keeper.let_go(Key::Tenant(id.0));
                     self.card.corun.leave(id);
-                    self.forget_returning(id);
                 }
             }
         }
@@ -229,18 +228,12 @@ impl Server {
         if let Some(gone) = takeover.returning.remove(&id) {
             self.front.events.remove(&gone.process);
             self.front.keeper.let_go(Key::Tenant(id.0));
+            takeover.gone.insert(id);
+            let had: Vec<Attached> = takeover.attached.extract_if(.., |one| one.id.0 == id.0).collect();
             self.card.corun.leave(id);
-            self.forget_returning(id);
+            self.memory().drop_attachments(id);
+            had.into_iter().for_each(|one| self.memory().restore_fact(None, &Fact::Attached(one)));
         }
-    }
-
-    /// What a tenant had that cannot come back belongs to nobody, as far as others are not attached to it.
-    fn forget_returning(&mut self, id: TenantId) {
-        let Some(takeover) = &mut self.card.takeover else { return };
-        takeover.gone.insert(id);
-        let had: Vec<Attached> = takeover.attached.extract_if(.., |one| one.id.0 == id.0).collect();
-        self.memory().drop_attachments(id);
-        had.into_iter().for_each(|one| self.memory().restore_fact(None, &Fact::Attached(one)));
     }
 
     /// Those that have answered and become tenants again now: one with an open gate first, because it has the baton.
@@ -393,12 +386,18 @@ impl Server {
         let demands = demands | tenant.unsettled.take().is_some_and(|unsettled| unsettled.demands);
         let scheduling = tenant.scheduling.wanted;
         let suspended = tenant.scheduling.suspended.is_some();
+        // A guest could say anything.
+        let waited = tenant.connection.waits_for().filter(|_| tenant.connection.control.guest().is_none());
         self.will_tell(id, Event::Joined { scheduling });
         if suspended {
             self.will_tell(id, Event::KeepOff(true));
         }
         if demands {
             self.will_tell(id, Event::Demand);
+            if let Some(waited) = waited {
+                let since = self.now().saturating_sub(waited.as_micros() as u64);
+                self.will_tell(id, Event::WaitsSince(since));
+            }
         }
     }
 

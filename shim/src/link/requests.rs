@@ -124,7 +124,7 @@ impl Requests {
         self.ask_and_apply(request, |_| ())
     }
 
-    /// As [`Requests::ask`], for a request that is served at once, whatever the state of the gate: another coordinator is asked again.
+    /// As [`Requests::ask`], for a request that may be made in any state of the gate: another coordinator is asked again.
     fn ask_until_served(&self, request: &Request) -> Result<(Answer, Vec<OwnedFd>), Unserved> {
         loop {
             match self.ask(request) {

@@ -33,6 +33,10 @@ pub(super) struct Probe {
     ticks: &'static AtomicU32,
     /// The time of the last count while the thread unmaps; none if it does not.
     counted: Option<Instant>,
+    /// It was to begin while it was under way: that end may be of before the latest pause.
+    again: bool,
+    /// The milliseconds that the call before took, if it began again after that.
+    took_before: u32,
 }
 
 impl Probe {
@@ -54,7 +58,7 @@ impl Probe {
                 its_end.raise();
             }
         });
-        started.then_some(Self { piece, asked, done, ticks, counted: None })
+        started.then_some(Self { piece, asked, done, ticks, counted: None, again: false, took_before: 0 })
     }
 
     /// True while the piece is being unmapped.
@@ -70,9 +74,10 @@ impl Probe {
         lock(&self.piece).map()
     }
 
-    /// Begins to unmap the piece, if that is not under way from before. Its end can be read at this probe's descriptor.
+    /// Begins to unmap the piece, now or when an earlier call has come back. Each end can be read at this probe's descriptor.
     pub(super) fn begin(&mut self) {
-        if !self.is_under_way() {
+        self.again = self.is_under_way();
+        if !self.again {
             self.counted = Some(Instant::now());
             let _ = self.asked.send(());
         }
@@ -88,11 +93,18 @@ impl Probe {
         }
     }
 
-    /// The piece is unmapped. Returns the milliseconds that this took.
-    pub(super) fn end(&mut self) -> u32 {
+    /// The piece is unmapped. Returns the milliseconds that this took; `None` if it begins again.
+    pub(super) fn end(&mut self) -> Option<u32> {
         self.done.lower();
         self.counted = None;
-        self.ticks.swap(0, Ordering::AcqRel).saturating_sub(1)
+        let took = self.ticks.swap(0, Ordering::AcqRel).saturating_sub(1);
+        let took = took.max(core::mem::take(&mut self.took_before));
+        if self.again {
+            self.took_before = took;
+            self.begin();
+            return None;
+        }
+        Some(took)
     }
 }
 

@@ -109,6 +109,37 @@ fn a_program_in_its_turn_goes_on_and_one_that_waits_gets_its_turn() {
 }
 
 #[test]
+fn a_program_has_waited_under_the_coordinators_before_too() {
+    let want = hold::alone("48", &["touch"]);
+    let coordinator = serving().option("--max-wait", "1h").start();
+    let mut waits = hold(&coordinator, "waits", "batch");
+    let mut runs = hold(&coordinator, "runs", "latency");
+    assert_eq!(waits.ask("touch", LIMIT), want[0]);
+    let busy = Busy::start(&mut runs, &coordinator.place);
+    coordinator.until_tenant_is("runs", "running");
+    waits.say("touch");
+    let waited = || {
+        let status = coordinator.until("it waits", |status| tenant(status, "waits")["waits_for"]["reason"] == "turn");
+        tenant(&status, "waits")["waits_for"]["since_ms"].as_f64().expect("a time")
+    };
+    waited();
+    let since = std::time::Instant::now();
+    for _ in 0..3 {
+        std::thread::sleep(Duration::from_millis(400));
+        let at_least = since.elapsed().as_secs_f64() * 1e3;
+        coordinator.kill_served();
+        until_back(&coordinator, &["waits", "runs"]);
+        let told = waited();
+        assert!(told >= at_least, "{told} of {at_least} ms");
+    }
+    busy.end(&mut runs);
+    assert!(runs.ask("quit", LIMIT).ends_with(" ok"));
+    assert!(waits.line(LIMIT).starts_with("touched "));
+    assert!(waits.ask("quit", LIMIT).ends_with(" ok"));
+    coordinator.until_empty();
+}
+
+#[test]
 fn preempted_work_goes_on_where_it_was() {
     let want = hold::alone("48", &["touch"; 2]);
     let coordinator = serving().start();

@@ -37,16 +37,17 @@ impl Ground<'_> {
         let all = &tenant.memory.consolidations;
         // Of a coordinator that has taken over, a program asks again, also if its first question has reached that one too; and perhaps
         // been answered, so that this is no row any more.
-        if tenant.came_back && all.iter().any(|one| (one.at, one.bytes) == (at, bytes)) {
+        let is_asked = |one: &Consolidation| (one.at, one.bytes) == (at, bytes);
+        if tenant.came_back && (!is_row || all.iter().any(is_asked)) {
             return Ok(());
         }
-        if !is_row && !tenant.came_back || all.iter().any(overlaps) {
+        if !is_row || all.iter().any(overlaps) {
             return Err(MemoryBreach::WantsForeignBytesInOnePiece { at, bytes });
         }
         let is_shared = row.iter().any(|(extent, _)| self.store.sharing.is_shared((id, *extent)));
         let name = &tenant.name;
         let piece = match piece.map(|piece| self.store.frames.gpu().import(piece, bytes)) {
-            Some(Ok(piece)) if is_row && !is_shared => Some(piece),
+            Some(Ok(piece)) if !is_shared => Some(piece),
             Some(Err(error)) => {
                 baton_messages::warn!(cannot_be_in_one_piece(name, bytes >> 20, error));
                 None

@@ -109,13 +109,14 @@ impl Control {
         if came.news {
             self.on_news();
         }
-        if let Some(probe) = &mut self.probe {
-            if came.probed {
-                let took_ms = probe.end();
-                self.on_probed(took_ms);
-            } else {
-                probe.tick();
+        match &mut self.probe {
+            Some(probe) if came.probed => {
+                if let Some(took_ms) = probe.end() {
+                    self.on_probed(took_ms);
+                }
             }
+            Some(probe) => probe.tick(),
+            None => {}
         }
         if came.message {
             self.receive()?;

@@ -6,6 +6,7 @@ use std::time::Instant;
 use baton_contract::messages::{PreemptionCommand, PreemptionReport};
 
 use super::super::probe::Probe;
+use super::super::tenant;
 use super::state::{Control, LONGEST_HOLD, Turn};
 use crate::work::capture;
 use crate::{arrival, channels, gate};
@@ -61,6 +62,7 @@ impl Control {
         self.on_gate_closed();
         let is_told = held != gate::Held::NotYet;
         self.turn = Turn::Held { grant, is_told, arriving };
+        tenant::begins_to_wait(self.session.link);
         if is_told {
             self.report_held(grant);
         }
@@ -86,14 +88,16 @@ impl Control {
     /// The probe took so many milliseconds. The coordinator that asked for it may have died meanwhile.
     pub(super) fn on_probed(&mut self, took_ms: u32) {
         let Some(number) = self.asked.take() else { return };
-        if took_ms > PROBE_LIMIT_MS {
-            // It had to wait, and we were let go on for that. The work that it waited for ends first.
-            let end = Instant::now() + LONGEST_DRAIN;
-            while (arrival::is_waited_for_on_gpu() || !self.idle.is_idle(gate::activity())) && Instant::now() < end {
-                std::thread::sleep(BETWEEN_LOOKS);
+        // Otherwise its turn has come meanwhile.
+        if matches!(self.turn, Turn::Held { is_told: true, .. }) {
+            if took_ms > PROBE_LIMIT_MS {
+                // It had to wait, and we were let go on for that. The work that it waited for ends first.
+                let end = Instant::now() + LONGEST_DRAIN;
+                while (arrival::is_waited_for_on_gpu() || !self.idle.is_idle(gate::activity())) && Instant::now() < end
+                {
+                    std::thread::sleep(BETWEEN_LOOKS);
+                }
             }
-        }
-        if matches!(self.turn, Turn::Held { .. }) {
             // Not before: this unmaps memory too, and would keep us from hearing of another coordinator.
             self.release_cached();
         }
