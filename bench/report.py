@@ -460,8 +460,8 @@ def takeover_section(runs):
         runs,
         "Half of the programs' memory fits the arena. The coordinator is killed every few seconds, its keeper starts the next one, "
         "and all programs go on; steps in milliseconds, of all and of those that a kill and the wait for the next coordinator fell "
-        "into. `pair` is a process and its child that share memory by an IPC handle. A program that waits for its turn begins to wait anew "
-        "with each coordinator. In the last run the next one answered after "
+        "into. `pair` is a process and its child that share memory by an IPC handle. "
+        "In the last run the next one answered after "
         f"{figure(served['p50_ms'])} ms (P50; most {figure(served['max_ms'])}).",
         takeover_table(runs, "kill"),
     )
