@@ -21,6 +21,12 @@ pub(in crate::server) struct Pages {
     pub(in crate::server) tenants: TenantsPage,
 }
 
+/// The time of the system's clock by which tenants stamp, in nanoseconds.
+fn monotonic_nanos() -> u64 {
+    let clock = clock_gettime(ClockId::Monotonic);
+    u64::try_from(clock.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(clock.tv_nsec).unwrap_or(0)
+}
+
 /// The state of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -162,9 +168,7 @@ impl Connection {
         let ring = &self.theirs.requests;
         // The tenant's clock is this one, unless it is in a time namespace of its own, or lies: no request ends in the future, and
         // its duration is the reported one in any case.
-        let (now, clock) = (Instant::now(), clock_gettime(ClockId::Monotonic));
-        let clock =
-            u64::try_from(clock.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(clock.tv_nsec).unwrap_or(0);
+        let (now, clock) = (Instant::now(), monotonic_nanos());
         self.requests_read = ring.read(self.requests_read, |times| {
             let ago = Duration::from_nanos(clock.saturating_sub(times.ended));
             let end = now.checked_sub(ago).unwrap_or(now);
@@ -176,10 +180,8 @@ impl Connection {
 
     /// The time for which it has waited for its turn, by its own account.
     pub(in crate::server) fn waits_for(&self) -> Option<Duration> {
-        let clock = clock_gettime(ClockId::Monotonic);
-        let now = Duration::new(u64::try_from(clock.tv_sec).ok()?, u32::try_from(clock.tv_nsec).ok()?);
         let since = self.theirs.waits_since.load(Ordering::Relaxed);
-        (since > 0).then(|| now.saturating_sub(Duration::from_nanos(since)))
+        (since > 0).then(|| Duration::from_nanos(monotonic_nanos().saturating_sub(since)))
     }
 
     /// True if a request waits for its answer.
