@@ -359,14 +359,20 @@ impl<W: AsRef<[AtomicU64]>> Scribe<W> {
 
     /// Writes all that has changed of a tenant's extents since the last call.
     pub fn note_touched(&mut self, tenant: u32, extents: &mut Extents) {
+        self.note_touched_but(tenant, extents, &[]);
+    }
+
+    /// The same, but these parts of the pool keep their records, although no extent has them any more: the tenant has yet to hear that. Until
+    /// it has, it would have an extent of which only a part is found.
+    pub fn note_touched_but(&mut self, tenant: u32, extents: &mut Extents, unheard: &[Run]) {
         let touched = extents.take_touched();
         let changed: Vec<_> = touched.into_iter().map(|id| (id, extents.get(id))).collect();
-        self.note(tenant, &changed);
+        self.note(tenant, &changed, unheard);
     }
 
     /// Writes all that has changed of a tenant's extents at once; one that is none is gone. What one of them gives to another is never
     /// without a record.
-    fn note(&mut self, tenant: u32, changed: &[(ExtentId, Option<&Extent>)]) {
+    fn note(&mut self, tenant: u32, changed: &[(ExtentId, Option<&Extent>)], unheard: &[Run]) {
         let (mut lost_runs, mut lost_frames) = (Vec::new(), Vec::new());
         for (id, extent) in changed {
             let Some(extent) = extent else {
@@ -397,7 +403,8 @@ impl<W: AsRef<[AtomicU64]>> Scribe<W> {
             });
         }
         if !lost_runs.is_empty() {
-            let kept: HashSet<u64> = present().flat_map(|one| pages(one.runs().unwrap_or_default())).collect();
+            let runs = present().map(|one| one.runs().unwrap_or_default()).chain([unheard]);
+            let kept: HashSet<u64> = runs.flat_map(pages).collect();
             pages(&lost_runs).filter(|page| !kept.contains(page)).for_each(|page| {
                 self.table.clear(self.table.page(page));
             });
@@ -428,7 +435,7 @@ impl<W: AsRef<[AtomicU64]>> Scribe<W> {
 
     /// Forgets an extent that its tenant does not have any more.
     pub fn gone(&mut self, tenant: u32, extent: ExtentId) {
-        self.note(tenant, &[(extent, None)]);
+        self.note(tenant, &[(extent, None)], &[]);
     }
 
     /// Has an extent of the first tenant be the second's from its next change on.
@@ -442,7 +449,7 @@ impl<W: AsRef<[AtomicU64]>> Scribe<W> {
     pub fn forget(&mut self, tenant: u32) {
         let of_it = self.noted.keys().filter(|(one, _)| *one == tenant);
         let gone: Vec<(ExtentId, Option<&Extent>)> = of_it.map(|(_, id)| (*id, None)).collect();
-        self.note(tenant, &gone);
+        self.note(tenant, &gone, &[]);
     }
 }
 

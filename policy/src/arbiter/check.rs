@@ -22,9 +22,9 @@ impl Arbiter {
             assert_eq!(tenant.role == Role::Corunner, self.corunners.has(id));
         }
         let entries: Vec<Entry> = self.tenants.entries().collect();
-        let is_passed_over = entries.iter().any(|entry| {
-            entry.class == Class::Latency && entry.standing == Standing::Able && entry.wait.number < self.passed_over
-        });
+        let urgent = entries.iter().filter(|entry| entry.class == Class::Latency && entry.standing == Standing::Able);
+        let oldest = urgent.min_by_key(|entry| entry.wait);
+        let is_passed_over = oldest.is_some_and(|entry| entry.wait.number < self.passed_over);
         let waiters = Waiters { arbiter: self, entries, is_passed_over };
         let next = waiters.first(&Class::ALL, Which::Candidates);
         assert_eq!(self.next(), next);

@@ -6,7 +6,9 @@ use baton_contract::memory::SizeClass;
 use baton_contract::messages::{Answer, ExtentId, FromCoordinator, MemoryCommand, Request, TurnReport};
 use baton_tests::bare_tenant::BareTenant;
 use baton_tests::coordinator::{Coordinator, Serving, program, tenant};
+use baton_tests::faults::Strike;
 use baton_tests::running::Running;
+use baton_tests::strikes::with_board;
 use baton_tests::{LIMIT, MIB, hold};
 use serde_json::Value;
 
@@ -213,5 +215,30 @@ fn what_is_spare_is_no_obstacle_to_what_its_program_asks_for() {
     assert!(holder.ask("touch", LIMIT).starts_with("touched "));
     assert!(holder.ask("quit", LIMIT).ends_with(" ok"));
     drop(holder);
+    coordinator.until_empty();
+}
+
+/// The coordinator has given up the room of what was freed by then, and its program does not know.
+#[test]
+fn memory_of_which_some_was_freed_is_found_again_when_the_coordinator_dies_before_it_says_how_it_is_cut() {
+    let (serving, board) = with_board(serving().keeper());
+    let coordinator = serving.start();
+    let mut holder = in_small_pieces(&coordinator, "130");
+    for _ in 0..2 {
+        assert!(holder.ask("touch", LIMIT).starts_with("touched "));
+        assert_eq!(holder.ask("thin", LIMIT), "thinned");
+        assert!(holder.ask("touch", LIMIT).starts_with("touched "));
+        coordinator.until("what was freed is told", |status| bytes(status, "holder", "spare_bytes") > 0);
+        board.prepare(&Strike { signal: libc::SIGKILL, ..Strike::at("coordinator tells Recut") });
+        let before = coordinator.served();
+        while board.struck().is_none() {
+            coordinator.asked("evict", "holder");
+        }
+        coordinator.until_next(before);
+        coordinator.until("it is back", |status| !tenant(status, "holder").is_null());
+        assert!(holder.ask("touch", LIMIT).starts_with("touched "));
+        assert_eq!(holder.ask("thicken", LIMIT), "thickened");
+    }
+    assert!(holder.ask("quit", LIMIT).ends_with(" ok"));
     coordinator.until_empty();
 }

@@ -87,9 +87,16 @@ pub enum Victim {
 
 /// The messages that are only sent if the coordinator before has died at a certain moment: between a command and the answer to it, or
 /// between a request and its answer. Each with the point at which that one is stopped, so that it has heard nothing when it dies.
-const UNHEARD: [(&str, &str); 2] = [("of old Opened", "coordinator told Grant"), (" Again", "program asks Allocate")];
+const UNHEARD: [(&str, &str); 6] = [
+    ("of old Opened", "coordinator told Grant"),
+    ("of old Done", "coordinator told Unmap"),
+    ("of old GateClosed", "coordinator told Begin"),
+    ("of old Probed", "coordinator told Probe"),
+    ("of old ContextMade", "coordinator told UnmanagedMemory"),
+    (" Again", "program asks Allocate"),
+];
 /// The time in which a program has sent its message.
-const SENT: Duration = Duration::from_millis(5);
+const SENT: Duration = Duration::from_millis(10);
 
 /// The points at which the coordinator calls the driver begin so.
 const CALLS: &str = "coordinator calls ";

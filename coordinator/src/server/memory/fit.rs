@@ -111,6 +111,7 @@ impl Residency {
         let Some(mut own) = ground.tenants.extents(id) else { return Fitted::Not };
         let (as_it_is, slab) = (fit.as_it_is, ground.store.host.slab());
         let recuts = own.cut_to_fit(fit, slab, |bytes| ground.store.host.take(bytes));
+        own.frees_unheard(recuts.as_deref().unwrap_or_default());
         drop(own);
         let Some(recuts) = recuts else { return Fitted::Not };
         log::debug!("{id:?} is cut into the sizes at hand, at {} places", recuts.len());

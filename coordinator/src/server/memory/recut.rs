@@ -9,6 +9,7 @@ use baton_contract::messages::MemoryCommand;
 
 use super::ground::Ground;
 use super::residency::Residency;
+use super::returned::offsets;
 use crate::server::tenants::tenant::Tenant;
 use baton_books::extents::Recut;
 use baton_books::sizes::PerClass;
@@ -37,12 +38,15 @@ impl Ground<'_> {
     /// Enters the recuts of a tenant's memory.
     pub(super) fn enter_recuts(&mut self, id: TenantId, recuts: Vec<Recut>) {
         for recut in recuts {
-            self.store.host.give_back(recut.freed);
             recut.let_go.into_iter().for_each(|(frame, keepsake)| self.store.frames.let_go(frame, keepsake));
-            let Some(tenant) = self.tenants.get_mut(id) else { return };
-            tenant.memory.history.recut(&recut.gone, recut.now.iter().map(|(id, _, _, of)| (*id, &of[..])));
-            let extents = recut.now.iter().map(|(id, at, class, _)| (*id, *at, *class)).collect();
-            self.tenants.tell(id, &MemoryCommand::Recut { gone: recut.gone, extents });
+            if let Some(tenant) = self.tenants.get_mut(id) {
+                tenant.memory.history.recut(&recut.gone, recut.now.iter().map(|(id, _, _, of)| (*id, &of[..])));
+                let extents = recut.now.iter().map(|(id, at, class, _)| (*id, *at, *class)).collect();
+                self.tenants.tell(id, &MemoryCommand::Recut { gone: recut.gone, extents });
+            }
+            let freed: Vec<u64> = offsets(&recut.freed).collect();
+            self.tenants.forget_unclaimed(&[], &freed);
+            self.store.host.give_back(recut.freed);
         }
     }
 }
@@ -81,6 +85,7 @@ impl Residency {
         let largest = ground.largest_piece_of(tenant);
         let Some(mut own) = ground.tenants.extents(id) else { return };
         let recuts = own.recut(largest, ground.store.host.slab());
+        own.frees_unheard(&recuts);
         drop(own);
         ground.enter_recuts(id, recuts);
     }

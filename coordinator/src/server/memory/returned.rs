@@ -179,6 +179,6 @@ impl Ground<'_> {
 }
 
 /// The offsets of the pages that runs consist of.
-fn offsets(runs: &[Run]) -> impl Iterator<Item = u64> {
+pub(super) fn offsets(runs: &[Run]) -> impl Iterator<Item = u64> {
     runs.iter().flat_map(|run| (run.at..run.at + run.bytes).step_by(GRANULE as usize))
 }

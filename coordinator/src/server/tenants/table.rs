@@ -17,7 +17,8 @@ use super::tenant::Tenant;
 use crate::device::words::Words;
 use crate::server::event_loop::{EventLoop, Interest, Source};
 use baton_books::arena::FrameId;
-use baton_books::extents::{Counts, Extents};
+use baton_books::extents::{Counts, Extents, Recut};
+use baton_books::pool;
 use baton_books::reservations::{Reservations, Run};
 use baton_books::table::Scribe;
 use baton_policy::arbiter::TenantId;
@@ -304,6 +305,7 @@ impl Tenants {
             reserved,
             changed: &mut self.changed,
             scribe: self.scribe.as_mut(),
+            unheard: Vec::new(),
         })
     }
 
@@ -448,6 +450,15 @@ pub(in crate::server) struct Changing<'a> {
     reserved: Option<(Run, &'a mut Reservations)>,
     changed: &'a mut BTreeSet<TenantId>,
     scribe: Option<&'a mut Scribe<Words>>,
+    /// Parts of the pool that stay written down until its program knows that it has them no more.
+    unheard: Vec<pool::Run>,
+}
+
+impl Changing<'_> {
+    /// Has the room that was freed stay written down: [`Tenants::forget_unclaimed`] follows when the program has been told.
+    pub(in crate::server) fn frees_unheard(&mut self, recuts: &[Recut]) {
+        self.unheard.extend(recuts.iter().flat_map(|recut| recut.freed.iter().cloned()));
+    }
 }
 
 impl Deref for Changing<'_> {
@@ -467,7 +478,7 @@ impl DerefMut for Changing<'_> {
 impl Drop for Changing<'_> {
     fn drop(&mut self) {
         match &mut self.scribe {
-            Some(scribe) => scribe.note_touched(self.id.0, self.extents),
+            Some(scribe) => scribe.note_touched_but(self.id.0, self.extents, &self.unheard),
             None => drop(self.extents.take_touched()),
         }
         let after = self.extents.counts();
