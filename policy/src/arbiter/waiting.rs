@@ -37,12 +37,12 @@ pub(super) struct Entry {
 
 impl Entry {
     fn key(&self) -> Key {
-        (self.virtual_time, self.wait.number, self.id)
+        (self.virtual_time, self.wait, self.id)
     }
 }
 
 /// The least key is first: the least virtual time, then the longest wait.
-type Key = (Virtual, u64, TenantId);
+type Key = (Virtual, Wait, TenantId);
 
 /// A choice among the waiting tenants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -67,7 +67,7 @@ impl Liar {
             15 => Event::Stranded,
             16 => Event::Grown,
             17 => Event::KeepApart(self.dice.percent(50)),
-            18 => Event::WaitsSince(self.now.saturating_sub(self.dice.roll(5) * SECOND)),
+            18..22 => Event::WaitsSince(self.now.saturating_sub(self.dice.roll(5) * SECOND)),
             either => expected[(either % 2) as usize],
         }
     }
