@@ -180,7 +180,7 @@ impl Corun {
         self.activity.let_pass(pass);
     }
 
-    /// The time of the next work to do, if no event comes earlier. `start` is the time at which the arbiter's clock began.
+    /// The time of the next work to do, if no event comes earlier. `at` gives the moment of the arbiter's time.
     pub(super) fn next_timer(&self, at: impl FnOnce(Micros) -> Instant) -> Option<Instant> {
         let look = self.activity.is_anything_said().then(|| Instant::now() + LOOK);
         let burst = self.bursts.next_timer().map(at);

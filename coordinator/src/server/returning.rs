@@ -80,6 +80,32 @@ pub(super) struct Stands {
 }
 
 impl Returning {
+    /// One that has been asked the question of this number, and has told nothing.
+    pub(super) fn new(
+        facts: Facts,
+        process: Process,
+        (control, requests): (Peer, Peer),
+        pages: Pages,
+        number: u64,
+    ) -> Self {
+        Self {
+            facts,
+            process,
+            control,
+            requests,
+            pages,
+            number,
+            is_connected: true,
+            answers: false,
+            demanded: false,
+            extents: Vec::new(),
+            spare: Vec::new(),
+            channels: None,
+            later: Vec::new(),
+            stands: None,
+        }
+    }
+
     /// Asks what could not be asked before, and reads its messages. False if it cannot come back.
     pub(super) fn hear(&mut self) -> bool {
         if self.control.send_kept().is_err() {
@@ -189,15 +215,19 @@ impl Takeover {
     /// The time at which those that have answered go on, or one is asked again.
     pub(super) fn next_timer(&self) -> Option<Instant> {
         let until = (!self.returning.is_empty() && self.is_early()).then_some(self.until);
-        let asked = self.returning.values().filter(|one| one.is_connected);
-        asked.filter_map(|one| one.control.next_try()).chain(until).min()
+        self.tries().map(|(_, at)| at).chain(until).min()
     }
 
-    /// Those that are to be asked again by now, because the system had no room for the question.
+    /// Those that are to be asked again, because the system had no room for the question, and when.
+    fn tries(&self) -> impl Iterator<Item = (TenantId, Instant)> {
+        let connected = self.returning.iter().filter(|(_, one)| one.is_connected);
+        connected.filter_map(|(id, one)| Some((*id, one.control.next_try()?)))
+    }
+
+    /// Those that are to be asked again by now.
     pub(super) fn to_be_asked(&self) -> Vec<TenantId> {
         let now = Instant::now();
-        let is_due = |one: &Returning| one.is_connected && one.control.next_try().is_some_and(|at| at <= now);
-        self.returning.iter().filter(|(_, one)| is_due(one)).map(|(id, _)| *id).collect()
+        self.tries().filter(|(_, at)| *at <= now).map(|(id, _)| id).collect()
     }
 }
 
@@ -222,22 +252,9 @@ mod tests {
         let [control, requests] = [control, requests].map(|socket| Peer::new(socket, GpuNumber(0), None));
         let own = pidfd_open(getpid(), PidfdFlags::empty()).expect("a pidfd");
         let (coordinators, _) = Shared::written_by_us().expect("a page");
-        Returning {
-            facts: Facts::read(facts).expect("facts"),
-            process: Process::of_peer(&control, own).expect("a process"),
-            control,
-            requests,
-            pages: Pages { coordinators, tenants: TenantsPage::new().expect("a page") },
-            number: 1,
-            is_connected: true,
-            answers: false,
-            demanded: false,
-            extents: Vec::new(),
-            spare: Vec::new(),
-            channels: None,
-            later: Vec::new(),
-            stands: None,
-        }
+        let pages = Pages { coordinators, tenants: TenantsPage::new().expect("a page") };
+        let process = Process::of_peer(&control, own).expect("a process");
+        Returning::new(Facts::read(facts).expect("facts"), process, (control, requests), pages, 1)
     }
 
     #[test]

@@ -172,22 +172,8 @@ impl Server {
         }
         self.front.events.add(&control, Source::Control(id), control.interest())?;
         self.front.events.add(&process, Source::Process(id), Interest::Read)?;
-        Ok(Returning {
-            facts,
-            process,
-            control,
-            requests,
-            pages: Pages { coordinators: page_of_us, tenants: theirs },
-            number,
-            is_connected: true,
-            answers: false,
-            demanded: false,
-            extents: Vec::new(),
-            spare: Vec::new(),
-            channels: None,
-            later: Vec::new(),
-            stands: None,
-        })
+        let pages = Pages { coordinators: page_of_us, tenants: theirs };
+        Ok(Returning::new(facts, process, (control, requests), pages, number))
     }
 
     /// Hears a tenant that has yet to come back, or of its end. False if it is none of those.

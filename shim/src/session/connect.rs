@@ -116,9 +116,22 @@ pub(super) fn join(device: CUdevice, uuid: [u8; 16], channels: Own) -> Result<Se
 struct Waiting {
     since: Instant,
     is_said: bool,
+    /// How often a coordinator has died before it answered.
+    deaths: u32,
 }
 
 impl Waiting {
+    fn new() -> Self {
+        Self { since: Instant::now(), is_said: false, deaths: 0 }
+    }
+
+    /// True if it died, and another one may take over: that listens at the same socket, and is to be asked.
+    fn is_for_another_one(&mut self, received: &std::io::Result<Option<Received>>) -> bool {
+        let died = is_end(received);
+        self.deaths += u32::from(died);
+        died && self.deaths <= MOST_DEATHS
+    }
+
     fn say(&mut self, why: impl core::fmt::Display) {
         if self.since.elapsed() >= SILENCE && !core::mem::replace(&mut self.is_said, true) {
             user::warn(&baton_messages::waits_to_join(why));
@@ -130,8 +143,7 @@ impl Waiting {
 fn greet(path: &Path, chosen: Chosen, hello: &Opening, uuid: [u8; 16]) -> Result<(OwnedFd, Received), Unjoined> {
     let at = &path.display();
     let own = own_process()?;
-    let mut waiting = Waiting { since: Instant::now(), is_said: false };
-    let mut deaths = 0;
+    let mut waiting = Waiting::new();
     'greet: loop {
         let socket = link::connect(path, chosen, SILENCE).map_err(|error| match error {
             Unconnected::NobodyListens if is_only_shared_if_it_can_be(uuid) => Unjoined::NotAsked,
@@ -151,9 +163,7 @@ fn greet(path: &Path, chosen: Chosen, hello: &Opening, uuid: [u8; 16]) -> Result
                     }
                     _ => break received,
                 },
-                // It died, and another one may take over: it listens at the same socket.
-                ended if is_end(&ended) && deaths < MOST_DEATHS => {
-                    deaths += 1;
+                ended if waiting.is_for_another_one(&ended) => {
                     std::thread::sleep(COME_AGAIN);
                     continue 'greet;
                 }
@@ -206,15 +216,13 @@ fn own_process() -> Result<OwnedFd, Unjoined> {
 /// The memory that a GPU's coordinator offers a program before it has joined.
 pub(super) fn offered(uuid: [u8; 16]) -> Option<u64> {
     let (path, chosen) = place(uuid)?;
-    let mut waiting = Waiting { since: Instant::now(), is_said: false };
-    let mut deaths = 0;
+    let mut waiting = Waiting::new();
     loop {
         let socket = link::connect(&path, chosen, PATIENCE).ok()?;
         // If sending fails, the coordinator may have sent its reason before.
         let _ = link::send(socket.as_fd(), &Opening::Expect.encode(GpuNumber::ANY), &[], false);
         let received = link::receive(socket.as_fd(), false);
-        if is_end(&received) && deaths < MOST_DEATHS {
-            deaths += 1;
+        if waiting.is_for_another_one(&received) {
             std::thread::sleep(COME_AGAIN);
             continue;
         }
