@@ -153,6 +153,15 @@ pub fn signal(pid: i32, number: i32) {
     unsafe { libc::kill(pid, number) };
 }
 
+/// A process that was stopped goes on.
+pub fn goes_on(pid: i32) {
+    // The simulated driver lets one go on for a moment, and stops it again.
+    for _ in 0..3 {
+        signal(pid, libc::SIGCONT);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// The end of a text that may be long.
 fn tail(text: &str) -> &str {
     let from = text.len().saturating_sub(6000);

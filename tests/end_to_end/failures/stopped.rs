@@ -8,7 +8,7 @@ use baton_tests::coordinator::{Serving, SetAtEnd, alone, program, tenant};
 use baton_tests::faults::Strike;
 use baton_tests::held::{self, Held};
 use baton_tests::hold::{self, Busy};
-use baton_tests::running::{signal, threads};
+use baton_tests::running::{goes_on, signal, threads};
 use baton_tests::strikes::with_board;
 
 const CLASSES: [&str; 3] = ["latency", "normal", "batch"];
@@ -41,16 +41,7 @@ const VICTIMS: [&[&str]; 6] = [
 fn stopped_for(pid: i32, pause: Duration) {
     signal(pid, libc::SIGSTOP);
     std::thread::sleep(pause);
-    continued(pid);
-}
-
-/// It goes on.
-fn continued(pid: i32) {
-    // The simulated driver lets one go on for a moment, and stops it again.
-    for _ in 0..3 {
-        signal(pid, libc::SIGCONT);
-        std::thread::sleep(Duration::from_millis(1));
-    }
+    goes_on(pid);
 }
 
 /// Only its control thread is held. None if it has none any more.
@@ -124,7 +115,7 @@ fn another_program_goes_on_beside_one_that_was_stopped_while_it_had_the_gpu() {
         println!("{class}: {:?}", start.elapsed());
         assert_eq!(tenant(&coordinator.status(), "stopped")["state"], "unresponsive");
         assert_eq!(other.ask("touch", LIMIT), want[1]);
-        continued(stopped.pid());
+        goes_on(stopped.pid());
         busy.end(&mut stopped);
         assert_eq!(stopped.ask("quit", LIMIT), untouched[0]);
         assert_eq!(other.ask("quit", LIMIT), want[2]);
@@ -270,4 +261,30 @@ fn memory_that_is_freed_while_others_have_it_is_not_brought_back() {
         assert!(program.ask("quit", LIMIT).ends_with(" ok"));
         assert_eq!(program.said(), "");
     }
+}
+
+/// All of that memory is leaving by then, so none is left that could be asked for.
+#[test]
+fn an_allocation_waits_for_memory_that_a_stopped_program_was_about_to_give_up() {
+    let (serving, board) = with_board(Serving::arena("64MiB").option("--isolation", "strict"));
+    let coordinator = serving.start();
+    let mut stopped = hold::joined(&coordinator, "stopped", "normal", "40", None);
+    let mut other = hold::joined(&coordinator, "other", "normal", "4", None);
+    assert!(stopped.ask("touch", LIMIT).starts_with("touched "));
+    board.prepare(&Strike { signal: libc::SIGSTOP, ..Strike::at("program hears Unmap") });
+    std::thread::scope(|scope| {
+        let allocation = scope.spawn(|| other.ask("alloc 60", LIMIT));
+        // It waits, or there is none for it.
+        let is_told = |log: &String| log.contains("[B0515]") || log.contains("[B0510]");
+        coordinator.until("it is told", |_| is_told(&coordinator.log()));
+        assert!(!coordinator.log().contains("[B0510]"), "{}", coordinator.log());
+        goes_on(stopped.pid());
+        assert_eq!(allocation.join().expect("an answer"), "allocated");
+    });
+    for program in [&mut stopped, &mut other] {
+        assert!(program.ask("touch", LIMIT).starts_with("touched "));
+        assert!(program.ask("quit", LIMIT).ends_with(" ok"));
+        assert_eq!(program.said(), "");
+    }
+    coordinator.until_empty();
 }

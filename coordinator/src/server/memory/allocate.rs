@@ -26,10 +26,13 @@ use baton_books::sizes::{PerClass, count};
 use baton_policy::arbiter::{State, TenantId};
 
 impl Ground<'_> {
-    /// A tenant that is unresponsive now, but may answer again, and has memory that others could use. It was stopped, for example,
-    /// and may go on.
+    /// A tenant that is unresponsive now, but may answer again, and has memory that others could use, or is to give it up. It was
+    /// stopped, for example, and may go on.
     fn who_may_give_back(&self, except: TenantId) -> Option<TenantId> {
-        let has_some = |tenant: &Tenant| tenant.extents().counts().evictable.iter().any(|count| *count > 0);
+        let has_some = |tenant: &Tenant| {
+            let counts = tenant.extents().counts();
+            counts.here() + counts.reserved > counts.immovable
+        };
         let may = |(id, tenant): &(TenantId, &Tenant)| *id != except && tenant.may_answer_again() && has_some(tenant);
         self.tenants.iter().find(may).map(|(id, _)| id)
     }
