@@ -145,6 +145,7 @@ fn greet(path: &Path, chosen: Chosen, hello: &Opening, uuid: [u8; 16]) -> Result
     let own = own_process()?;
     let mut waiting = Waiting::new();
     'greet: loop {
+        baton_faults::reach("program asks", hello);
         let socket = link::connect(path, chosen, SILENCE).map_err(|error| match error {
             Unconnected::NobodyListens if is_only_shared_if_it_can_be(uuid) => Unjoined::NotAsked,
             Unconnected::NobodyListens => cannot(baton_messages::no_coordinator_at(at), baton_messages::START_ONE),

@@ -8,13 +8,14 @@
  * `--churn 0` the rest are whole multiples of 2 MiB that stay as they are, which a GPU of exactly
  * that size has room for. `--pieces`: how many of the large pieces a round is about; 0: all.
  * `--gap-ms`: rests after each round, with nothing queued.
+ * `--long-ms`: a last kernel goes on for so long.
  */
 #include "work.h"
 
 enum { MAX_LARGE = 512, MAX_SMALL = 400 };
 
 static unsigned megabytes = 48, small_megabytes = 4, churn = 1, rounds = 8, check_every = 4;
-static unsigned pieces = 0, gap_ms = 0, seed = 1;
+static unsigned pieces = 0, gap_ms = 0, long_ms = 0, seed = 1;
 
 static struct tools tools;
 static struct piece large[MAX_LARGE], small[MAX_SMALL];
@@ -153,11 +154,27 @@ static uint64_t read_all(unsigned round, uint64_t sum) {
     return sum;
 }
 
+/* A kernel that ends when it is told to, so long after. */
+static void linger(void) {
+    unsigned *told, until = 1;
+    CUdeviceptr flag;
+    CHECK(cuMemHostAlloc((void **)&told, sizeof *told, CU_MEMHOSTALLOC_DEVICEMAP));
+    *told = 0;
+    CHECK(cuMemHostGetDevicePointer(&flag, told, 0));
+    void *parameters[] = {&sums, &flag, &until};
+    CHECK(cuLaunchKernel(tools.linger, 1, 1, 1, 1, 1, 1, 0, NULL, parameters, NULL));
+    sleep_ms(long_ms);
+    *(volatile unsigned *)told = 1;
+    CHECK(cuCtxSynchronize());
+    CHECK(cuMemFreeHost(told));
+}
+
 int main(int argc, char **argv) {
     struct option_row options[] = {{"--megabytes", &megabytes}, {"--small", &small_megabytes},
                                    {"--churn", &churn},         {"--rounds", &rounds},
                                    {"--check", &check_every},   {"--pieces", &pieces},
-                                   {"--gap-ms", &gap_ms},       {"--seed", &seed}};
+                                   {"--gap-ms", &gap_ms},       {"--long-ms", &long_ms},
+                                   {"--seed", &seed}};
     read_options(argc, argv, options, COUNT_OF(options));
     REQUIRE(small_megabytes + 2 <= megabytes && megabytes % 2 == 0 && small_megabytes % 2 == 0,
             "--megabytes and --small have to be even, and the first the larger one");
@@ -190,6 +207,7 @@ int main(int argc, char **argv) {
             sleep_ms(gap_ms);
         }
     }
+    if (long_ms) linger();
     sum = read_all(rounds, sum);
     while (large_count) drop_large(large_count - 1);
     while (small_count) CHECK(cuMemFree(small[--small_count].at));

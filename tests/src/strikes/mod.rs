@@ -18,6 +18,7 @@ mod state;
 mod strace;
 mod tally;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::atomic::AtomicBool;
@@ -33,7 +34,7 @@ use serde_json::Value;
 use crate::coordinator::{Coordinator, EndsWhatServes, Serving, SetAtEnd};
 use crate::generated::Dice;
 use crate::generated::hunt::number;
-use crate::running::signal;
+use crate::running::{goes_on, signal};
 
 pub use churn::{Samples, churn};
 pub use record::Record;
@@ -85,16 +86,56 @@ pub enum Victim {
     SystemCall,
 }
 
-/// The messages that are only sent if the coordinator before has died at a certain moment: between a command and the answer to it, or
-/// between a request and its answer. Each with the point at which that one is stopped, so that it has heard nothing when it dies.
-const UNHEARD: [(&str, &str); 6] = [
-    ("of old Opened", "coordinator told Grant"),
-    ("of old Done", "coordinator told Unmap"),
-    ("of old GateClosed", "coordinator told Begin"),
-    ("of old Probed", "coordinator told Probe"),
-    ("of old ContextMade", "coordinator told UnmanagedMemory"),
-    (" Again", "program asks Allocate"),
+/// Messages that a coordinator hears although they were sent to the one before it: that one is stopped when a program is about to send such
+/// a message, and dies.
+const OF_OLD: (&str, &str) = ("coordinator hears of old ", "program tells ");
+/// Each coordinator hears these, because it has asked for them.
+const ASKED: [&str; 3] = ["Extents", "Channels", "Stands"];
+/// Other messages that are only sent after something has happened.
+const RARELY_SENT: [(&str, First); 3] = [
+    // A request that was not answered is made again.
+    (" Again", First::CoordinatorDies(Cow::Borrowed("program asks Allocate"))),
+    // A program that was not let in yet waits until the others have come back.
+    (" Queued", First::CoordinatorDies(Cow::Borrowed("program asks Hello"))),
+    // The memory of one that does not answer is waited for.
+    (" TryAgain", First::ProgramStops(Cow::Borrowed("program hears Unmap"))),
 ];
+
+/// What happens before a strike, so that its point is reached.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum First {
+    /// The coordinator stops when a process reaches this point, and dies when the strike is to come.
+    CoordinatorDies(Cow<'static, str>),
+    /// A program stops there, and goes on after the strike.
+    ProgramStops(Cow<'static, str>),
+}
+
+impl First {
+    fn of(point: &str) -> Option<Self> {
+        let is_asked = |message: &str| ASKED.contains(&message);
+        if let Some(message) = point.strip_prefix(OF_OLD.0).filter(|message| !is_asked(message)) {
+            return Some(Self::CoordinatorDies(format!("{}{message}", OF_OLD.1).into()));
+        }
+        RARELY_SENT.into_iter().find(|(message, _)| point.ends_with(message)).map(|(_, first)| first)
+    }
+}
+
+/// A process that has stopped for [`First`]: dropped, it dies or goes on.
+struct Stopped {
+    process: i32,
+    dies: bool,
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        match self.dies {
+            true => signal(self.process, libc::SIGKILL),
+            false => goes_on(self.process),
+        }
+    }
+}
+/// The time in which the coordinator has stopped, before a program sends its message.
+const STOPS: Duration = Duration::from_millis(3);
 /// The time in which a program has sent its message.
 const SENT: Duration = Duration::from_millis(10);
 
@@ -157,15 +198,14 @@ fn serve(status: &Value) -> Option<Serve> {
 struct Group {
     /// The process that reaches them.
     process: String,
-    /// The point at which the coordinator is stopped, and dies, before.
-    first_dies_at: Option<&'static str>,
+    /// What happens before.
+    first: Option<First>,
 }
 
 impl Group {
     fn of(point: &str) -> Self {
-        let unheard = UNHEARD.iter().find(|(message, _)| point.ends_with(message));
         let process = point.split(' ').next().unwrap_or_default().to_owned();
-        Self { process, first_dies_at: unheard.map(|(_, at)| *at) }
+        Self { process, first: First::of(point) }
     }
 }
 
@@ -365,10 +405,14 @@ impl Field<'_> {
             let _upgrade = state.upgrades().then(|| state::Upgrade::start(self.coordinator));
             std::thread::sleep(LOOK / 6);
         }
-        for (_, at) in UNHEARD {
-            if let Some(coordinator) = self.stopped_at(at) {
-                signal(coordinator, libc::SIGKILL);
-                std::thread::sleep(LOOK / 6);
+        let told = self.board.points();
+        let of_old = told.iter().filter_map(|(point, _)| point.strip_prefix(OF_OLD.1));
+        let of_old = of_old.filter_map(|message| First::of(&format!("{}{message}", OF_OLD.0)));
+        for first in of_old.chain(RARELY_SENT.map(|(_, first)| first)) {
+            if let Some(stopped) = self.stopped(&first) {
+                std::thread::sleep(if stopped.dies { Duration::ZERO } else { LOOK / 2 });
+                drop(stopped);
+                std::thread::sleep(LOOK / 12);
             }
         }
         let points = self.board.points();
@@ -489,12 +533,11 @@ impl Field<'_> {
         let skip = self.dice.below(most_skipped) as u32;
         let at = self.tally.about_to(victim, &status);
         let strike = Strike { points, skip, victim: hit, signal: number, wait, error, again: 0 };
-        let first_dies = group.first_dies_at.and_then(|at| self.stopped_at(at));
+        let mut first = group.first.as_ref().and_then(|first| self.stopped(first));
         self.board.prepare(&strike);
         let begun = Instant::now();
         let (mut deaths, mut asked) = (Vec::new(), begun);
-        if let Some(coordinator) = first_dies {
-            signal(coordinator, libc::SIGKILL);
+        if first.take_if(|first| first.dies).is_some() {
             deaths.push(Role::Coordinator);
         }
         let by = loop {
@@ -553,21 +596,27 @@ impl Field<'_> {
         Some(by.point)
     }
 
-    /// Stops the coordinator when a process reaches a point. None if none does for long.
-    fn stopped_at(&self, point: &str) -> Option<i32> {
-        let victim = Hit::Of(Role::Coordinator);
-        self.board.prepare(&Strike { victim, signal: libc::SIGSTOP, ..Strike::at(point) });
+    /// Has a process stop at a point. None if none reaches it for long.
+    fn stopped(&self, first: &First) -> Option<Stopped> {
+        let (point, victim, dies) = match first {
+            First::CoordinatorDies(point) => (point, Hit::Of(Role::Coordinator), true),
+            First::ProgramStops(point) => (point, Hit::This, false),
+        };
+        self.board.prepare(&Strike { victim, signal: libc::SIGSTOP, wait: STOPS, ..Strike::at(point.clone()) });
         let end = Instant::now() + REACHED;
-        while self.board.struck().is_none() {
+        let by = loop {
+            if let Some(by) = self.board.struck() {
+                break by;
+            }
             if Instant::now() > end && self.board.take_back() {
                 return None;
             }
             std::thread::sleep(Duration::from_micros(200));
-        }
-        let coordinator = self.board.who_is(Role::Coordinator);
-        until_stopped(coordinator);
+        };
+        let process = if dies { self.board.who_is(Role::Coordinator) } else { by.process };
+        until_stopped(process);
         std::thread::sleep(SENT);
-        Some(coordinator)
+        Some(Stopped { process, dies })
     }
 
     /// Kills a process now.

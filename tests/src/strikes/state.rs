@@ -91,20 +91,23 @@ impl State {
             "25",
         ];
         // Takes memory from the rival while that is idle, so that it comes back piece by piece.
-        const BESIDE: &[&str] = &["--megabytes", "160", "--small", "2", "--rounds", "20", "--gap-ms", "60"];
+        const BESIDE: &[&str] =
+            &["--megabytes", "160", "--small", "2", "--rounds", "20", "--gap-ms", "60", "--long-ms", "1300"];
         // Its memory is allocated anew all the time.
         const CHURN: &[&str] = &["--megabytes", "12", "--small", "6", "--churn", "1", "--rounds", "40"];
+        // Its last work takes longer than it is waited for.
+        const LONG: &[&str] = &["--megabytes", "12", "--small", "2", "--rounds", "4", "--long-ms", "1300"];
         match self {
-            Self::Turns => (0..3).map(|_| Load::Fill("normal", &[LARGE, CHURN])).collect(),
+            Self::Turns => (0..3).map(|_| Load::Fill("normal", &[LARGE, CHURN, LONG])).collect(),
             Self::Rests => {
                 let batch = Load::Fill("batch", &[RESTS, RESTS_LONG, RESTS_LONG]);
                 let normal = Load::Fill("normal", &[RESTS_LONG, RESTS, RESTS_LONG]);
                 vec![batch, normal, Load::Fill("latency", &[SELDOM])]
             }
             Self::Preemption | Self::Upgrades | Self::Together => vec![
-                Load::Fill("batch", &[LARGE, LARGE, RESTS_LONG]),
-                Load::Fill("normal", &[LARGE, RESTS_LONG, LARGE]),
-                Load::Fill("latency", &[URGENT, SELDOM, URGENT]),
+                Load::Fill("batch", &[LARGE, RESTS_LONG, LONG]),
+                Load::Fill("normal", &[LARGE, RESTS_LONG, RESTS_LONG]),
+                Load::Fill("latency", &[URGENT, SELDOM]),
             ],
             Self::Sharing => {
                 vec![Load::Exchanges, Load::Exchanges, Load::Fill("latency", &[RIVAL]), Load::Fill("normal", &[BESIDE])]
