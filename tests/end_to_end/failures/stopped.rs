@@ -4,11 +4,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use baton_tests::LIMIT;
-use baton_tests::coordinator::{Serving, SetAtEnd, alone, program, tenant};
+use baton_tests::coordinator::{Coordinator, Serving, SetAtEnd, alone, program, tenant};
 use baton_tests::faults::Strike;
 use baton_tests::held::{self, Held};
 use baton_tests::hold::{self, Busy};
-use baton_tests::running::{goes_on, signal, threads};
+use baton_tests::running::{Running, goes_on, signal, threads};
 use baton_tests::strikes::with_board;
 
 const CLASSES: [&str; 3] = ["latency", "normal", "batch"];
@@ -263,7 +263,27 @@ fn memory_that_is_freed_while_others_have_it_is_not_brought_back() {
     }
 }
 
-/// All of that memory is leaving by then, so none is left that could be asked for.
+/// With strict isolation the memory of stopped programs stays their own. Another one waits for it, and gets it when they go on.
+#[track_caller]
+fn waits_for(coordinator: &Coordinator, stopped: &mut [Running], other: &mut Running, request: &str) {
+    std::thread::scope(|scope| {
+        let allocation = scope.spawn(|| other.ask(request, LIMIT));
+        // It waits, or there is none for it.
+        let is_told = |log: &str| ["B0510", "B0515", "B0524"].iter().any(|id| log.contains(id));
+        coordinator.until("it is told", |_| is_told(&coordinator.log()));
+        assert!(coordinator.log().contains("[B0515]"), "{}", coordinator.log());
+        stopped.iter().for_each(|one| goes_on(one.pid()));
+        assert_eq!(allocation.join().expect("an answer"), "allocated");
+    });
+    for program in stopped.iter_mut().chain([other]) {
+        assert!(program.ask("touch", LIMIT).starts_with("touched "));
+        assert!(program.ask("quit", LIMIT).ends_with(" ok"));
+        assert_eq!(program.said(), "");
+    }
+    coordinator.until_empty();
+}
+
+/// All of its memory is leaving by then, so none is left that it could be asked for.
 #[test]
 fn an_allocation_waits_for_memory_that_a_stopped_program_was_about_to_give_up() {
     let (serving, board) = with_board(Serving::arena("64MiB").option("--isolation", "strict"));
@@ -272,19 +292,18 @@ fn an_allocation_waits_for_memory_that_a_stopped_program_was_about_to_give_up() 
     let mut other = hold::joined(&coordinator, "other", "normal", "4", None);
     assert!(stopped.ask("touch", LIMIT).starts_with("touched "));
     board.prepare(&Strike { signal: libc::SIGSTOP, ..Strike::at("program hears Unmap") });
-    std::thread::scope(|scope| {
-        let allocation = scope.spawn(|| other.ask("alloc 60", LIMIT));
-        // It waits, or there is none for it.
-        let is_told = |log: &String| log.contains("[B0515]") || log.contains("[B0510]");
-        coordinator.until("it is told", |_| is_told(&coordinator.log()));
-        assert!(!coordinator.log().contains("[B0510]"), "{}", coordinator.log());
-        goes_on(stopped.pid());
-        assert_eq!(allocation.join().expect("an answer"), "allocated");
-    });
-    for program in [&mut stopped, &mut other] {
+    waits_for(&coordinator, &mut [stopped], &mut other, "alloc 60");
+}
+
+#[test]
+fn memory_beside_the_arena_is_waited_for_if_stopped_programs_have_it() {
+    let serving = Serving::arena("512MiB").option("--host-pool", "512MiB").option("--isolation", "strict");
+    let coordinator = serving.start();
+    let mut stopped = ["one", "two"].map(|name| hold::joined(&coordinator, name, "normal", "220", None));
+    let mut other = hold::joined(&coordinator, "other", "normal", "4", None);
+    for program in stopped.iter_mut().chain([&mut other]) {
         assert!(program.ask("touch", LIMIT).starts_with("touched "));
-        assert!(program.ask("quit", LIMIT).ends_with(" ok"));
-        assert_eq!(program.said(), "");
     }
-    coordinator.until_empty();
+    stopped.iter().for_each(|one| one.signal(libc::SIGSTOP));
+    waits_for(&coordinator, &mut stopped, &mut other, "managed 64");
 }

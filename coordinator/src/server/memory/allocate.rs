@@ -28,7 +28,7 @@ use baton_policy::arbiter::{State, TenantId};
 impl Ground<'_> {
     /// A tenant that is unresponsive now, but may answer again, and has memory that others could use, or is to give it up. It was
     /// stopped, for example, and may go on.
-    fn who_may_give_back(&self, except: TenantId) -> Option<TenantId> {
+    pub(super) fn who_may_give_back(&self, except: TenantId) -> Option<TenantId> {
         let has_some = |tenant: &Tenant| {
             let counts = tenant.extents().counts();
             counts.here() + counts.reserved > counts.immovable
@@ -156,8 +156,8 @@ impl Ground<'_> {
         self.tenants.answer(id, &Answer::Denied { full }, &[]);
     }
 
-    /// Puts off an allocation that has to wait for memory of an unresponsive tenant.
-    fn put_off(&mut self, id: TenantId, holder: TenantId, bytes: u64) {
+    /// Puts off a request that has to wait for memory of an unresponsive tenant.
+    pub(super) fn put_off(&mut self, id: TenantId, holder: TenantId, bytes: u64) {
         let holder = self.tenants.get(holder).map_or(String::new(), |tenant| tenant.name.clone());
         let Some(tenant) = self.tenants.get_mut(id) else { return };
         if tenant.memory.is_news(Notice::PutOff) {

@@ -161,6 +161,12 @@ impl Claims {
                         self.queue.push_front(Claim::Outside { tenant: id, need });
                         return Progress::Waits;
                     }
+                    if need.can_wait()
+                        && let Some(holder) = ground.who_may_give_back(id)
+                    {
+                        ground.put_off(id, holder, least);
+                        return Progress::Done;
+                    }
                     // The holder of the memory does not give it back.
                     break 0;
                 }
