@@ -270,7 +270,7 @@ pub fn matrix(
     for first in (1..).step_by(TOGETHER as usize) {
         let serving = if (first / TOGETHER).is_multiple_of(2) { state.serving() } else { state.strict() };
         in_state(serving, (state, seed + u64::from(first)), &tally, |field| {
-            let points = field.points(state);
+            let points = field.points(state, !earlier.is_empty());
             let known = points.iter().map(|(point, _)| point).chain(earlier.keys().map(|(point, _)| point));
             for point in known.filter(is_wanted) {
                 for victim in victims.iter().filter(|victim| victim.can_be_hit_at(point)) {
@@ -394,12 +394,26 @@ fn in_state(serving: Serving, (state, seed): (State, u64), tally: &Tally, work: 
 }
 
 impl Field<'_> {
-    /// The points that programs of this state reach, and how often, also when a coordinator or keeper is followed by another one.
-    fn points(&mut self, state: State) -> Vec<(String, u64)> {
+    /// The points that programs of this state reach, and how often; unless earlier runs have found them, also those that they reach when a
+    /// coordinator or keeper is followed by another one.
+    fn points(&mut self, state: State, are_known: bool) -> Vec<(String, u64)> {
         for _ in 0..4 {
             std::thread::sleep(LOOK / 4);
             self.ask();
         }
+        if !are_known {
+            self.find_rare_points(state);
+        }
+        let points = self.board.points();
+        println!("{state:?}: {} points are reached", points.len());
+        if std::env::var_os("STRIKES_SAY").is_some() {
+            points.iter().for_each(|(point, reached)| eprintln!("{point}: {reached} times"));
+        }
+        points
+    }
+
+    /// Has the board know points that are reached when a coordinator or keeper is followed by another one.
+    fn find_rare_points(&mut self, state: State) {
         for victim in [Victim::Coordinator, Victim::Keeper, Victim::Coordinator] {
             self.kill_now(victim);
             let _upgrade = state.upgrades().then(|| state::Upgrade::start(self.coordinator));
@@ -415,12 +429,6 @@ impl Field<'_> {
                 std::thread::sleep(LOOK / 12);
             }
         }
-        let points = self.board.points();
-        println!("{state:?}: {} points are reached", points.len());
-        if std::env::var_os("STRIKES_SAY").is_some() {
-            points.iter().for_each(|(point, reached)| eprintln!("{point}: {reached} times"));
-        }
-        points
     }
 
     /// Waits until all programs that there are have ended: the next strike would hide that one hangs, because the next coordinator begins
@@ -536,6 +544,8 @@ impl Field<'_> {
         let mut first = group.first.as_ref().and_then(|first| self.stopped(first));
         self.board.prepare(&strike);
         let begun = Instant::now();
+        // A stopped program is given up after seconds.
+        let patience = round.min(ROUNDS) + u32::from(first.is_some());
         let (mut deaths, mut asked) = (Vec::new(), begun);
         if first.take_if(|first| first.dies).is_some() {
             deaths.push(Role::Coordinator);
@@ -544,13 +554,13 @@ impl Field<'_> {
             if let Some(by) = self.board.struck() {
                 break by;
             }
-            if begun.elapsed() > REACHED * round.min(ROUNDS) && self.board.take_back() {
+            if begun.elapsed() > REACHED * patience && self.board.take_back() {
                 self.tally.take_back(at);
                 return None;
             }
             // There are points that are reached only when a coordinator or a keeper is followed: the one hit there is the second to die.
             let is_rare = begun.elapsed() > RARE * (1 + deaths.len() as u32) && round % 2 == 1;
-            if is_rare && self.serve().is_some() {
+            if is_rare && first.is_none() && self.serve().is_some() {
                 // An upgrade has had a coordinator followed already.
                 let is_keepers = (deaths.len() % 2 == 0) == state.upgrades();
                 let first = if is_keepers { Role::Keeper } else { Role::Coordinator };
