@@ -9,7 +9,7 @@ use std::time::Duration;
 use baton_contract::link;
 use baton_contract::memory::SizeClass;
 use baton_contract::messages::{
-    Answer, ExtentId, FromCoordinator, Full, IPC_HANDLE, MAX_LISTED, MAX_RANGES, Message as _, ProcessId, Request,
+    Answer, ExtentId, FromCoordinator, Full, IPC_HANDLE, MAX_LISTED, Message as _, ProcessId, Request,
 };
 use baton_contract::wire::GpuNumber;
 
@@ -239,11 +239,21 @@ impl Requests {
         }
     }
 
-    /// Reports that parts of extents are spare.
-    pub(crate) fn spare(&self, ranges: &[(u64, u64)]) {
-        for ranges in ranges.chunks(MAX_RANGES) {
-            // As for `free`.
-            let _ = self.ask(&Request::Spare { ranges: ranges.to_vec() });
+    /// Reports that parts of extents are spare, at most [`MAX_RANGES`](baton_contract::messages::MAX_RANGES). `enter` adds them to this process's books: later than the
+    /// coordinator knows, and before another one asks which are spare.
+    pub(crate) fn spare(&self, ranges: &[(u64, u64)], enter: &mut dyn FnMut()) {
+        let request = Request::Spare { ranges: ranges.to_vec() };
+        loop {
+            let apply = |answer: &Answer| {
+                if !matches!(answer, Answer::Again) {
+                    enter();
+                }
+            };
+            match self.ask_and_apply(&request, apply) {
+                Err(Unserved::TryAgain) => {}
+                Err(_) => return enter(),
+                Ok(_) => return,
+            }
         }
     }
 

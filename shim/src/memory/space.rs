@@ -16,7 +16,7 @@ use baton_contract::cuda::{
     CUdeviceptr, CUmemLocation, CUresult,
 };
 use baton_contract::memory::{GRANULE, SizeClass};
-use baton_contract::messages::{ExtentId, HeldExtent};
+use baton_contract::messages::{ExtentId, HeldExtent, MAX_RANGES};
 use baton_contract::wire::MAX_DESCRIPTORS;
 
 use super::extents::Extents;
@@ -48,12 +48,13 @@ static WINDOWS: [AtomicU64; 2] = [AtomicU64::new(u64::MAX), AtomicU64::new(0)];
 const BESIDE: u64 = 32 << 20;
 
 /// Memory that the program no longer needs.
-#[derive(Debug)]
-pub(crate) enum GivenUp {
+pub(crate) enum GivenUp<'a> {
     /// These extents, which are unmapped.
     Extents(Vec<ExtentId>),
-    /// Parts of extents which have others that it needs: address and size of each.
-    Parts(Vec<(CUdeviceptr, u64)>),
+    /// Parts of extents which have others that it needs: address and size of each, at most [`MAX_RANGES`]. The coordinator is told, and
+    /// then the second is called, which adds them to the books: another thread finds the parts spare from then on, and may use them
+    /// again, or free the rest of their extent.
+    Parts(&'a [(CUdeviceptr, u64)], &'a mut dyn FnMut()),
 }
 
 /// Memory that the program no longer needs: whole extents, and parts of extents that are still in use.
@@ -65,12 +66,13 @@ struct SetApart {
 }
 
 /// Tells the coordinator about memory that is no longer needed, and waits until it knows.
-pub(crate) fn give_to_coordinator(given_up: GivenUp) {
+pub(crate) fn give_to_coordinator(given_up: GivenUp<'_>) {
     // Without a coordinator there is nothing to tell.
-    let Some(link) = link::get() else { return };
-    match given_up {
-        GivenUp::Extents(extents) => link.requests.free(extents),
-        GivenUp::Parts(parts) => link.requests.spare(&parts),
+    match (given_up, link::get()) {
+        (GivenUp::Extents(extents), Some(link)) => link.requests.free(extents),
+        (GivenUp::Extents(_), None) => {}
+        (GivenUp::Parts(parts, enter), Some(link)) => link.requests.spare(parts, enter),
+        (GivenUp::Parts(_, enter), None) => enter(),
     }
 }
 
@@ -334,7 +336,7 @@ impl Space {
     }
 
     /// Gives back memory that pools have given up. As for [`Self::finish_free`].
-    pub(crate) fn shrink_areas(&self, ranges: &[Range<CUdeviceptr>], tell: impl FnMut(GivenUp)) {
+    pub(crate) fn shrink_areas(&self, ranges: &[Range<CUdeviceptr>], tell: impl FnMut(GivenUp<'_>)) {
         self.lock().table.subtract_taken(ranges.iter().map(|range| range.end - range.start).sum());
         // A broken context keeps its memory until the process ends.
         let _ = self.release(ranges.iter().map(Released::of_pool).collect(), tell);
@@ -460,7 +462,7 @@ impl Space {
 
     /// Takes back the memory of the freed allocation with this number, once all work that may use it has ended. The caller may change
     /// mappings: it has a guard, or has closed the gate.
-    pub(crate) fn finish_free(&self, at: CUdeviceptr, number: u64, tell: impl FnMut(GivenUp)) -> CUresult {
+    pub(crate) fn finish_free(&self, at: CUdeviceptr, number: u64, tell: impl FnMut(GivenUp<'_>)) -> CUresult {
         let most_cached = MOST_CACHED.min(link::total() / 16);
         let gone = {
             let mut books = self.lock();
@@ -489,23 +491,24 @@ impl Space {
     }
 
     /// Gives back the memory that is kept for later allocations. `tell` tells the coordinator.
-    pub(crate) fn release_cached(&self, tell: impl FnMut(GivenUp)) -> CUresult {
+    pub(crate) fn release_cached(&self, tell: impl FnMut(GivenUp<'_>)) -> CUresult {
         let gone = self.lock().table.take_all_cached();
         self.release(gone, tell)
     }
 
-    pub(super) fn release(&self, gone: Vec<Released>, mut tell: impl FnMut(GivenUp)) -> CUresult {
+    pub(super) fn release(&self, gone: Vec<Released>, mut tell: impl FnMut(GivenUp<'_>)) -> CUresult {
         if gone.is_empty() {
             return CUDA_SUCCESS;
         }
         let _relaxed = api::Relaxed::enter();
         for memory in gone {
             let SetApart { whole, parts } = self.set_apart(&memory);
-            if !parts.is_empty() {
-                // This comes before another thread finds the parts spare: it may use them again, or free the rest of their extent.
-                tell(GivenUp::Parts(parts.iter().map(|(part, _)| (part.start, part.end - part.start)).collect()));
-                let mut books = self.lock();
-                parts.into_iter().for_each(|(part, extent)| books.spare.add(part, &extent, memory.is_reusable));
+            for parts in parts.chunks(MAX_RANGES) {
+                let ranges: Vec<_> = parts.iter().map(|(part, _)| (part.start, part.end - part.start)).collect();
+                tell(GivenUp::Parts(&ranges, &mut || {
+                    let mut books = self.lock();
+                    parts.iter().for_each(|(part, extent)| books.spare.add(part.clone(), extent, memory.is_reusable));
+                }));
             }
             let ids: Vec<ExtentId> = whole.iter().map(|(id, _)| *id).collect();
             if let Err(code) = self.extents.discard(&ids) {

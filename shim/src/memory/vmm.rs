@@ -197,7 +197,7 @@ impl Space {
         at: CUdeviceptr,
         piece: u64,
         is_idle: impl Fn(CUdevice) -> bool,
-        mut tell: impl FnMut(GivenUp),
+        mut tell: impl FnMut(GivenUp<'_>),
     ) -> Result<(), CUresult> {
         // The program may have released it meanwhile, or let others access it where it is.
         let (_, bytes) = self.home(handle).filter(|home| home.0 == at).ok_or(CUDA_ERROR_NOT_SUPPORTED)?;
@@ -240,7 +240,7 @@ impl Space {
         gone.into_iter().try_for_each(end).map_or_else(|answer| answer, |()| CUDA_SUCCESS)
     }
 
-    fn end_home(&self, home: Home, tell: &mut impl FnMut(GivenUp)) -> Result<(), CUresult> {
+    fn end_home(&self, home: Home, tell: &mut impl FnMut(GivenUp<'_>)) -> Result<(), CUresult> {
         let extents = self.extents_of(home);
         self.extents.discard(&extents)?;
         tell(GivenUp::Extents(extents));

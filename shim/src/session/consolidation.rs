@@ -117,7 +117,7 @@ impl Session {
     }
 
     /// Called after the coordinator has copied a handle's memory into its piece, or could not. The gate is closed, and nothing runs.
-    pub(super) fn consolidated(&self, home: CUdeviceptr, copied: bool, tell: impl FnMut(GivenUp)) {
+    pub(super) fn consolidated(&self, home: CUdeviceptr, copied: bool, tell: impl FnMut(GivenUp<'_>)) {
         let wanted = {
             let mut all = lock();
             let Some(at) = all.iter().position(|one| one.home == home) else { return };

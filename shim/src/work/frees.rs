@@ -77,7 +77,7 @@ pub(crate) fn give_up(ranges: Vec<Range<CUdeviceptr>>, space: &'static Space) {
 
 /// Takes back memory that is no longer used; `tell` tells the coordinator. The caller may change mappings: it has a guard, or has closed
 /// the gate.
-pub(crate) fn collect(space: &Space, mut tell: impl FnMut(GivenUp)) {
+pub(crate) fn collect(space: &Space, mut tell: impl FnMut(GivenUp<'_>)) {
     let (deferred, given_up) = {
         let mut frees = lock();
         (core::mem::take(&mut frees.deferred), core::mem::take(&mut frees.given_up))

@@ -6,7 +6,7 @@ use baton_contract::memory::SizeClass;
 use baton_contract::messages::{Answer, ExtentId, FromCoordinator, MemoryCommand, Request, TurnReport};
 use baton_tests::bare_tenant::BareTenant;
 use baton_tests::coordinator::{Coordinator, Serving, program, tenant};
-use baton_tests::faults::Strike;
+use baton_tests::faults::{Role, Strike, Victim};
 use baton_tests::running::Running;
 use baton_tests::strikes::with_board;
 use baton_tests::{LIMIT, MIB, hold};
@@ -240,5 +240,27 @@ fn memory_of_which_some_was_freed_is_found_again_when_the_coordinator_dies_befor
         assert_eq!(holder.ask("thicken", LIMIT), "thickened");
     }
     assert!(holder.ask("quit", LIMIT).ends_with(" ok"));
+    coordinator.until_empty();
+}
+
+/// Otherwise the next one cuts memory anew as if it were in use, and the program gets addresses again that still have some.
+#[test]
+fn memory_that_is_freed_when_the_coordinator_dies_is_known_to_be_spare() {
+    let (serving, board) = with_board(serving().keeper());
+    let coordinator = serving.start();
+    let mut holder = in_small_pieces(&coordinator, "130");
+    let victim = Victim::Of(Role::Coordinator);
+    board.prepare(&Strike { victim, signal: libc::SIGKILL, ..Strike::at("program asks Spare") });
+    let before = coordinator.served();
+    assert_eq!(holder.ask("thin", LIMIT), "thinned");
+    assert!(board.struck().is_some(), "it told nothing");
+    coordinator.until_next(before);
+    assert!(holder.ask("touch", LIMIT).starts_with("touched "));
+    evict_idle(&coordinator);
+    assert!(holder.ask("touch", LIMIT).starts_with("touched "));
+    assert_eq!(holder.ask("thicken", LIMIT), "thickened");
+    assert!(holder.ask("touch", LIMIT).starts_with("touched "));
+    assert!(holder.ask("quit", LIMIT).ends_with(" ok"));
+    assert_eq!(holder.said(), "");
     coordinator.until_empty();
 }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use baton_contract::messages::{ExtentId, MAX_LISTED, MAX_RANGES, MemoryReport, TurnReport};
+use baton_contract::messages::{ExtentId, MAX_LISTED, MemoryReport, TurnReport};
 
 use super::super::consolidation;
 use super::super::corun::Corun;
@@ -238,17 +238,16 @@ impl Control {
     }
 
     /// Reports memory given up by a message, not by a request: a call that makes a request now may wait for this thread.
-    pub(super) fn report_given_up(&self, given_up: GivenUp) {
+    pub(super) fn report_given_up(&self, given_up: GivenUp<'_>) {
         match given_up {
             GivenUp::Extents(extents) => {
                 for extents in extents.chunks(MAX_LISTED) {
                     self.session.link.tell(&MemoryReport::Free { extents: extents.to_vec() });
                 }
             }
-            GivenUp::Parts(parts) => {
-                for ranges in parts.chunks(MAX_RANGES) {
-                    self.session.link.tell(&MemoryReport::Spare { ranges: ranges.to_vec() });
-                }
+            GivenUp::Parts(ranges, enter) => {
+                self.session.link.tell(&MemoryReport::Spare { ranges: ranges.to_vec() });
+                enter();
             }
         }
     }
