@@ -92,14 +92,21 @@ const OF_OLD: (&str, &str) = ("coordinator hears of old ", "program tells ");
 /// Each coordinator hears these, because it has asked for them.
 const ASKED: [&str; 3] = ["Extents", "Channels", "Stands"];
 /// Other messages that are only sent after something has happened.
-const RARELY_SENT: [(&str, First); 3] = [
+const RARELY_SENT: [(&str, First); 7] = [
     // A request that was not answered is made again.
     (" Again", First::CoordinatorDies(Cow::Borrowed("program asks Allocate"))),
     // A program that was not let in yet waits until the others have come back.
     (" Queued", First::CoordinatorDies(Cow::Borrowed("program asks Hello"))),
-    // The memory of one that does not answer is waited for.
-    (" TryAgain", First::ProgramStops(Cow::Borrowed("program hears Unmap"))),
+    // The memory of one that does not answer is waited for, or taken: what was taken cannot be exported where it is, and is copied.
+    (" TryAgain", STOPPED),
+    (" Movable", STOPPED),
+    (" Consolidate", STOPPED),
+    (" Consolidated", STOPPED),
+    (" cuMemcpyDtoDAsync_v2", STOPPED),
 ];
+
+/// A program stops when it is to give up memory.
+const STOPPED: First = First::ProgramStops(Cow::Borrowed("program hears Unmap"));
 
 /// What happens before a strike, so that its point is reached.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

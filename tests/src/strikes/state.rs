@@ -93,6 +93,9 @@ impl State {
         // Takes memory from the rival while that is idle, so that it comes back piece by piece.
         const BESIDE: &[&str] =
             &["--megabytes", "160", "--small", "2", "--rounds", "20", "--gap-ms", "60", "--long-ms", "1300"];
+        // Comes back in larger pieces than it frees, and asks for others.
+        const PIECES: &[&str] =
+            &["--megabytes", "100", "--small", "2", "--rounds", "60", "--gap-ms", "20", "--churn", "1"];
         // Its memory is allocated anew all the time.
         const CHURN: &[&str] = &["--megabytes", "12", "--small", "6", "--churn", "1", "--rounds", "40"];
         // Its last work takes longer than it is waited for.
@@ -110,7 +113,12 @@ impl State {
                 Load::Fill("latency", &[URGENT, SELDOM]),
             ],
             Self::Sharing => {
-                vec![Load::Exchanges, Load::Exchanges, Load::Fill("latency", &[RIVAL]), Load::Fill("normal", &[BESIDE])]
+                vec![
+                    Load::Exchanges,
+                    Load::Exchanges,
+                    Load::Fill("latency", &[RIVAL]),
+                    Load::Fill("normal", &[BESIDE, PIECES, PIECES]),
+                ]
             }
         }
     }
