@@ -8,7 +8,7 @@ use baton_tests::faults::{Role, Strike, Victim};
 use baton_tests::held::{self, Held};
 use baton_tests::hold::{self, Busy};
 use baton_tests::running::{Running, signal};
-use baton_tests::strikes::with_board;
+use baton_tests::strikes::{processes_die_at, with_board};
 use baton_tests::{LIMIT, built};
 
 /// A coordinator with a keeper, in whose arena one of two programs fits.
@@ -733,22 +733,21 @@ fn a_coordinator_that_is_told_to_read_its_settings_while_it_starts_reads_them_la
     assert!(program.ask("quit", LIMIT).ends_with(" ok"));
 }
 
-/// The next coordinator hears its question twice: it was asked before it was told of that one, and asks again then.
+/// The steps by which memory in several pieces becomes one, which others can have.
+const EXPORT: [&str; 8] = [
+    "program tells Consolidate",
+    "program told Consolidate",
+    "coordinator hears Consolidate",
+    "coordinator calls cuMemcpyDtoDAsync_v2",
+    "coordinator tells Consolidated",
+    "coordinator told Consolidated",
+    "program hears Consolidated",
+    "program obeyed Consolidated",
+];
+
+/// The next coordinator hears a question twice that was asked before the program was told of it, and is asked again then.
 #[test]
-fn memory_that_is_being_exported_during_a_takeover_is_exported() {
-    let want = hold::alone("16", &["touch"]);
-    let (serving, board) = with_board(serving());
-    let coordinator = serving.start();
-    let mut program = hold::joined(&coordinator, "one", "normal", "16", None);
-    for point in ["program tells Consolidate", "program told Consolidate", "coordinator hears Consolidate"] {
-        let victim = Victim::Of(Role::Coordinator);
-        let wait = Duration::from_secs(2);
-        board.prepare(&Strike { victim, signal: libc::SIGKILL, wait, ..Strike::at(point) });
-        assert_eq!(program.ask("export 6", LIMIT), "exported", "{point}");
-        assert!(board.struck().is_some(), "{point}");
-    }
-    assert_eq!(program.ask("touch", LIMIT), want[0]);
-    assert_eq!(program.ask("quit", LIMIT), want[1]);
-    assert_eq!(program.said(), "");
-    coordinator.until_empty();
+fn memory_is_exported_when_processes_die_at_any_step() {
+    let begin = |coordinator: &Coordinator| hold::joined(coordinator, "one", "normal", "16", None);
+    processes_die_at(&EXPORT, serving(), begin, &[("export 6", "exported")]);
 }

@@ -8,7 +8,7 @@ use baton_tests::bare_tenant::BareTenant;
 use baton_tests::coordinator::{Coordinator, Serving, program, tenant};
 use baton_tests::faults::{Role, Strike, Victim};
 use baton_tests::running::Running;
-use baton_tests::strikes::with_board;
+use baton_tests::strikes::{processes_die_at, with_board};
 use baton_tests::{LIMIT, MIB, hold};
 use serde_json::Value;
 
@@ -263,4 +263,11 @@ fn memory_that_is_freed_when_the_coordinator_dies_is_known_to_be_spare() {
     assert!(holder.ask("quit", LIMIT).ends_with(" ok"));
     assert_eq!(holder.said(), "");
     coordinator.until_empty();
+}
+
+#[test]
+fn memory_is_freed_and_used_again_when_processes_die_at_any_step() {
+    let points = ["program asks Spare", "coordinator hears Spare", "program asks Reuse", "coordinator hears Reuse"];
+    let acts = [("thin", "thinned"), ("thicken", "thickened")];
+    processes_die_at(&points, serving().keeper(), |coordinator| in_small_pieces(coordinator, "130"), &acts);
 }

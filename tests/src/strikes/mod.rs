@@ -9,12 +9,14 @@
 //! | `churn` | has programs, coordinators and keepers come and go for hours |
 //! | `record` | adds the strikes of several runs up |
 //! | `state` | the states, and the programs of each |
+//! | `steps` | has processes die at points that are reached seldom |
 //! | `strace` | makes calls of the system fail |
 //! | `tally` | counts the survivors of each strike |
 
 mod churn;
 mod record;
 mod state;
+mod steps;
 mod strace;
 mod tally;
 
@@ -39,6 +41,7 @@ use crate::running::{goes_on, signal};
 pub use churn::{Samples, churn};
 pub use record::Record;
 pub use state::State;
+pub use steps::processes_die_at;
 use strace::Strace;
 pub use tally::Tally;
 
