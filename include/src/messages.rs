@@ -42,6 +42,8 @@ pub const MAX_RECUT: usize = 512;
 pub const IPC_HANDLE: usize = 64;
 /// The most channels, of each kind, and the most groups, in [`Channels`]. A context of NVIDIA's driver has 20 channels.
 pub const MAX_CHANNELS: usize = 2048;
+/// The most channels in [`Elsewhere`].
+pub const MAX_ELSEWHERE: usize = 960;
 
 /// An extent's number: given by the coordinator, unique within its tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -165,9 +167,9 @@ declare::messages! {
                 /// The time that the other one may take until it is ready, in milliseconds.
                 within_ms: u32,
                 /// The oldest version of the contract that the other one speaks; the newest is the message's own.
-                oldest: u32 = since 20 or 19,
+                oldest: u32,
                 /// True: programs with which the other one cannot speak are ended. Otherwise they are in the way.
-                leave_behind: bool = since 20 or false,
+                leave_behind: bool,
             },
         }
         /// Reports about a tenant's turns.
@@ -275,13 +277,15 @@ declare::messages! {
         }
         /// Reports about taking a tenant's work off the GPU.
         Preemption(PreemptionReport) {
-            /// The ways to take its work off the GPU at any point. Replaces the previous report. With [`Channels::ResourceManager`] it
-            /// carries the driver's control device.
+            /// The ways to take its work off the GPU at any point, and with it its work on other GPUs. Replaces the previous report.
+            /// With [`Channels::ResourceManager`] it carries the driver's control device.
             31 => Channels {
                 /// The channels that can be paused.
                 channels: Channels,
                 /// [`TenantPage::channels_begun`](crate::page::TenantPage::channels_begun) at the time of the scan.
                 begun: u32,
+                /// Those on other GPUs.
+                elsewhere: Elsewhere = since 21 or Elsewhere::default(),
             } carries channels.descriptors(),
             /// Answer to [`PreemptionCommand::Begin`]: the gate is closed, and work goes on.
             32 => GateClosed {
@@ -738,6 +742,14 @@ impl Channels {
             Self::ResourceManager(_) => 1,
         }
     }
+}
+
+/// The parts of a process that can be taken off other GPUs than the one that it shares.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Elsewhere {
+    /// Channels of the same client, each behind the subdevice of its GPU. For the simulated driver the number of the process on that GPU,
+    /// and 0.
+    pub channels: Vec<(u32, u32)>,
 }
 
 /// The CUDA driver that a coordinator uses. Each side finds it by itself: no process loads a file because a peer names it.

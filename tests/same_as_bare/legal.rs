@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use baton_tests::coordinator::{Coordinator, Place, Serving, program, tenant, with_driver};
-use baton_tests::hold;
+use baton_tests::hold::{self, Busy};
 use baton_tests::running::Running;
 use baton_tests::{Driver, LIMIT, MIB, Outcome, built};
 use serde_json::Value;
@@ -550,6 +550,19 @@ pub(super) fn serving_one_of_two(gpu: &str) -> Serving {
     serving().setting("SIMCUDA_GPUS", "2").option("--gpu", gpu)
 }
 
+/// One that takes programs off in the middle of their work.
+pub(super) fn preempting_one_of_two() -> Serving {
+    Serving::arena("96MiB").option("--host-pool", "128MiB").setting("SIMCUDA_GPUS", "2").option("--gpu", "0")
+}
+
+/// All memory of a program on the shared GPU goes to the host: none stays because the other GPU can access it.
+#[track_caller]
+fn until_it_is_away(coordinator: &Coordinator, name: &str) {
+    let status = evict(coordinator, name);
+    let bytes = |what: &str| tenant(&status, name)[what].as_u64().expect("a number");
+    assert_eq!((bytes("resident_bytes"), bytes("immovable_bytes")), (0, 0), "{status:#}");
+}
+
 /// A program that sees two GPUs, started as users start theirs.
 #[track_caller]
 fn same_on_two(coordinator: &Coordinator, name: &str, case: &str, meanwhile: impl FnMut(usize)) {
@@ -569,17 +582,20 @@ fn a_program_on_another_gpu_is_left_alone() {
     same_on_two(&coordinator, "several", "second-size", |_| {});
 }
 
+/// A program is on all its GPUs, or on none.
 #[test]
-fn work_on_another_gpu_does_not_wait_for_this_one() {
+fn work_on_another_gpu_waits_for_this_one() {
     let coordinator = serving_one_of_two("0").option("--quantum", "1h").option("--max-wait", "1h").start();
     let mut other = hold::joined(&coordinator, "other", "normal", "8", None);
-    // Its work does not end before it is ended itself.
-    assert_eq!(other.ask("queue 3600000", LIMIT), "queued");
-    same_on_two(&coordinator, "several", "second-beside", |_| {
-        let immovable = tenant(&coordinator.status(), "several")["immovable_bytes"].clone();
-        assert_eq!(immovable, 0, "no call has reached for its memory on this GPU");
+    let busy = Busy::start(&mut other, &coordinator.place);
+    coordinator.until_tenant_is("other", "running");
+    std::thread::scope(|scope| {
+        let both = scope.spawn(|| same_on_two(&coordinator, "several", "second-beside", |_| {}));
+        coordinator.until_tenant_is("several", "waiting");
+        assert!(!both.is_finished(), "it works on the other GPU");
+        busy.end(&mut other);
+        both.join().expect("it is as alone");
     });
-    assert_eq!(coordinator.status()["holder"], "other");
 }
 
 #[test]
@@ -592,7 +608,7 @@ fn nobody_waits_for_what_waits_on_another_gpu() {
 
 #[test]
 fn a_program_leaves_the_gpu_while_a_thread_of_it_waits_on_another_one() {
-    let coordinator = serving_one_of_two("0").start();
+    let coordinator = preempting_one_of_two().start();
     let want = hold::alone("92", &["touch"]);
     same_on_two(&coordinator, "apart", "gpus-leave", |_| {
         let mut other = hold::joined(&coordinator, "other", "normal", "92", None);
@@ -623,22 +639,25 @@ fn a_program_joins_the_coordinator_of_the_gpu_that_it_works_on() {
 fn copies_go_between_a_gpu_that_is_shared_and_one_that_is_not() {
     let coordinator = serving_one_of_two("0").start();
     for case in ["copies", "copies-second-first"] {
-        same_on_two(&coordinator, "several", case, |_| try_to_evict(&coordinator, "several"));
+        same_on_two(&coordinator, "several", case, |_| until_it_is_away(&coordinator, "several"));
     }
 }
 
 #[test]
 fn kernels_on_another_gpu_reach_memory_that_they_were_given_access_to() {
     let coordinator = serving_one_of_two("0").start();
-    same_on_two(&coordinator, "several", "peers", |_| try_to_evict(&coordinator, "several"));
+    same_on_two(&coordinator, "several", "peers", |_| until_it_is_away(&coordinator, "several"));
 }
 
 #[test]
 fn a_handle_in_several_pieces_is_given_to_another_gpu_while_streams_wait_and_exported_later() {
-    let preempting = Serving::arena("96MiB").setting("SIMCUDA_GPUS", "2").option("--gpu", "0");
-    for serving in [serving_one_of_two("0"), preempting] {
+    for (serving, is_paused) in [(serving_one_of_two("0"), false), (preempting_one_of_two(), true)] {
         let coordinator = serving.start();
-        same_on_two(&coordinator, "several", "handles", |_| {});
+        same_on_two(&coordinator, "several", "handles", |_| {
+            if is_paused {
+                take_off_and_bring_back(&coordinator, "several", "92");
+            }
+        });
         coordinator.until_empty();
     }
 }
@@ -685,13 +704,9 @@ fn work_on_another_gpu_finds_the_memory_of_one_that_the_program_is_taken_off() {
             if waits == 1 {
                 return steer("resume");
             }
-            // It has to stay where it is: the other one waits, or goes without.
             steer("pause");
-            let mut other = coordinator.join("other", &program("hold"), &["--megabytes", "60"]);
-            let end = Instant::now() + Duration::from_secs(2);
-            while !other.has_answered() && Instant::now() < end {
-                std::thread::sleep(Duration::from_millis(5));
-            }
+            let mut other = hold::joined(&coordinator, "other", "normal", "60", None);
+            assert!(other.ask("touch", LIMIT).starts_with("touched "), "{case}");
         });
     }
 }

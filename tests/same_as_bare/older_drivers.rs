@@ -10,7 +10,8 @@ use baton_tests::coordinator::{Coordinator, Serving, with_driver};
 use baton_tests::{Driver, LIMIT, Outcome, built, hold};
 
 use super::legal::{
-    evict, gpus, serving, serving_one_of_two, slow, slow_for_reach, take_off_and_bring_back, to_the_end, waiting,
+    evict, gpus, preempting_one_of_two, serving, serving_one_of_two, slow, slow_for_reach, take_off_and_bring_back,
+    to_the_end, waiting,
 };
 
 /// The last driver that cannot record an event behind all work of a context, and one that has no numbers for contexts, does not tell
@@ -172,7 +173,7 @@ fn nobody_waits_for_what_waits_elsewhere_on_older_drivers() {
 
 #[test]
 fn nobody_waits_for_what_waits_on_another_gpu_of_an_older_driver() {
-    let coordinator = serving_one_of_two("0").start();
+    let coordinator = preempting_one_of_two().start();
     let want = hold::alone("92", &["touch"]);
     for version in OLDER {
         for case in ["gpus-free", "gpus-in-order"] {

@@ -9,8 +9,8 @@ use std::path::Path;
 
 use baton_contract::link::{self, Received};
 use baton_contract::messages::{
-    Answer, Channels, CorunReport, ExtentId, FromCoordinator, FromTenant, IPC_HANDLE, MemoryCommand, MemoryReport,
-    Message, Opening, PreemptionCommand, PreemptionReport, ProcessId, Request, TurnCommand, TurnReport,
+    Answer, Channels, CorunReport, Elsewhere, ExtentId, FromCoordinator, FromTenant, IPC_HANDLE, MemoryCommand,
+    MemoryReport, Message, Opening, PreemptionCommand, PreemptionReport, ProcessId, Request, TurnCommand, TurnReport,
 };
 use baton_contract::resource_manager::Objects;
 use baton_contract::wire::GpuNumber;
@@ -166,7 +166,16 @@ impl Liar<'_> {
                         groups: list(&mut self.random),
                     }),
                 };
-                PreemptionReport::Channels { channels, begun: self.random.number() as u32 }.into()
+                PreemptionReport::Channels {
+                    channels,
+                    begun: self.random.number() as u32,
+                    elsewhere: Elsewhere {
+                        channels: (0..self.random.number() % 3)
+                            .map(|at| (at as u32, self.random.number() as u32))
+                            .collect(),
+                    },
+                }
+                .into()
             }
             16 if self.random.below(2) == 0 => PreemptionReport::GateClosed { grant }.into(),
             16 => PreemptionReport::Probed { number: self.random.number() as u32 }.into(),

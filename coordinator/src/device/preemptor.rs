@@ -3,6 +3,7 @@
 //! Each step takes the driver about a millisecond. So they happen in a thread of their own, one after the other in the order of
 //! requests.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,6 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use baton_contract::cuda::CUdeviceptr;
+use baton_contract::messages::Elsewhere;
 use baton_contract::resource_manager::{self, Objects};
 
 use crate::device::gpu::{Gpu, GpuError, Stream, check};
@@ -18,30 +20,83 @@ use crate::device::pauser::Pauser;
 use crate::device::wake::Waker;
 use baton_policy::arbiter::TenantId;
 
-/// The parts of a tenant that can be taken off the GPU.
+/// The parts of a tenant that can be taken off its GPUs: first those on this one, which are sliced and descheduled too, then those on others.
 #[derive(Clone, Debug)]
 pub enum PreemptTarget {
-    /// A process of the simulated driver, by its number there and by the system's number of the tenant's process: nothing is done if
-    /// these are two processes. A process that cannot be seen from here has no number.
-    Simulated(u32, Option<i32>),
-    /// Objects of the resource manager of NVIDIA's driver, and the tenant's control device. The driver refuses objects
-    /// that do not belong to that, so a tenant can only name its own.
-    ResourceManager(Objects, Arc<OwnedFd>),
+    /// A process of the simulated driver.
+    Simulated {
+        /// Its number there on each GPU.
+        processes: Vec<u32>,
+        /// The system's number of the tenant's process: nothing is done if this is another one. A process that cannot be seen from here has
+        /// no number.
+        pid: Option<i32>,
+    },
+    /// Objects of the resource manager of NVIDIA's driver.
+    ResourceManager {
+        /// Those on each GPU.
+        objects: Vec<Objects>,
+        /// The tenant's control device. The driver refuses objects that do not belong to that, so a tenant can only name its own.
+        control: Arc<OwnedFd>,
+    },
 }
 
 impl PreemptTarget {
+    /// Of a tenant of the simulated driver.
+    pub fn simulated(process: u32, elsewhere: &Elsewhere, pid: Option<i32>) -> Self {
+        let processes =
+            std::iter::once(process).chain(elsewhere.channels.iter().map(|(process, _)| *process)).collect();
+        Self::Simulated { processes, pid }
+    }
+
+    /// Of a tenant of NVIDIA's driver.
+    pub fn resource_manager(here: Objects, elsewhere: &Elsewhere, control: OwnedFd) -> Self {
+        let client = here.client;
+        let mut by_gpu = BTreeMap::<u32, Vec<u32>>::new();
+        for (subdevice, channel) in &elsewhere.channels {
+            by_gpu.entry(*subdevice).or_default().push(*channel);
+        }
+        let others = by_gpu.into_iter().map(|(subdevice, channels)| Objects {
+            client,
+            subdevice,
+            channels,
+            ..Objects::default()
+        });
+        Self::ResourceManager { objects: std::iter::once(here).chain(others).collect(), control: Arc::new(control) }
+    }
+
     /// Returns the parts that are not in `other`, which is paused already; none if there are no such parts.
     pub fn beyond(&self, other: Option<&Self>) -> Option<Self> {
-        match (self, other) {
-            (Self::ResourceManager(objects, control), Some(Self::ResourceManager(known, _))) => {
-                let mut rest = objects.clone();
-                rest.channels.retain(|channel| !known.channels.contains(channel));
-                (!rest.channels.is_empty()).then(|| Self::ResourceManager(rest, Arc::clone(control)))
+        let Some(other) = other else { return Some(self.clone()) };
+        let mut rest = self.clone();
+        let is_any = match (&mut rest, other) {
+            (Self::ResourceManager { objects, .. }, Self::ResourceManager { objects: known, .. }) => {
+                let known: BTreeSet<u32> = known.iter().flat_map(|one| one.channels.iter().copied()).collect();
+                objects.iter_mut().for_each(|one| one.channels.retain(|channel| !known.contains(channel)));
+                objects.iter().any(|one| !one.channels.is_empty())
             }
-            (Self::Simulated(process, _), Some(Self::Simulated(known, _))) if process == known => None,
-            _ => Some(self.clone()),
+            (Self::Simulated { processes, .. }, Self::Simulated { processes: known, .. }) => {
+                processes.retain(|process| !known.contains(process));
+                !processes.is_empty()
+            }
+            _ => true,
+        };
+        is_any.then_some(rest)
+    }
+}
+
+/// Pauses one part after the other: all, or none.
+fn pause_each<T, E>(
+    parts: &[T],
+    pause: impl Fn(&T) -> Result<(), E>,
+    resume: impl Fn(&T) -> Result<(), E>,
+) -> Result<(), E> {
+    for (paused, part) in parts.iter().enumerate() {
+        if let Err(error) = pause(part) {
+            parts[..paused].iter().for_each(|part| drop(resume(part)));
+            return Err(error);
         }
     }
+    Ok(())
 }
 
 /// A command for these parts.
@@ -98,52 +153,59 @@ pub enum PreemptError {
 impl Pauser {
     fn carry_out(self, command: PreemptCommand, target: &PreemptTarget) -> Result<(), PreemptError> {
         match target {
-            PreemptTarget::Simulated(process, pid) => {
+            PreemptTarget::Simulated { processes, pid } => {
                 let simulated = self.simulated.ok_or(PreemptError::Unknown)?;
                 if command == PreemptCommand::End {
                     // The process and all its memory are gone already.
                     return Ok(());
                 }
-                match simulated.pid(*process)? {
-                    found if found == *pid => (),
-                    // It was there when this was tried first: the process has just ended, and all its work with it.
-                    None if command != PreemptCommand::Try => return Ok(()),
-                    _ => return Err(PreemptError::OtherProcess),
+                for process in processes {
+                    match simulated.pid(*process)? {
+                        found if found == *pid => (),
+                        // It was there when this was tried first: the process has just ended, and all its work with it.
+                        None if command != PreemptCommand::Try => return Ok(()),
+                        _ => return Err(PreemptError::OtherProcess),
+                    }
                 }
                 // SAFETY: any number may be asked for.
-                Ok(unsafe {
-                    match command {
-                        PreemptCommand::Preempt | PreemptCommand::Deschedule => {
-                            check("simcudaPauseProcess", (simulated.pause)(*process))
-                        }
-                        PreemptCommand::Try | PreemptCommand::Resume | PreemptCommand::Reschedule => {
-                            check("simcudaResumeProcess", (simulated.resume)(*process))
-                        }
-                        PreemptCommand::ResumeOfAll(before) | PreemptCommand::PutBack(before) => {
-                            // It counts both in one.
-                            let resume = || check("simcudaResumeProcess", (simulated.resume)(*process));
-                            (0..=2 * before).try_for_each(|_| resume())
-                        }
-                        PreemptCommand::Slice(micros) => {
-                            check("simcudaSetTimeSlice", (simulated.set_slice)(*process, micros))
-                        }
-                        PreemptCommand::End => Ok(()),
+                let pause = |process: &u32| unsafe { check("simcudaPauseProcess", (simulated.pause)(*process)) };
+                // SAFETY: as above.
+                let resume = |process: &u32| unsafe { check("simcudaResumeProcess", (simulated.resume)(*process)) };
+                let here = processes.first();
+                Ok(match command {
+                    PreemptCommand::Preempt => pause_each(processes, pause, resume),
+                    PreemptCommand::Try | PreemptCommand::Resume => processes.iter().try_for_each(resume),
+                    PreemptCommand::Deschedule => here.map_or(Ok(()), pause),
+                    PreemptCommand::Reschedule => here.map_or(Ok(()), resume),
+                    PreemptCommand::ResumeOfAll(before) | PreemptCommand::PutBack(before) => {
+                        // It counts both in one.
+                        (0..=2 * before).try_for_each(|_| processes.iter().try_for_each(resume))
                     }
+                    PreemptCommand::Slice(micros) => here.map_or(Ok(()), |process| {
+                        // SAFETY: as above.
+                        check("simcudaSetTimeSlice", unsafe { (simulated.set_slice)(*process, micros) })
+                    }),
+                    PreemptCommand::End => Ok(()),
                 }?)
             }
-            PreemptTarget::ResourceManager(objects, control) => {
-                if command == PreemptCommand::Try && objects.gpu(control.as_fd())? != self.gpu {
+            PreemptTarget::ResourceManager { objects, control } => {
+                let control = control.as_fd();
+                let Some(here) = objects.first() else { return Ok(()) };
+                if command == PreemptCommand::Try && here.gpu(control)? != self.gpu {
                     return Err(PreemptError::OtherGpu);
                 }
+                let resume = |one: &Objects| one.resume(control);
                 Ok(match command {
-                    PreemptCommand::Preempt | PreemptCommand::End => objects.pause(control.as_fd()),
-                    PreemptCommand::Try | PreemptCommand::Resume => objects.resume(control.as_fd()),
+                    PreemptCommand::Preempt | PreemptCommand::End => {
+                        pause_each(objects, |one| one.pause(control), resume)
+                    }
+                    PreemptCommand::Try | PreemptCommand::Resume => objects.iter().try_for_each(resume),
                     PreemptCommand::ResumeOfAll(before) | PreemptCommand::PutBack(before) => (0..=before)
-                        .try_for_each(|_| objects.resume(control.as_fd()))
-                        .and_then(|()| objects.reschedule(control.as_fd())),
-                    PreemptCommand::Deschedule => objects.deschedule(control.as_fd()),
-                    PreemptCommand::Reschedule => objects.reschedule(control.as_fd()),
-                    PreemptCommand::Slice(micros) => objects.set_timeslice(control.as_fd(), micros),
+                        .try_for_each(|_| objects.iter().try_for_each(resume))
+                        .and_then(|()| here.reschedule(control)),
+                    PreemptCommand::Deschedule => here.deschedule(control),
+                    PreemptCommand::Reschedule => here.reschedule(control),
+                    PreemptCommand::Slice(micros) => here.set_timeslice(control, micros),
                 }?)
             }
         }
@@ -246,5 +308,52 @@ impl Preemptor {
     /// True if no command is under way.
     pub fn is_idle(&self) -> bool {
         self.under_way.load(Ordering::Acquire) == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    #[test]
+    fn all_parts_are_paused_or_none() {
+        let paused = RefCell::new(BTreeSet::new());
+        let pause = |part: &u32| {
+            paused.borrow_mut().insert(*part);
+            if *part < 3 { Ok(()) } else { Err(*part) }
+        };
+        let resume = |part: &u32| {
+            paused.borrow_mut().remove(part);
+            Ok(())
+        };
+        assert_eq!(pause_each(&[1, 2], pause, resume), Ok(()));
+        assert_eq!(*paused.borrow(), BTreeSet::from([1, 2]));
+        paused.borrow_mut().clear();
+        assert_eq!(pause_each(&[1, 2, 3], pause, resume), Err(3));
+        assert_eq!(*paused.borrow(), BTreeSet::from([3]), "those that were paused before it go on");
+    }
+
+    #[test]
+    fn channels_on_other_gpus_are_grouped_and_those_that_are_paused_are_left_out() {
+        let here = Objects { client: 1, subdevice: 2, channels: vec![10, 11], ..Objects::default() };
+        let control = || OwnedFd::from(std::fs::File::open("/dev/null").expect("it is there"));
+        let elsewhere = |channels: &[(u32, u32)]| Elsewhere { channels: channels.to_vec() };
+        let known = PreemptTarget::resource_manager(here.clone(), &elsewhere(&[(5, 20), (6, 30), (5, 21)]), control());
+        let channels = |target: &PreemptTarget| match target {
+            PreemptTarget::ResourceManager { objects, .. } => {
+                objects.iter().map(|one| (one.subdevice, one.channels.clone())).collect::<Vec<_>>()
+            }
+            PreemptTarget::Simulated { .. } => Vec::new(),
+        };
+        assert_eq!(channels(&known), [(2, vec![10, 11]), (5, vec![20, 21]), (6, vec![30])]);
+        let now = PreemptTarget::resource_manager(here, &elsewhere(&[(5, 20), (5, 22)]), control());
+        let rest = now.beyond(Some(&known)).expect("one has come");
+        assert_eq!(channels(&rest), [(2, vec![]), (5, vec![22])]);
+        assert!(known.beyond(Some(&known)).is_none());
+        let simulated = |others: &[(u32, u32)]| PreemptTarget::simulated(1, &elsewhere(others), None);
+        assert!(simulated(&[(2, 0)]).beyond(Some(&simulated(&[(2, 0), (3, 0)]))).is_none());
+        assert!(simulated(&[(2, 0)]).beyond(Some(&simulated(&[]))).is_some());
     }
 }

@@ -5,7 +5,7 @@
 use std::os::fd::OwnedFd;
 
 use baton_contract::link::Received;
-use baton_contract::messages::{Channels, FromTenant, MemoryReport, Message as _, PreemptionReport};
+use baton_contract::messages::{Channels, Elsewhere, FromTenant, MemoryReport, Message as _, PreemptionReport};
 use baton_contract::wire::Malformed;
 
 use super::memory::MemoryBreach;
@@ -88,7 +88,7 @@ impl Server {
             FromTenant::Preemption(PreemptionReport::Channels { begun, .. }) => {
                 let name = self.card.tenants.get(id).map_or("", |tenant| &tenant.name);
                 baton_messages::warn!(too_few_descriptors_to_preempt(name));
-                PreemptionReport::Channels { channels: Channels::None, begun }.into()
+                PreemptionReport::Channels { channels: Channels::None, begun, elsewhere: Elsewhere::default() }.into()
             }
             FromTenant::Memory(MemoryReport::Consolidate { at, bytes, .. }) => {
                 MemoryReport::Consolidate { at, bytes, piece: false }.into()

@@ -5,8 +5,8 @@ use std::os::fd::OwnedFd;
 use std::time::Instant;
 
 use baton_contract::messages::{
-    Channels, ExtentId, FromTenant, GateState, HeldExtent, MemoryReport, Message as _, PreemptionReport,
-    TakeoverReport, TurnReport,
+    ExtentId, FromTenant, GateState, HeldExtent, MemoryReport, Message as _, PreemptionReport, TakeoverReport,
+    TurnReport,
 };
 
 use super::tenants::connection::Pages;
@@ -62,7 +62,8 @@ pub(super) struct Returning {
     pub(super) demanded: bool,
     pub(super) extents: Vec<HeldExtent>,
     pub(super) spare: Vec<(u64, u64)>,
-    pub(super) channels: Option<(Channels, u32, Option<OwnedFd>)>,
+    /// The report of its channels, and the control device.
+    pub(super) channels: Option<(PreemptionReport, Option<OwnedFd>)>,
     /// Reports that are to be handled when it is a tenant again.
     pub(super) later: Vec<(FromTenant, Option<OwnedFd>)>,
     /// The end of its answer: what it tells from then on is read when it is a tenant again.
@@ -153,8 +154,8 @@ impl Returning {
             // It is told with the end of the answer.
             FromTenant::Memory(MemoryReport::Unleased { .. }) => {}
             FromTenant::Memory(MemoryReport::Spare { ranges }) => self.spare.extend(ranges),
-            FromTenant::Preemption(PreemptionReport::Channels { channels, begun }) => {
-                self.channels = Some((channels, begun, descriptor));
+            FromTenant::Preemption(report @ PreemptionReport::Channels { .. }) => {
+                self.channels = Some((report, descriptor));
             }
             FromTenant::Turn(TurnReport::Demand) => self.demanded = true,
             _ => self.later.push((message, descriptor)),

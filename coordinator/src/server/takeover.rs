@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use baton_contract::link;
 use baton_contract::messages::{
-    Answer, FromTenant, GateState, PreemptionCommand, PreemptionReport, Request, TakeoverCommand, TurnReport,
+    Answer, FromTenant, GateState, PreemptionCommand, Request, TakeoverCommand, TurnReport,
 };
 use baton_contract::page::TAKEN;
 use baton_contract::wire::{GpuNumber, Malformed, Version};
@@ -317,9 +317,9 @@ impl Server {
                 false
             }
         };
-        if let Some((channels, begun, descriptor)) = channels {
+        if let Some((report, descriptor)) = channels {
             // A report that makes no sense leaves it as one that cannot be paused.
-            let _ = self.preemptions().heard(id, PreemptionReport::Channels { channels, begun }, descriptor);
+            let _ = self.preemptions().heard(id, report, descriptor);
         }
         if stands.asks {
             self.card.tenants.answer(id, &Answer::Again, &[]);

@@ -17,8 +17,8 @@
 /// ```
 ///
 /// The number is the message's kind on the wire, and its fields follow in their order ([`Field`](super::fields::Field)). `[MOST]`
-/// belongs to fields with a length of their own ([`Counted`](super::fields::Counted)). `= since 20 or 0` stands for a field that messages
-/// of versions before 20 lack: there it has the value behind `or`. `carries` gives a message's number of descriptors, by its fields; the
+/// belongs to fields with a length of their own ([`Counted`](super::fields::Counted)). `= since 21 or 0` stands for a field that messages
+/// of versions before 21 lack: there it has the value behind `or`. `carries` gives a message's number of descriptors, by its fields; the
 /// default is none.
 macro_rules! messages {
     (

@@ -1,7 +1,7 @@
 //! The entry of every call that touches device memory.
 //!
-//! A call for the shared GPU passes the gate when its memory is here. A call for another GPU is as without Baton, unless it may access
-//! memory of ours: then that GPU gets access to all of it, and it never moves again.
+//! A call passes the gate when its memory is here, for whichever GPU it is: a program is on all its GPUs, or on none. If a call for another
+//! GPU than the shared one may access memory of ours, that GPU gets access to all of it first, now and whenever it comes back.
 
 use baton_contract::cuda::{CUdevice, CUdeviceptr, CUresult, CUstream};
 use baton_contract::memory::GRANULE;
@@ -11,15 +11,14 @@ use super::needs::Needs;
 use super::{ahead, elsewhere};
 use crate::driver::api::{self, Stream};
 use crate::gate::{self, Exclusive, MappingGuard, Passage};
-use crate::link;
 use crate::memory::space;
 
 /// The GPU that a call is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Gpu {
-    /// The call's memory has to be here, with all memory that it leads to.
+    /// One with access to memory of ours: the call's memory has to be here, with all memory that it leads to.
     Shared,
-    /// The only question is which memory of ours the call itself accesses. A kernel accesses none that its GPU has no access to.
+    /// One without: the question is which memory of ours the call itself accesses. A kernel accesses none that its GPU has no access to.
     Other,
 }
 
@@ -80,7 +79,7 @@ pub(crate) fn ask_about(address: CUdeviceptr, call: impl Fn() -> CUresult) -> CU
 
 /// Enters the gate for a call that touches no memory of ours, and may keep others out of its context while it waits in the driver.
 pub(crate) fn enter_in_any_state() -> Exclusive {
-    gate::enter_in_any_state(api::current_context(), is_here())
+    gate::enter_in_any_state(api::current_context())
 }
 
 /// True if the shared GPU is the current one.
@@ -90,33 +89,42 @@ pub(crate) fn is_here() -> bool {
 
 #[cold]
 fn pass_elsewhere(device: CUdevice, needs: &impl Fn(Gpu) -> Needs) -> Result<Passage, CUresult> {
-    let is_exposed = space::get().is_none_or(|space| space.is_exposed_to(device));
-    if !is_exposed && needs(Gpu::Other).may_be_ours() {
-        expose(device)?;
-    }
-    Ok(Passage::ungated())
+    // Without access nothing there depends on memory of ours.
+    if let_access(device, needs)? { pass_here(|| needs(Gpu::Shared)) } else { gate::pass() }
 }
 
-/// Passes for a call of a program that uses several GPUs; `None` if the call is for the shared one alone.
+/// Lets another GPU access memory of ours if a call there may. False if it cannot.
+fn let_access(device: CUdevice, needs: &impl Fn(Gpu) -> Needs) -> Result<bool, CUresult> {
+    let Some(space) = space::get() else { return Ok(false) };
+    let is_exposed = space.is_exposed_to(device);
+    if !is_exposed && needs(Gpu::Other).may_be_ours() {
+        return expose(device).map(|()| true);
+    }
+    Ok(is_exposed)
+}
+
+/// Passes for a call of a program that uses several GPUs; `None` if its stream is the shared one's.
 #[cold]
 fn pass_among(shared: CUdevice, stream: CUstream, needs: &impl Fn(Gpu) -> Needs) -> Option<Result<Passage, CUresult>> {
     let (current, of_stream) = elsewhere::current_and_of(shared, stream);
-    if let Some(current) = current
-        && let Err(answer) = pass_elsewhere(current, needs)
-    {
+    if let Some(Err(answer)) = current.map(|device| let_access(device, needs)) {
         return Some(Err(answer));
     }
     of_stream.map(|device| pass_elsewhere(device, needs))
 }
 
-/// Gives another GPU access to all memory of ours, which stays where it is from then on.
+/// True if a stream is another GPU's.
+pub(crate) fn is_others(stream: CUstream) -> bool {
+    elsewhere::shared().is_some_and(|shared| elsewhere::current_and_of(shared, stream).1.is_some())
+}
+
+/// Gives another GPU access to all memory of ours.
 #[cold]
 pub(crate) fn expose(device: CUdevice) -> Result<(), CUresult> {
     let Some(space) = space::get().filter(|space| !space.is_exposed_to(device)) else { return Ok(()) };
     let passage = pass_here(|| Needs::Everything)?;
     let guard = lock_mappings(&passage, Needs::Everything)?;
-    // Without a coordinator nothing moves.
-    link::get().map_or(Ok(()), |link| space.expose(&link.requests, device, &guard))
+    space.expose(device, &guard)
 }
 
 /// Waits for a range of memory of ours, which may span several earlier allocations.

@@ -10,7 +10,7 @@
 //! - [`footprint`]: the needs of a call: the addresses that it names, and all memory that can be reached from there.
 //! - [`copies`]: descriptions of copies and fills.
 //! - [`layouts`]: the layouts of functions' parameters. [`graphs`]: the contents of captured graphs.
-//! - [`elsewhere`]: calls for other GPUs.
+//! - [`elsewhere`]: calls for other GPUs than the shared one.
 //! - [`roots`]: memory that kernels can access without being given it.
 //!
 //! Calls wait for memory in **blocks**: an allocation, or an extent that small ones share. A kernel that is given an address in an
@@ -34,8 +34,8 @@ pub(crate) mod roots;
 pub(crate) use ahead::{all_is_here, is_waited_for_on_gpu, prepare, stream_goes};
 pub(crate) use blocks::{end, is_complete, is_waited_for, mapped, stats, wake};
 pub(crate) use entry::{
-    Gpu, ask_about, enter_in_any_state, expose, is_here, lock_mappings, pass, pass_ahead, pass_here, pass_into,
-    wait_for, with_all_here,
+    Gpu, ask_about, enter_in_any_state, expose, is_here, is_others, lock_mappings, pass, pass_ahead, pass_here,
+    pass_into, wait_for, with_all_here,
 };
 pub(crate) use needs::Needs;
 

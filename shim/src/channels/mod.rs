@@ -10,15 +10,15 @@ mod objects;
 mod owners;
 
 use core::ffi::{c_uint, c_void};
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::ffi::CStr;
 use std::os::fd::BorrowedFd;
 
-use baton_contract::cuda::{CUDA_SUCCESS, CUresult};
-use baton_contract::messages::{Channels, MAX_CHANNELS};
-use baton_contract::resource_manager::USUAL_TIMESLICE;
+use baton_contract::cuda::{CUDA_SUCCESS, CUdevice, CUresult};
+use baton_contract::messages::{Channels, Elsewhere, MAX_CHANNELS, MAX_ELSEWHERE, PreemptionReport};
+use baton_contract::resource_manager::{Objects, USUAL_TIMESLICE};
 
-use crate::driver::find;
+use crate::driver::{api, find};
 
 pub(crate) use objects::{follow, pause_what_comes, resume_what_came};
 pub(crate) use owners::is_another_librarys;
@@ -28,14 +28,16 @@ pub(crate) use owners::is_another_librarys;
 pub(crate) enum Own {
     /// A process of the simulated driver.
     Simulated(Simulated),
-    /// The objects that NVIDIA's driver has made on the GPU with this UUID.
+    /// The objects that NVIDIA's driver has made; the GPU with this UUID is shared.
     ResourceManager([u8; 16]),
 }
 
 /// The simulated driver's own functions for it.
 #[derive(Clone, Copy)]
 pub(crate) struct Simulated {
+    gpu: [u8; 16],
     process: c_uint,
+    get: unsafe extern "C" fn(*const [u8; 16], *mut c_uint) -> CUresult,
     resume: unsafe extern "C" fn(c_uint) -> CUresult,
     set_slice: unsafe extern "C" fn(c_uint, u64) -> CUresult,
 }
@@ -53,8 +55,13 @@ pub(crate) fn another_coordinator() {
 static TOLD: AtomicU32 = AtomicU32::new(0);
 /// The count of objects that were about to be made by then.
 static TOLD_BEGUN: AtomicU32 = AtomicU32::new(0);
+/// A bit for each GPU that it was told of then.
+static TOLD_GPUS: AtomicU64 = AtomicU64::new(0);
 /// True if the coordinator was told anything yet.
 static IS_TOLD: AtomicBool = AtomicBool::new(false);
+
+/// The report of the objects, and the control device.
+type Report = (PreemptionReport, Option<BorrowedFd<'static>>);
 
 impl Own {
     /// Finds out which driver this is, after `cuInit`.
@@ -63,53 +70,72 @@ impl Own {
     }
 
     /// The objects as the coordinator is told.
-    fn told(self) -> (Channels, Option<BorrowedFd<'static>>) {
+    fn told(self, gpus: u64) -> (Channels, Elsewhere, Option<BorrowedFd<'static>>) {
+        TOLD.store(objects::changes(), Ordering::SeqCst);
+        TOLD_GPUS.store(gpus, Ordering::SeqCst);
         let gpu = match self {
-            Self::Simulated(own) => return (Channels::Simulated { process: own.process }, None),
+            Self::Simulated(own) => {
+                let channels = own.elsewhere(gpus).map(|process| (process, 0)).collect();
+                return (Channels::Simulated { process: own.process }, Elsewhere { channels }, None);
+            }
             Self::ResourceManager(gpu) => gpu,
         };
-        TOLD.store(objects::changes(), Ordering::SeqCst);
-        match objects::of_gpu(gpu).filter(|(objects, _)| objects.channels.len() <= MAX_CHANNELS) {
-            Some((objects, control)) => (Channels::ResourceManager(objects), Some(control)),
-            None => (Channels::None, None),
+        let none = (Channels::None, Elsewhere::default(), None);
+        let Some((mut objects, control)) = objects::of_gpus(gpu) else { return none };
+        let here = objects.remove(0);
+        let of_gpu = |one: &Objects| one.channels.iter().map(|channel| (one.subdevice, *channel)).collect::<Vec<_>>();
+        let elsewhere: Vec<(u32, u32)> = objects.iter().flat_map(of_gpu).collect();
+        if here.channels.len() > MAX_CHANNELS || elsewhere.len() > MAX_ELSEWHERE {
+            return none;
         }
+        (Channels::ResourceManager(here), Elsewhere { channels: elsewhere }, Some(control))
     }
 
     /// The report to the coordinator, with the count of objects that were about to be made by then: at first, and when that has changed.
-    pub(crate) fn news(self) -> Option<(Channels, u32, Option<BorrowedFd<'static>>)> {
+    /// `gpus`: a bit for each GPU that this process uses.
+    pub(crate) fn news(self, gpus: u64) -> Option<Report> {
         // Read before the objects are: so objects that are made later are not taken for known.
         let begun = objects::begun();
-        let has_changed =
-            TOLD.load(Ordering::SeqCst) != objects::changes() || TOLD_BEGUN.load(Ordering::SeqCst) != begun;
+        let has_changed = match self {
+            Self::Simulated(_) => TOLD_GPUS.load(Ordering::SeqCst) != gpus,
+            Self::ResourceManager(_) => {
+                TOLD.load(Ordering::SeqCst) != objects::changes() || TOLD_BEGUN.load(Ordering::SeqCst) != begun
+            }
+        };
         let is_first = !IS_TOLD.swap(true, Ordering::Relaxed);
-        (is_first || matches!(self, Self::ResourceManager(_)) && has_changed).then(|| self.all_since(begun))
+        (is_first || has_changed).then(|| self.all_since(begun, gpus))
     }
 
     /// The report to a coordinator that knows nothing yet.
-    pub(crate) fn all(self) -> (Channels, u32, Option<BorrowedFd<'static>>) {
-        self.all_since(objects::begun())
+    pub(crate) fn all(self, gpus: u64) -> Report {
+        self.all_since(objects::begun(), gpus)
     }
 
-    fn all_since(self, begun: u32) -> (Channels, u32, Option<BorrowedFd<'static>>) {
+    fn all_since(self, begun: u32, gpus: u64) -> Report {
         TOLD_BEGUN.store(begun, Ordering::SeqCst);
-        let (channels, descriptor) = self.told();
-        (channels, begun, descriptor)
+        let (channels, elsewhere, descriptor) = self.told(gpus);
+        (PreemptionReport::Channels { channels, begun, elsewhere }, descriptor)
     }
 
-    /// Resumes our work, even if another process paused it, with the usual time slice.
-    pub(crate) fn resume(self) {
+    /// Resumes our work on these GPUs, even if another process paused it, with the usual time slice.
+    pub(crate) fn resume(self, gpus: u64) {
         let coordinators = COORDINATORS.load(Ordering::Relaxed);
         match self {
             // SAFETY: our own number.
             Self::Simulated(own) => unsafe {
                 // Each coordinator may have paused and descheduled it, which is one count there.
-                for _ in 0..2 * coordinators {
-                    (own.resume)(own.process);
+                for process in core::iter::once(own.process).chain(own.elsewhere(gpus)) {
+                    for _ in 0..2 * coordinators {
+                        (own.resume)(process);
+                    }
+                    (own.set_slice)(process, USUAL_TIMESLICE);
                 }
-                (own.set_slice)(own.process, USUAL_TIMESLICE);
             },
             Self::ResourceManager(gpu) => {
-                if let Some((objects, control)) = objects::of_gpu(gpu) {
+                for (objects, control) in objects::of_gpus(gpu)
+                    .into_iter()
+                    .flat_map(|(all, control)| all.into_iter().map(move |one| (one, control)))
+                {
                     // If this is refused, calls wait for ever, as they do when a GPU is lost.
                     let _ = objects.restore(control, coordinators);
                     let _ = objects.set_timeslice(control, USUAL_TIMESLICE);
@@ -120,6 +146,17 @@ impl Own {
 }
 
 impl Simulated {
+    /// The numbers of this process on the others of these GPUs.
+    fn elsewhere(self, gpus: u64) -> impl Iterator<Item = u32> {
+        let uuids =
+            (0..u64::BITS as CUdevice).filter(move |device| gpus & api::bit(*device) != 0).filter_map(api::uuid);
+        uuids.filter(move |gpu| *gpu != self.gpu).filter_map(move |gpu| {
+            let mut process = 0;
+            // SAFETY: a UUID and an out-parameter.
+            (unsafe { (self.get)(&gpu, &mut process) } == CUDA_SUCCESS).then_some(process)
+        })
+    }
+
     /// Finds the simulated driver's functions. `None` if this is another driver.
     fn find(gpu: [u8; 16]) -> Option<Self> {
         type Get = unsafe extern "C" fn(*const [u8; 16], *mut c_uint) -> CUresult;
@@ -138,6 +175,6 @@ impl Simulated {
         };
         let mut process = 0;
         // SAFETY: a UUID and an out-parameter.
-        (unsafe { get(&gpu, &mut process) } == CUDA_SUCCESS).then_some(Self { process, resume, set_slice })
+        (unsafe { get(&gpu, &mut process) } == CUDA_SUCCESS).then_some(Self { gpu, process, get, resume, set_slice })
     }
 }

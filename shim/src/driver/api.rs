@@ -153,7 +153,6 @@ calls! {
     pub(crate) map = cuMemMap(address: CUdeviceptr, bytes: usize, offset: usize, handle: u64, flags: u64);
     pub(crate) unmap = cuMemUnmap(address: CUdeviceptr, bytes: usize);
     pub(crate) set_access = cuMemSetAccess(address: CUdeviceptr, bytes: usize, access: *const CUmemAccessDesc, count: usize);
-    pub(crate) get_access = cuMemGetAccess(flags: *mut u64, location: *const CUmemLocation, address: CUdeviceptr);
     pub(crate) release = cuMemRelease(handle: u64);
     pub(crate) function_parameter = cuFuncGetParamInfo(function: CUfunction, at: usize, offset: *mut usize, size: *mut usize);
     pub(crate) kernel_parameter = cuKernelGetParamInfo(kernel: CUfunction, at: usize, offset: *mut usize, size: *mut usize);
@@ -251,6 +250,13 @@ pub(crate) fn bit(device: CUdevice) -> u64 {
     1 << (device as u32 % u64::BITS)
 }
 
+/// A device's UUID; `None` if CUDA does not work in this process.
+pub(crate) fn uuid(device: CUdevice) -> Option<[u8; 16]> {
+    let mut uuid = [0; 16];
+    // SAFETY: an out-parameter of the right type.
+    (unsafe { device_uuid(&mut uuid, device) } == CUDA_SUCCESS).then_some(uuid)
+}
+
 /// The thread's context.
 pub(crate) fn current_context() -> Handle {
     let mut context = ptr::null_mut();
@@ -273,12 +279,12 @@ pub(crate) fn is_of_no_context(answer: CUresult) -> bool {
     matches!(answer, CUDA_ERROR_INVALID_CONTEXT | CUDA_ERROR_CONTEXT_IS_DESTROYED | CUDA_ERROR_DEINITIALIZED)
 }
 
-/// The GPU of a stream that has a handle of its own, as the driver answers.
+/// The context and the GPU of a stream that has a handle of its own, as the driver answers.
 ///
 /// # Safety
 ///
 /// A stream of the program's.
-pub(crate) unsafe fn device_of_stream(stream: CUstream) -> Option<CUdevice> {
+pub(crate) unsafe fn place_of_stream(stream: CUstream) -> Option<(Handle, CUdevice)> {
     if !matches!(Stream::named(stream, false), Stream::Created(_)) {
         return None;
     }
@@ -287,7 +293,7 @@ pub(crate) unsafe fn device_of_stream(stream: CUstream) -> Option<CUdevice> {
     let context = unsafe { context_of_stream(stream) }?;
     // SAFETY: an out-parameter.
     let answer = within(context, || unsafe { current_device(&mut device) });
-    (answer == Some(CUDA_SUCCESS)).then_some(device)
+    (answer == Some(CUDA_SUCCESS)).then_some((context, device))
 }
 
 /// The context of a stream that has a handle of its own, as the driver answers.

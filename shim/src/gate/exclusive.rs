@@ -73,9 +73,9 @@ impl Drop for Inside {
     }
 }
 
-/// True if such a call must not go on now that it has begun. `is_shared` tells whether its context is on the shared GPU.
-pub(super) fn is_kept_off(context: usize, is_shared: bool) -> bool {
-    (is_shared && ALL_KEPT_OFF.load(Ordering::SeqCst) != 0) || KEPT_OFF.has(context)
+/// True if such a call must not go on now that it has begun. `is_outermost`: it is not a part of another call, for which others wait.
+pub(super) fn is_kept_off(context: usize, is_outermost: bool) -> bool {
+    (is_outermost && ALL_KEPT_OFF.load(Ordering::SeqCst) != 0) || KEPT_OFF.has(context)
 }
 
 /// Keeps calls off that may keep others out of the driver, until this is dropped: from before the gate is closed until it is known whether
@@ -84,7 +84,7 @@ pub(super) fn is_kept_off(context: usize, is_shared: bool) -> bool {
 pub(crate) struct KeptOff(Option<usize>);
 
 impl KeptOff {
-    /// Keeps calls off in all contexts of the shared GPU. The gate is about to be closed: then no thread is inside.
+    /// Keeps calls off in all contexts. The gate is about to be closed: then no thread is inside.
     pub(crate) fn begin() -> Self {
         ALL_KEPT_OFF.fetch_add(1, Ordering::SeqCst);
         Self(None)

@@ -53,7 +53,7 @@ enum Way {
     Word(&'static Word),
     /// The thread has no word any more.
     Late,
-    /// It is not inside: the gate does not concern it.
+    /// It is not inside: it is not decided yet whether there is a session.
     Ungated,
 }
 
@@ -88,18 +88,18 @@ pub(crate) struct Exclusive {
 
 /// Enters, in any state of the gate, for a call in this context that touches no memory of ours: the gate only counts the call as inside.
 /// The driver may keep all others from queueing there meanwhile, so such a call waits while the driver is being asked whether work has
-/// ended. On another GPU than the shared one, the gate does not count it.
-pub(crate) fn enter_in_any_state(context: usize, is_shared: bool) -> Exclusive {
+/// ended.
+pub(crate) fn enter_in_any_state(context: usize) -> Exclusive {
     const SOON: Duration = Duration::from_micros(50);
     // As long as nothing is decided, this cannot be on a shared GPU.
-    let word = if is_shared && GATE.load() != UNDECIDED { word::own_or_new() } else { None };
+    let word = if GATE.load() != UNDECIDED { word::own_or_new() } else { None };
     loop {
         let passage = Passage(word.map_or(Way::Ungated, Way::Word));
         let depth = word.map_or(0, |word| word.calls.enter());
         // In this order: a thread that keeps such calls off announces it, and then checks if any is inside.
         let inside = Inside::begin(context);
         // The thread that closes the gate waits for the call that this one is a part of.
-        if !exclusive::is_kept_off(context, is_shared && depth == 0) {
+        if !exclusive::is_kept_off(context, depth == 0) {
             return Exclusive { _inside: inside, _passage: passage };
         }
         drop(inside);
@@ -189,7 +189,7 @@ pub(crate) fn may_lack() -> bool {
 }
 
 impl Passage {
-    /// The passage of a call that does not touch shared memory.
+    /// The passage of a call of a process that has yet to join, if it ever does.
     pub(crate) fn ungated() -> Self {
         Self(Way::Ungated)
     }

@@ -166,13 +166,10 @@ pub(super) unsafe fn retain(original: Retain, out: *mut CUcontext, device: CUdev
 
 /// Makes `call`, which may end a context and its memory with it.
 ///
-/// For a context of the shared GPU this holds a passage: while the driver waits for the context's work, that work must not count as ended.
-/// And all memory has to be here, because the coordinator takes back only memory that is. Behind a broken gate there is no coordinator to
-/// tell.
+/// This holds a passage: while the driver waits for the context's work, that work must not count as ended. And all memory has to be here,
+/// because the coordinator takes back only memory that is. Behind a broken gate there is no coordinator to tell.
 fn end(context: Handle, device: Option<CUdevice>, way: Way, call: impl FnOnce() -> CUresult) -> CUresult {
-    let is_shared = session::get().is_some_and(|session| device == Some(session.device));
-    let _exclusive = (!is_shared).then(|| gate::enter_in_any_state(context, false));
-    let passage = if is_shared { arrival::pass_here(|| Needs::Everything).ok() } else { None };
+    let passage = arrival::pass_here(|| Needs::Everything).ok();
     // A context that is not known has none of our objects.
     let Some(leaving) = leaving::begin(context) else {
         let answer = call();

@@ -22,7 +22,9 @@
 
 use core::ffi::{c_int, c_void};
 
-use baton_contract::cuda::{CUDA_ERROR_INVALID_VALUE, CUDA_SUCCESS, CUdeviceptr, CUmemLocation, CUresult};
+use baton_contract::cuda::{
+    CU_MEM_LOCATION_TYPE_DEVICE, CUDA_ERROR_INVALID_VALUE, CUDA_SUCCESS, CUdeviceptr, CUmemLocation, CUresult,
+};
 
 use crate::arrival::{self, Needs};
 use crate::gate::Passage;
@@ -54,13 +56,14 @@ pub(super) unsafe fn access(
 ) -> CUresult {
     // SAFETY: the driver's own function with the program's own arguments.
     let ask = |address| unsafe { original(flags, location, address) };
-    if let Some((space, mapping)) = space::get().and_then(|space| Some((space, space.mapping(address)?))) {
+    if let Some(mapping) = space::get().and_then(|space| space.mapping(address)) {
         let answer = arrival::ask_about(address, || ask(address));
         // While its contents are on their way, no GPU has access yet.
         // SAFETY: the program's own structure, which the driver has just read.
-        if answer == CUDA_SUCCESS && unsafe { *location } == space.location() {
+        let CUmemLocation { kind, id } = if answer == CUDA_SUCCESS { unsafe { *location } } else { return answer };
+        if kind == CU_MEM_LOCATION_TYPE_DEVICE {
             // SAFETY: the driver has just written it.
-            unsafe { *flags = mapping.access as u64 };
+            unsafe { *flags = mapping.access.flags(id) as u64 };
         }
         return answer;
     }

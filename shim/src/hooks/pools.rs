@@ -153,7 +153,7 @@ pub(super) unsafe fn set_attribute(
     answer
 }
 
-/// `cuMemPoolSetAccess`: other GPUs may access a pool's memory, or no longer. If they may, all memory of ours stays where it is.
+/// `cuMemPoolSetAccess`: other GPUs may access a pool's memory, or no longer. If they may, they get access to all memory of ours.
 pub(super) unsafe fn set_access(
     original: SetAccess,
     pool: CUmemoryPool,
@@ -241,7 +241,7 @@ unsafe fn allocate<const INDEX: usize>(
         Ok(passage) => passage,
         Err(answer) => return answer,
     };
-    if out.is_null() || bytes == 0 || passage.is_ungated() {
+    if out.is_null() || bytes == 0 || passage.is_ungated() || arrival::is_others(stream) {
         return call();
     }
     let _must_not_wait = api::MustNotWait::begin();

@@ -252,12 +252,13 @@ pub(super) unsafe fn set_access(
     // SAFETY: the driver's own function with the program's own arguments.
     let pass_on = || unsafe { original(address, bytes, access, count) };
     let Some((session, space)) = session::get().zip(with_handles()) else { return pass_on() };
-    let here = space.location();
     let is_list = !access.is_null() && count <= MOST_PLACES;
     // SAFETY: the program's own list, which the driver is about to read.
     let list = if is_list { unsafe { core::slice::from_raw_parts(access, count) } } else { &[] };
-    let by_others = |one: &CUmemAccessDesc| one.location != here && one.flags != CU_MEM_ACCESS_FLAGS_PROT_NONE;
-    let is_for_others = list.iter().any(by_others);
+    let by_host = |one: &CUmemAccessDesc| {
+        one.location.kind != CU_MEM_LOCATION_TYPE_DEVICE && one.flags != CU_MEM_ACCESS_FLAGS_PROT_NONE
+    };
+    let is_for_host = list.iter().any(by_host);
     arrival::with_all_here(|guard| {
         if !space.has_mapped(address, bytes as u64) || list.is_empty() {
             return pass_on();
@@ -265,14 +266,16 @@ pub(super) unsafe fn set_access(
         if space.cuts_mapping(address, bytes as u64) {
             return REFUSED;
         }
-        if is_for_others
+        if is_for_host
             && let Err(answer) =
                 space.make_mappings_stay(&session.link.requests, (address, bytes as u64), Reach::Mappings, guard)
         {
             return answer;
         }
         let answer = pass_on();
-        space.access_changed(address, bytes as u64, guard);
+        if answer == CUDA_SUCCESS {
+            space.access_changed(address, bytes as u64, list, guard);
+        }
         answer
     })
     .unwrap_or_else(|answer| answer)

@@ -7,7 +7,7 @@
 //! memory, and unmapping gives it up. So a process never holds memory that it has not mapped. The exception is memory that the program may
 //! map at any time: its frames are held while they are here.
 
-use core::ffi::{c_int, c_void};
+use core::ffi::c_void;
 use core::ops::Range;
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -15,13 +15,13 @@ use std::ptr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use baton_contract::cuda::{
-    CU_MEM_ACCESS_FLAGS_PROT_NONE, CU_MEM_ACCESS_FLAGS_PROT_READWRITE, CU_MEM_LOCATION_TYPE_DEVICE,
     CUDA_ERROR_DEVICE_UNAVAILABLE, CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUdevice,
-    CUdeviceptr, CUmemAccessDesc, CUmemLocation, CUresult,
+    CUdeviceptr, CUresult,
 };
 use baton_contract::memory::SizeClass;
 use baton_contract::messages::{ExtentId, HeldExtent, Mapping};
 
+use super::access::{Access, give};
 use super::layout::ExtentLayout;
 use super::mappings::{Mappings, Place, is_home};
 use crate::driver::api;
@@ -97,7 +97,7 @@ impl Table {
         let extent = *self.get(id)?;
         let at = match is_home(extent.address) {
             true => self.mappings.places_of(extent.address),
-            false => vec![Place { at: extent.address, access: CU_MEM_ACCESS_FLAGS_PROT_READWRITE }],
+            false => vec![Place { at: extent.address, access: Access::default() }],
         };
         Some(Placed { extent, at })
     }
@@ -231,11 +231,24 @@ impl Extents {
         self.remove(ids);
     }
 
-    /// Gives access to extents that have memory; their contents are there.
-    pub(crate) fn map(&self, device: CUdevice, ids: &[ExtentId]) -> Result<(), CUresult> {
-        let (kept, places): (Vec<_>, Vec<_>) = self.kept(ids).into_iter().unzip();
-        runs(&places).into_iter().try_for_each(|Run { at, bytes, access }| give_access(device, at, bytes, access))?;
-        self.set_mapped(&kept, true);
+    /// Gives access to extents that have memory; their contents are there. Those of an allocation are for a GPU, and for all `others`: the
+    /// program itself decides which GPUs have access to its own mappings.
+    pub(crate) fn map(&self, ids: &[ExtentId], device: CUdevice, others: u64) -> Result<(), CUresult> {
+        let (kept, mut places): (Vec<_>, Vec<_>) = self.kept(ids).into_iter().unzip();
+        let access = Access::of(api::bit(device) | others);
+        for placed in places.iter_mut().filter(|placed| !is_home(placed.extent.address)) {
+            placed.at.iter_mut().for_each(|place| place.access = access);
+        }
+        for Run { at, bytes, access } in runs(&places) {
+            match give(at, bytes, access) {
+                // If the GPUs cannot access each other, the driver reports that in its answers to the program's calls.
+                Err(answer) if access != access.only(device) && answer != CUDA_ERROR_OUT_OF_MEMORY => {
+                    give(at, bytes, access.only(device))?;
+                }
+                given => given?,
+            }
+        }
+        self.set_mapped(&kept, Some(others));
         Ok(())
     }
 
@@ -250,7 +263,7 @@ impl Extents {
     /// Unmaps extents, whose memory goes elsewhere. Those that the program gives up meanwhile it unmaps itself.
     pub(crate) fn unmap(&self, ids: &[ExtentId]) -> Result<(), CUresult> {
         let (kept, places): (Vec<_>, Vec<_>) = self.kept(ids).into_iter().unzip();
-        self.set_mapped(&kept, false);
+        self.set_mapped(&kept, None);
         unmap_all(places)
     }
 
@@ -279,14 +292,16 @@ impl Extents {
         Ok(())
     }
 
-    fn set_mapped(&self, ids: &[ExtentId], mapped: bool) {
+    /// `exposed`: the other GPUs that have access, if they are mapped.
+    fn set_mapped(&self, ids: &[ExtentId], exposed: Option<u64>) {
         let mut extents = self.lock();
         for id in ids {
             if let Some(extent) = extents.get_mut(id) {
-                (extent.mapped, extent.lent) = (mapped, false);
-                if !mapped {
-                    // Unmapping removes the access of other devices, and releases the frame.
-                    (extent.exposed, extent.held, extent.prepared) = (0, 0, false);
+                (extent.mapped, extent.lent) = (exposed.is_some(), false);
+                extent.exposed = exposed.unwrap_or(0);
+                if exposed.is_none() {
+                    // Unmapping releases the frame.
+                    (extent.held, extent.prepared) = (0, false);
                 }
             }
         }
@@ -326,10 +341,14 @@ impl Extents {
         let mut places = self.places(ids)?;
         // The program itself decides which GPUs have access to its own mappings.
         places.retain(|placed| !is_home(placed.extent.address));
+        places
+            .iter_mut()
+            .flat_map(|placed| &mut placed.at)
+            .for_each(|place| place.access = Access::of(api::bit(device)));
         for Run { at, bytes, access } in runs(&places) {
-            match give_access(device, at, bytes, access) {
+            match give(at, bytes, access) {
                 Err(CUDA_ERROR_OUT_OF_MEMORY) => return Err(CUDA_ERROR_OUT_OF_MEMORY),
-                // If the GPUs cannot access each other, the driver reports that in its answers to the program's calls.
+                // As in `map`.
                 _ => continue,
             }
         }
@@ -341,14 +360,6 @@ impl Extents {
         }
         Ok(())
     }
-}
-
-/// Gives one kind of access (`CUmemAccess_flags`) to a range that is mapped.
-pub(crate) fn give_access(device: CUdevice, at: CUdeviceptr, bytes: u64, flags: c_int) -> Result<(), CUresult> {
-    let location = CUmemLocation { kind: CU_MEM_LOCATION_TYPE_DEVICE, id: device };
-    let access = CUmemAccessDesc { location, flags };
-    // SAFETY: a structure of cuda.h's layout; a range that is not mapped is the driver's to refuse.
-    check(unsafe { api::set_access(at, bytes as usize, &access, 1) })
 }
 
 pub(crate) fn check(code: CUresult) -> Result<(), CUresult> {
@@ -392,7 +403,7 @@ fn unmap_all(places: Vec<Placed>) -> Result<(), CUresult> {
 struct Run {
     at: CUdeviceptr,
     bytes: u64,
-    access: c_int,
+    access: Access,
 }
 
 /// Joins neighbours into one range: each call that sets access costs time. Leaves out places that get no access.
@@ -401,7 +412,7 @@ fn runs(places: &[Placed]) -> Vec<Run> {
         let bytes = extent.class.bytes();
         at.iter().map(move |place| Run { at: place.at, bytes, access: place.access })
     });
-    let mut ranges: Vec<Run> = all.filter(|run| run.access != CU_MEM_ACCESS_FLAGS_PROT_NONE).collect();
+    let mut ranges: Vec<Run> = all.filter(|run| run.access != Access::default()).collect();
     ranges.sort_unstable();
     ranges.dedup_by(|next, first| {
         let follows = first.at + first.bytes == next.at && first.access == next.access;
@@ -424,7 +435,7 @@ mod tests {
         extents.add(1 << 40, &[(goes, SizeClass::ALL[0])]);
         extents.set_given_up(&[goes], true);
         let both = [gone, goes];
-        assert_eq!((extents.map(0, &both), extents.unmap(&both)), (Ok(()), Ok(())));
+        assert_eq!((extents.map(&both, 0, 0), extents.unmap(&both)), (Ok(()), Ok(())));
         assert_eq!(extents.place(&both, Vec::new()), Ok(()));
     }
 }

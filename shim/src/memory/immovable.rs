@@ -1,6 +1,7 @@
-//! Memory that can no longer move, because others can access it: another GPU, or another device on the bus.
+//! Memory that others can access: another GPU, which has access wherever the memory is, or another device on the bus, for which it can no
+//! longer move.
 //!
-//! The coordinator is told first, and leaves the memory where it is. Only then is the driver told.
+//! Of the latter the coordinator is told first, and leaves the memory where it is. Only then is the driver told.
 
 use core::sync::atomic::Ordering;
 use core::time::Duration;
@@ -25,8 +26,8 @@ impl Space {
     }
 
     /// Gives another GPU access to all memory, now and in future. All of it is here.
-    pub(crate) fn expose(&self, requests: &Requests, device: CUdevice, _: &MappingGuard) -> Result<(), CUresult> {
-        // From here on, each thread that allocates memory exposes it too; earlier memory is exposed below.
+    pub(crate) fn expose(&self, device: CUdevice, _: &MappingGuard) -> Result<(), CUresult> {
+        // From here on, whatever is mapped is so for that GPU too; earlier memory is exposed below.
         self.exposing.fetch_or(bit(device), Ordering::SeqCst);
         for _ in 0..MOST_TRIES {
             let hidden = self.extents.hidden_from(device);
@@ -34,14 +35,12 @@ impl Space {
                 self.exposed.fetch_or(bit(device), Ordering::Release);
                 return Ok(());
             }
-            if self.extents.are_to_stay(&hidden, requests)? {
-                match self.extents.expose(&hidden, device) {
-                    // Another thread may have freed some of it.
-                    Err(CUDA_ERROR_OUT_OF_MEMORY) => return Err(CUDA_ERROR_OUT_OF_MEMORY),
-                    _ => continue,
-                }
+            match self.extents.expose(&hidden, device) {
+                Ok(()) => {}
+                Err(CUDA_ERROR_OUT_OF_MEMORY) => return Err(CUDA_ERROR_OUT_OF_MEMORY),
+                // Another thread may have freed some of it.
+                Err(_) => thread::sleep(SOON),
             }
-            thread::sleep(SOON);
         }
         Err(CUDA_ERROR_OUT_OF_MEMORY)
     }

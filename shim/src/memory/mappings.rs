@@ -8,11 +8,10 @@ use core::ffi::c_int;
 use core::ops::Range;
 use std::collections::{BTreeMap, BTreeSet};
 
-use baton_contract::cuda::{
-    CU_MEM_ACCESS_FLAGS_PROT_NONE, CUDA_ERROR_INVALID_VALUE, CUdeviceptr, CUmemAllocationProp, CUresult,
-};
+use baton_contract::cuda::{CUDA_ERROR_INVALID_VALUE, CUdevice, CUdeviceptr, CUmemAllocationProp, CUresult};
 use baton_contract::memory::GRANULE;
 
+use super::access::Access;
 use super::window::Window;
 
 /// The addresses of homes, far above all real addresses.
@@ -92,8 +91,8 @@ pub(crate) struct Mapping {
     /// The kinds of export that its handle was made for (`CUmemAllocationHandleType`); and true if devices on the bus were to access it.
     pub(crate) handle_types: c_int,
     pub(crate) rdma: bool,
-    /// The access that the shared GPU has (`CUmemAccess_flags`).
-    pub(crate) access: c_int,
+    /// The access that GPUs have.
+    pub(crate) access: Access,
     /// The host waits for copies and fills of it that name no stream (`CU_POINTER_ATTRIBUTE_SYNC_MEMOPS`).
     pub(crate) is_synchronous: bool,
 }
@@ -104,11 +103,11 @@ impl Mapping {
     }
 }
 
-/// An address where a part of a handle's memory is mapped, and the access that the shared GPU has there.
+/// An address where a part of a handle's memory is mapped, and the access that GPUs have there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) at: CUdeviceptr,
-    pub(super) access: c_int,
+    pub(super) access: Access,
 }
 
 /// Memory at a home.
@@ -217,7 +216,7 @@ impl Mappings {
         self.handles.get(&handle).is_some_and(|handle| handle.is_reached_past)
     }
 
-    /// All mappings of a handle, each with the access that the shared GPU has.
+    /// All mappings of a handle, each with the access that GPUs have.
     pub(super) fn mappings_of(&self, handle: HandleNumber) -> Vec<Place> {
         let places = self.handles.get(&handle).into_iter().flat_map(|handle| &handle.places);
         let mappings = places.filter_map(|at| self.by_address.get(at));
@@ -300,9 +299,11 @@ impl Mappings {
     pub(super) fn on_mapped(&mut self, handle: HandleNumber, at: CUdeviceptr, number: u64) {
         let Some(Handle { bytes, properties, .. }) = self.handles.get(&handle) else { return };
         let (handle_types, rdma) = (properties.0.handle_types, properties.0.flags[RDMA] != 0);
-        let access = CU_MEM_ACCESS_FLAGS_PROT_NONE;
         let (bytes, is_synchronous) = (*bytes, false);
-        self.by_address.insert(at, Mapping { at, bytes, handle, number, handle_types, rdma, access, is_synchronous });
+        self.by_address.insert(
+            at,
+            Mapping { at, bytes, handle, number, handle_types, rdma, access: Access::default(), is_synchronous },
+        );
     }
 
     /// Begins to unmap all mappings in a range: from here on they are not in the books.
@@ -328,11 +329,10 @@ impl Mappings {
         gone
     }
 
-    /// Sets the access that the shared GPU has to the mapping that begins here.
-    pub(super) fn set_access(&mut self, at: CUdeviceptr, access: c_int) {
-        if let Some(mapping) = self.by_address.get_mut(&at) {
-            mapping.access = access;
-        }
+    /// Sets the access that a GPU has to the mappings in a range.
+    pub(super) fn set_access(&mut self, at: CUdeviceptr, bytes: u64, device: CUdevice, flags: c_int) {
+        let end = at.saturating_add(bytes);
+        self.by_address.range_mut(at..end).for_each(|(_, mapping)| mapping.access.set(device, flags));
     }
 
     /// The places where an extent of a home is mapped.
@@ -437,9 +437,12 @@ mod tests {
         assert_eq!(mappings.places_of(home.at), []);
         map(&mut mappings, first, 64 * MIB);
         map(&mut mappings, first, 32 * MIB);
-        mappings.set_access(64 * MIB, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+        mappings.set_access(64 * MIB, 8 * MIB, 0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
         let places = mappings.places_of(home.at + 6 * MIB);
-        assert_eq!(places, [Place { at: 38 * MIB, access: 0 }, Place { at: 70 * MIB, access: 3 }]);
+        assert_eq!(
+            places,
+            [Place { at: 38 * MIB, access: Access::default() }, Place { at: 70 * MIB, access: Access::of(1) }]
+        );
         assert_eq!(mappings.places_of(other.at), []);
         assert_eq!(mappings.places_of(home.at + home.bytes), [], "behind its end");
         let unmapping = mappings.begin_unmap(32 * MIB, 8 * MIB);

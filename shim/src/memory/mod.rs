@@ -13,9 +13,10 @@
 //! - [`pools`]: memory that is allocated in streams' order. `room`: a pool's memory and its free parts. [`order`]: the streams that come
 //!   after each free.
 //! - [`ipc`]: memory that processes let each other open.
-//! - `immovable`: memory that others can access, and which stays.
+//! - [`access`]: the GPUs that have access. `immovable`: memory that others can access, and which may have to stay.
 //! - [`unmanaged`]: memory that is not virtualised, counted.
 
+pub(crate) mod access;
 pub(crate) mod bounds;
 pub(crate) mod extents;
 mod immovable;

@@ -12,8 +12,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use baton_contract::cuda::{
-    CU_MEM_LOCATION_TYPE_DEVICE, CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUdevice,
-    CUdeviceptr, CUmemLocation, CUresult,
+    CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUdevice, CUdeviceptr, CUresult,
 };
 use baton_contract::memory::{GRANULE, SizeClass};
 use baton_contract::messages::{ExtentId, HeldExtent, MAX_RANGES};
@@ -26,7 +25,7 @@ use super::pools::{PoolNumber, STEP};
 use super::spare::Spare;
 use super::table::{Facts, Pooled, Released, SMALL, Table};
 use super::window::Window;
-use crate::driver::api::{self, bit};
+use crate::driver::api;
 use crate::gate::{self, Passage};
 use crate::link;
 use crate::link::requests::{Allocated, Requests, Unserved};
@@ -204,16 +203,6 @@ impl Space {
     fn new(device: CUdevice) -> Self {
         let (exposed, exposing) = (AtomicU64::new(0), AtomicU64::new(0));
         Self { device, books: Mutex::default(), extents: Extents::default(), exposed, exposing }
-    }
-
-    /// The GPU that it is on.
-    pub(super) fn device(&self) -> CUdevice {
-        self.device
-    }
-
-    /// The GPU that it is on, as calls name it.
-    pub(crate) fn location(&self) -> CUmemLocation {
-        CUmemLocation { kind: CU_MEM_LOCATION_TYPE_DEVICE, id: self.device }
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Books> {
@@ -593,22 +582,7 @@ impl Space {
         let (first, rest) = ids.split_at(frames.len());
         self.extents.place(first, frames)?;
         self.place_rest(requests, rest)?;
-        self.extents.map(self.device, ids)?;
-        self.expose_new(requests, ids)
-    }
-
-    /// Exposes new memory to the GPUs that access all memory, before the program gets it.
-    fn expose_new(&self, requests: &Requests, extents: &[ExtentId]) -> Result<(), CUresult> {
-        let devices = self.exposing.load(Ordering::SeqCst);
-        if devices == 0 {
-            return Ok(());
-        }
-        if !self.extents.are_to_stay(extents, requests)? {
-            return Err(CUDA_ERROR_OUT_OF_MEMORY);
-        }
-        (0..u64::BITS as CUdevice)
-            .filter(|device| devices & bit(*device) != 0)
-            .try_for_each(|device| self.extents.expose(extents, device))
+        self.map_arrived(ids)
     }
 
     /// Asks for the frames that did not come with the lent extents, and puts them in place.
@@ -690,9 +664,16 @@ impl Space {
         (start.load(Ordering::Relaxed), end.load(Ordering::Relaxed))
     }
 
-    /// Maps memory that has arrived, for the control loop.
+    /// Maps memory whose contents are there, for all GPUs that have access to memory of ours.
     pub(crate) fn map_arrived(&self, ids: &[ExtentId]) -> Result<(), CUresult> {
-        self.extents.map(self.device, ids)
+        loop {
+            let others = self.exposing.load(Ordering::SeqCst);
+            self.extents.map(ids, self.device, others)?;
+            // Another thread may have let a GPU access all that was mapped before this was.
+            if self.exposing.load(Ordering::SeqCst) == others {
+                return Ok(());
+            }
+        }
     }
 }
 

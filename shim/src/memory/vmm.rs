@@ -3,18 +3,17 @@
 //!
 //! A caller that changes them has a [`MappingGuard`], and all memory is here: then the driver's mappings are those of the program.
 
-use core::ffi::c_int;
-use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
 
 use baton_contract::cuda::{
-    CU_MEM_ACCESS_FLAGS_PROT_NONE, CU_MEM_LOCATION_TYPE_DEVICE, CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_SUPPORTED,
-    CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUdevice, CUdeviceptr, CUmemAllocationProp, CUmemLocation, CUresult,
+    CU_MEM_LOCATION_TYPE_DEVICE, CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_SUPPORTED, CUDA_ERROR_OUT_OF_MEMORY,
+    CUDA_SUCCESS, CUdeviceptr, CUmemAccessDesc, CUmemAllocationProp, CUresult,
 };
 use baton_contract::memory::Unmanaged;
 use baton_contract::messages::ExtentId;
 
-use super::extents::{check, give_access};
+use super::access::{Access, give};
+use super::extents::check;
 use super::mappings::{Gone, HandleNumber, Home, Mapping, Memory, Properties, Reach};
 use super::space::{GivenUp, NoMemory, Space, give_to_coordinator};
 use super::unmanaged;
@@ -116,17 +115,13 @@ impl Space {
         self.end(gone)
     }
 
-    /// Reads the access to the mappings in this range from the driver, after it has changed. All of the memory is here.
-    pub(crate) fn access_changed(&self, at: CUdeviceptr, bytes: u64, _: &MappingGuard) {
-        let location = self.location();
-        let places: Vec<CUdeviceptr> =
-            self.extents.lock().mappings.within(at, bytes).map(|mapping| mapping.at).collect();
-        for place in places {
-            let mut flags = 0;
-            // SAFETY: two structures of ours; an address that the driver refuses if nothing is mapped there.
-            if unsafe { api::get_access(&mut flags, &location, place) } == CUDA_SUCCESS {
-                self.extents.lock().mappings.set_access(place, flags as c_int);
-            }
+    /// Notes that the program has set these GPUs' access to the mappings in this range.
+    pub(crate) fn access_changed(&self, at: CUdeviceptr, bytes: u64, list: &[CUmemAccessDesc], _: &MappingGuard) {
+        let mappings = &mut self.extents.lock().mappings;
+        for CUmemAccessDesc { location, flags } in
+            list.iter().filter(|one| one.location.kind == CU_MEM_LOCATION_TYPE_DEVICE)
+        {
+            mappings.set_access(at, bytes, location.id, *flags);
         }
     }
 
@@ -190,35 +185,28 @@ impl Space {
     }
 
     /// Replaces a handle's memory by `piece`, which has the same size and contents, and gives up its extents. The gate is closed, and
-    /// nothing runs on this GPU; `is_idle` tells that of another GPU that accesses the memory. On an error all is as before.
+    /// nothing runs. On an error all is as before.
     pub(crate) fn consolidate(
         &self,
         handle: HandleNumber,
         at: CUdeviceptr,
         piece: u64,
-        is_idle: impl Fn(CUdevice) -> bool,
         mut tell: impl FnMut(GivenUp<'_>),
     ) -> Result<(), CUresult> {
         // The program may have released it meanwhile, or let others access it where it is.
         let (_, bytes) = self.home(handle).filter(|home| home.0 == at).ok_or(CUDA_ERROR_NOT_SUPPORTED)?;
         let places = self.extents.lock().mappings.mappings_of(handle);
-        let access: Vec<_> = places.iter().map(|place| access_of(place.at)).collect();
-        let others: BTreeSet<CUdevice> = access.iter().flatten().map(|(device, _)| *device).collect();
-        if others.into_iter().any(|device| device != self.device() && !is_idle(device)) {
-            // Work on another GPU accesses it by these mappings.
-            return Err(CUDA_ERROR_NOT_SUPPORTED);
-        }
         self.extents.lock().mappings.leave_home(handle, piece);
         unmanaged::keep(Unmanaged::Exported, handle, bytes, 0);
-        for (place, access) in places.iter().zip(access) {
+        for place in places {
             // From here on nothing can be undone: if the driver refuses now, the program loses the mapping.
             // SAFETY: mapped there, in pieces; nothing runs that could use it.
             let mapped = unsafe {
                 api::unmap(place.at, bytes as usize);
                 check(api::map(place.at, bytes as usize, 0, piece, 0))
             };
-            for (device, flags) in access.into_iter().filter(|_| mapped.is_ok()) {
-                let _ = give_access(device, place.at, bytes, flags);
+            if mapped.is_ok() && place.access != Access::default() {
+                let _ = give(place.at, bytes, place.access);
             }
         }
         // On an error the memory stays in use, mapped nowhere, until the process ends.
@@ -247,18 +235,4 @@ impl Space {
         self.extents.lock().mappings.give_home_back(home);
         Ok(())
     }
-}
-
-/// The GPUs that have access to the memory at an address, and the kind of access.
-fn access_of(at: CUdeviceptr) -> Vec<(CUdevice, c_int)> {
-    let mut count = 0;
-    // SAFETY: an out-parameter.
-    unsafe { api::device_count(&mut count) };
-    let access = |device| {
-        let (mut flags, location) = (0, CUmemLocation { kind: CU_MEM_LOCATION_TYPE_DEVICE, id: device });
-        // SAFETY: two structures of ours; an address that the driver refuses if nothing is mapped there.
-        let known = unsafe { api::get_access(&mut flags, &location, at) } == CUDA_SUCCESS;
-        Some((device, flags as c_int)).filter(|(_, flags)| known && *flags != CU_MEM_ACCESS_FLAGS_PROT_NONE)
-    };
-    (0..count).filter_map(access).collect()
 }

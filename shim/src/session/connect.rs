@@ -11,7 +11,7 @@ use std::str::FromStr;
 use std::time::Instant;
 
 use baton_contract::class::Class;
-use baton_contract::cuda::{CUDA_SUCCESS, CUdevice};
+use baton_contract::cuda::CUdevice;
 use baton_contract::link::{Chosen, Received, Unconnected};
 use baton_contract::memory::size;
 use baton_contract::messages::{Admission, FromCoordinator, MAX_NAME, Message as _, Opening, Refusal};
@@ -24,7 +24,6 @@ use baton_messages::Message;
 use super::tenant::Session;
 use crate::arrival::roots;
 use crate::channels::{self, Own};
-use crate::driver::api;
 use crate::gate;
 use crate::gate::{activity, stamps};
 use crate::link::Link;
@@ -56,13 +55,6 @@ pub(super) enum Unjoined {
 
 pub(super) fn cannot(why: Message, remedy: &'static str) -> Unjoined {
     Unjoined::Cannot { why, remedy }
-}
-
-/// A device's UUID; `None` if CUDA does not work in this process.
-pub(super) fn uuid(device: CUdevice) -> Option<[u8; 16]> {
-    let mut uuid = [0; 16];
-    // SAFETY: an out-parameter of the right type.
-    (unsafe { api::device_uuid(&mut uuid, device) } == CUDA_SUCCESS).then_some(uuid)
 }
 
 /// The socket of this GPU's coordinator, if the user wants the GPU to be shared.

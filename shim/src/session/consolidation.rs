@@ -5,7 +5,6 @@ use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use core::time::Duration;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
 
 use baton_contract::cuda::{CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_SUPPORTED, CUDA_SUCCESS, CUdeviceptr, CUresult};
 use baton_contract::messages::{MemoryReport, TurnReport};
@@ -15,13 +14,9 @@ use crate::memory::mappings::HandleNumber;
 use crate::memory::space::GivenUp;
 use crate::sys::futex::{self, Scope};
 use crate::sys::user;
-use crate::work::drain::drain;
 
 /// The interval at which a waiting thread checks that the control loop still runs.
 const LOOK: Duration = Duration::from_millis(100);
-
-/// The longest wait for work on another GPU that accesses the memory.
-const LONGEST_WAIT: Duration = Duration::from_millis(100);
 
 /// No answer of the driver's has these values.
 const PENDING: u32 = u32::MAX;
@@ -124,8 +119,7 @@ impl Session {
             all.swap_remove(at)
         };
         let answer = if copied {
-            let is_idle = |device| drain(device, Instant::now() + LONGEST_WAIT, || ());
-            self.space.consolidate(wanted.handle, home, wanted.piece, is_idle, tell)
+            self.space.consolidate(wanted.handle, home, wanted.piece, tell)
         } else {
             user::warn(&baton_messages::cannot_export());
             Err(CUDA_ERROR_NOT_SUPPORTED)

@@ -93,7 +93,7 @@ fn decide(device: CUdevice) {
     if in_use::is_refusing() {
         return;
     }
-    let Some(uuid) = connect::uuid(device) else { return };
+    let Some(uuid) = api::uuid(device) else { return };
     let channels = Own::find(uuid);
     let _deciding = DECIDING.lock().unwrap_or_else(PoisonError::into_inner);
     if DECIDED.load(Ordering::Acquire) || PASSED_OVER.load(Ordering::Acquire) & bit(device) != 0 {
@@ -125,7 +125,6 @@ fn pass_over(device: CUdevice) {
 fn begin(session: Session) -> Result<(), Unjoined> {
     reserve::keep();
     let session = tenant::keep(session);
-    // Before the gate is closed, which does not concern calls for other GPUs.
     elsewhere::note(session.device, Some(session.device));
     if control::start(session) {
         return Ok(());
@@ -141,7 +140,7 @@ pub(crate) fn total_of(device: CUdevice) -> Option<u64> {
         None if DECIDED.load(Ordering::Acquire) || PASSED_OVER.load(Ordering::Acquire) & bit(device) != 0 => None,
         None => {
             let _uncancelled = cancel::Off::begin();
-            connect::offered(connect::uuid(device)?)
+            connect::offered(api::uuid(device)?)
         }
     }
 }
@@ -157,10 +156,10 @@ pub(crate) enum Of {
 /// The relation of a GPU, by its UUID, to this program, if the GPU is shared.
 pub(crate) fn of(uuid: [u8; 16]) -> Option<Of> {
     if let Some(session) = get() {
-        return (connect::uuid(session.device) == Some(uuid)).then_some(Of::Session(session));
+        return (api::uuid(session.device) == Some(uuid)).then_some(Of::Session(session));
     }
     let passed = PASSED_OVER.load(Ordering::Acquire);
-    let is_passed_over = |device: &CUdevice| passed & bit(*device) != 0 && connect::uuid(*device) == Some(uuid);
+    let is_passed_over = |device: &CUdevice| passed & bit(*device) != 0 && api::uuid(*device) == Some(uuid);
     if DECIDED.load(Ordering::Acquire) || passed != 0 && (0..64).any(|device| is_passed_over(&device)) {
         return None;
     }

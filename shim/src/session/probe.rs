@@ -12,13 +12,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use baton_contract::cuda::{
-    CU_MEM_ACCESS_FLAGS_PROT_READWRITE, CU_MEM_ALLOCATION_TYPE_PINNED, CU_MEM_LOCATION_TYPE_DEVICE, CUdevice,
-    CUdeviceptr, CUmemAllocationProp, CUmemLocation, CUresult,
+    CU_MEM_ALLOCATION_TYPE_PINNED, CU_MEM_LOCATION_TYPE_DEVICE, CUdevice, CUdeviceptr, CUmemAllocationProp,
+    CUmemLocation, CUresult,
 };
 use baton_contract::memory::GRANULE;
 
 use crate::driver::api;
-use crate::memory::extents::{check, give_access};
+use crate::memory::access::{Access, give};
+use crate::memory::extents::check;
 use crate::sys::event::Event;
 use crate::sys::thread;
 
@@ -153,7 +154,7 @@ impl Piece {
             // SAFETY: addresses that were reserved for this, where nothing is mapped.
             check(unsafe { api::map(self.address, GRANULE as usize, 0, self.memory, 0) })?;
             self.mapped = true;
-            give_access(self.device, self.address, GRANULE, CU_MEM_ACCESS_FLAGS_PROT_READWRITE)?;
+            give(self.address, GRANULE, Access::of(api::bit(self.device)))?;
         }
         Ok(())
     }

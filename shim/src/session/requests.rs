@@ -122,7 +122,7 @@ mod tests {
     fn a_request_ends_when_its_work_had_ended_and_no_call_came_for_a_while() {
         let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let stamping = Stamping::begin();
-        let (mut requests, mut watch, mut idle) = (Requests::default(), Watch::new(), IdleWatch::new(77));
+        let (mut requests, mut watch, mut idle) = (Requests::default(), Watch::new(), IdleWatch::default());
         assert_eq!(requests.look_again_after(true), None);
         begin_from_rest();
         let after = stamps::now();

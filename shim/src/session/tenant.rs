@@ -3,8 +3,9 @@
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use baton_contract::cuda::CUdevice;
-use baton_contract::messages::{PreemptionReport, TurnReport};
+use baton_contract::messages::TurnReport;
 
+use crate::arrival::elsewhere;
 use crate::channels::Own;
 use crate::gate::stamps;
 use crate::link::{self, Link};
@@ -64,15 +65,15 @@ pub(super) fn begins_to_wait(link: &Link) {
 impl Session {
     /// Reports our pausable work, if that has changed. Only one thread does so, so that the last report sent is the latest.
     pub(super) fn tell_channels(&self) {
-        if let Some((channels, begun, descriptor)) = self.channels.news() {
-            self.link.tell_with(&PreemptionReport::Channels { channels, begun }, descriptor);
+        if let Some((report, descriptor)) = self.channels.news(elsewhere::taken()) {
+            self.link.tell_with(&report, descriptor);
         }
     }
 
     /// Reports our pausable work to a coordinator that has not been told.
     pub(super) fn tell_channels_again(&self) {
-        let (channels, begun, descriptor) = self.channels.all();
-        self.link.tell_with(&PreemptionReport::Channels { channels, begun }, descriptor);
+        let (report, descriptor) = self.channels.all(elsewhere::taken());
+        self.link.tell_with(&report, descriptor);
     }
 
     /// Called when a context came or went: there may be a change to report.

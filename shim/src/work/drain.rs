@@ -1,9 +1,7 @@
-//! Tells when everything that the program has queued on a GPU has ended. The driver is only asked, and no thread waits in it: work may
+//! Tells when everything that the program has queued on its GPUs has ended. The driver is only asked, and no thread waits in it: work may
 //! wait for something that the program has yet to do, and then the gate has to be opened again.
 
 use std::time::{Duration, Instant};
-
-use baton_contract::cuda::CUdevice;
 
 use super::contexts;
 use super::mark::Mark;
@@ -28,12 +26,12 @@ impl Pauses {
     }
 }
 
-/// All work that is queued on a GPU at some moment.
+/// All work that is queued at some moment.
 struct Queued(Vec<Mark>);
 
 impl Queued {
-    fn on(device: CUdevice) -> Self {
-        Self(contexts::of_device(device).into_iter().map(Mark::of_context).collect())
+    fn now() -> Self {
+        Self(contexts::all().into_iter().map(Mark::of_context).collect())
     }
 
     fn has_ended(&mut self) -> bool {
@@ -43,10 +41,10 @@ impl Queued {
     }
 }
 
-/// Waits until all work on a GPU has ended; gives up at the deadline. The gate is closed and no thread is inside, so nothing is added
+/// Waits until all work has ended; gives up at the deadline. The gate is closed and no thread is inside, so nothing is added
 /// meanwhile. `beat` is called now and then.
-pub(crate) fn drain(device: CUdevice, deadline: Instant, beat: impl Fn()) -> bool {
-    let (mut queued, mut pauses) = (Queued::on(device), Pauses::new());
+pub(crate) fn drain(deadline: Instant, beat: impl Fn()) -> bool {
+    let (mut queued, mut pauses) = (Queued::now(), Pauses::new());
     loop {
         if queued.has_ended() {
             return true;
@@ -59,23 +57,19 @@ pub(crate) fn drain(device: CUdevice, deadline: Instant, beat: impl Fn()) -> boo
     }
 }
 
-/// Watches for the end of all work on a GPU, while calls may come in.
+/// Watches for the end of all work, while calls may come in.
+#[derive(Default)]
 pub(crate) struct IdleWatch {
-    device: CUdevice,
     /// The queued work, and the number of calls that the program had made by then.
     queued: Option<(u32, Queued)>,
 }
 
 impl IdleWatch {
-    pub(crate) fn new(device: CUdevice) -> Self {
-        Self { device, queued: None }
-    }
-
     /// True if all work has ended that the program had queued after this many calls.
     pub(crate) fn is_idle(&mut self, calls: u32) -> bool {
         let (_, queued) = match self.queued.take() {
             Some(known) if known.0 == calls => self.queued.insert(known),
-            _ => self.queued.insert((calls, Queued::on(self.device))),
+            _ => self.queued.insert((calls, Queued::now())),
         };
         queued.has_ended()
     }

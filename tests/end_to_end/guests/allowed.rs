@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use baton_contract::messages::{
-    Answer, Channels, CorunReport, FromCoordinator, IPC_HANDLE, PreemptionReport, ProcessId, Request, TurnCommand,
+    Answer, Channels, CorunReport, Elsewhere, FromCoordinator, IPC_HANDLE, PreemptionReport, ProcessId, Request,
+    TurnCommand,
 };
 use baton_contract::page::{ActivityPage, PAGE_BYTES};
 use baton_tests::bare_tenant::{self, BareTenant, as_user};
@@ -166,7 +167,11 @@ fn a_program_that_names_anothers_channels_can_have_nothing_done_to_them() {
     assert!(all.len() >= 2, "the coordinator and the victim: {all:?}");
     for (at, number) in all.iter().enumerate() {
         let mut liar = BareTenant::join(&coordinator, "liar");
-        liar.tell(&PreemptionReport::Channels { channels: Channels::Simulated { process: *number }, begun: 0 });
+        liar.tell(&PreemptionReport::Channels {
+            channels: Channels::Simulated { process: *number },
+            begun: 0,
+            elsewhere: Elsewhere::default(),
+        });
         // It is answered when the report has been heard, and what came of it is known a moment later.
         liar.take_gpu();
         let refused =

@@ -6,8 +6,8 @@ use std::os::unix::net::UnixDatagram;
 
 use baton_contract::link::{self, Chosen};
 use baton_contract::messages::{
-    Answer, Channels, ExtentId, FromTenant, MemoryCommand, MemoryReport, Message as _, Opening, PreemptionReport,
-    Request, TurnReport,
+    Answer, Channels, Elsewhere, ExtentId, FromTenant, MemoryCommand, MemoryReport, Message as _, Opening,
+    PreemptionReport, Request, TurnReport,
 };
 use baton_contract::resource_manager::Objects;
 use baton_contract::wire::GpuNumber;
@@ -160,8 +160,12 @@ fn what_a_tenant_cannot_mean_costs_it_its_connection_and_nothing_else() {
     }
     // An offer of channels to pause: with no descriptor, with one that is not the driver's control device, and with too many.
     let objects = Objects { client: 1, subdevice: 2, channels: vec![3], ..Objects::default() };
-    let offer =
-        PreemptionReport::Channels { channels: Channels::ResourceManager(objects), begun: 0 }.encode(GpuNumber::FIRST);
+    let offer = PreemptionReport::Channels {
+        channels: Channels::ResourceManager(objects),
+        begun: 0,
+        elsewhere: Elsewhere::default(),
+    }
+    .encode(GpuNumber::FIRST);
     for descriptors in [&[][..], &[null.as_fd()], &[null.as_fd(), null.as_fd()]] {
         let (socket, _requests) = greeted(&coordinator, &hello);
         link::send(socket.as_fd(), &offer, descriptors, false).expect("a message");
@@ -184,8 +188,13 @@ fn what_a_tenant_cannot_mean_costs_it_its_connection_and_nothing_else() {
         Request::Allocate { at: 0, bytes: 1 }.into(),
         Request::UnmanagedMemory { least: u64::MAX, bytes: 0 }.into(),
         Request::Room { bytes: u64::MAX }.into(),
-        PreemptionReport::Channels { channels: Channels::None, begun: 0 }.into(),
-        PreemptionReport::Channels { channels: Channels::Simulated { process: u32::MAX }, begun: 0 }.into(),
+        PreemptionReport::Channels { channels: Channels::None, begun: 0, elsewhere: Elsewhere::default() }.into(),
+        PreemptionReport::Channels {
+            channels: Channels::Simulated { process: u32::MAX },
+            begun: 0,
+            elsewhere: Elsewhere::default(),
+        }
+        .into(),
         PreemptionReport::GateClosed { grant: 0 }.into(),
     ];
     for lie in &lies {

@@ -15,7 +15,8 @@ use std::time::Duration;
 
 use baton_contract::link::{self, Chosen};
 use baton_contract::messages::{
-    Admission, Answer, Channels, FromCoordinator, MemoryCommand, MemoryReport, Message as _, PreemptionReport, Request,
+    Admission, Answer, Channels, Elsewhere, FromCoordinator, MemoryCommand, MemoryReport, Message as _,
+    PreemptionReport, Request,
 };
 use baton_contract::resource_manager::Objects;
 use baton_contract::wire::GpuNumber;
@@ -184,8 +185,12 @@ fn send_everywhere(coordinator: &Coordinator, what: &str, odd: BorrowedFd<'_>) {
 
     // In place of the driver's control device.
     let objects = Objects { client: 1, subdevice: 2, channels: vec![3], compute: vec![3], groups: vec![4] };
-    let offer =
-        PreemptionReport::Channels { channels: Channels::ResourceManager(objects), begun: 0 }.encode(GpuNumber::FIRST);
+    let offer = PreemptionReport::Channels {
+        channels: Channels::ResourceManager(objects),
+        begun: 0,
+        elsewhere: Elsewhere::default(),
+    }
+    .encode(GpuNumber::FIRST);
     link::send(liar.control.as_fd(), &offer, &[odd], false).expect("a message");
     coordinator.until("it is refused in words", |_| {
         coordinator.log().contains("it offered something other than the driver's control device")

@@ -22,11 +22,10 @@ mod probe;
 mod timeslice;
 
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
-use baton_contract::messages::{Channels, PreemptionCommand, PreemptionReport};
+use baton_contract::messages::{Channels, Elsewhere, PreemptionCommand, PreemptionReport};
 use baton_contract::page::PAUSED;
 use baton_contract::resource_manager::is_control_device;
 
@@ -53,11 +52,11 @@ impl Access<'_> {
         descriptor: Option<OwnedFd>,
     ) -> Result<(), NoControlDevice> {
         match report {
-            PreemptionReport::Channels { channels, begun } => {
+            PreemptionReport::Channels { channels, begun, elsewhere } => {
                 if let Some(tenant) = self.tenants.get_mut(id) {
                     tenant.preemption.begun = begun;
                 }
-                return self.on_channels(id, channels, descriptor);
+                return self.on_channels(id, channels, &elsewhere, descriptor);
             }
             PreemptionReport::GateClosed { grant } => self.gate_closed(id, grant),
             PreemptionReport::Probed { number } => {
@@ -73,16 +72,17 @@ impl Access<'_> {
         &mut self,
         id: TenantId,
         channels: Channels,
+        elsewhere: &Elsewhere,
         control: Option<OwnedFd>,
     ) -> Result<(), NoControlDevice> {
         let target = match (channels, control) {
             (Channels::None, _) => None,
             (Channels::Simulated { process }, _) => {
                 let pid = self.tenants.get(id).and_then(|tenant| tenant.connection.process.pid());
-                Some(PreemptTarget::Simulated(process, pid))
+                Some(PreemptTarget::simulated(process, elsewhere, pid))
             }
             (Channels::ResourceManager(objects), Some(control)) if is_control_device(control.as_raw_fd()) => {
-                Some(PreemptTarget::ResourceManager(objects, Arc::new(control)))
+                Some(PreemptTarget::resource_manager(objects, elsewhere, control))
             }
             (Channels::ResourceManager(_), _) => {
                 return Err(NoControlDevice);
@@ -389,5 +389,5 @@ fn resume_of(tenant: &Tenant) -> PreemptCommand {
 /// True if the coordinator holds the control device of a tenant that has ended, and with it everything that the tenant had on the
 /// GPU.
 pub(super) fn is_held(preemption: &Preemption) -> bool {
-    matches!(preemption.target(), Some(PreemptTarget::ResourceManager(..)))
+    matches!(preemption.target(), Some(PreemptTarget::ResourceManager { .. }))
 }

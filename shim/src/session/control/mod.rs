@@ -256,7 +256,7 @@ impl Control {
             arrival::end();
             arrival::all_is_here();
             // Also if it was about to pause us, or to resume us.
-            self.session.channels.resume();
+            self.session.channels.resume(arrival::elsewhere::taken());
             channels::resume_what_came();
             user::warn(&baton_messages::goes_on_alone(why));
             gate::open(false);
@@ -269,7 +269,7 @@ impl Control {
             gate::set_broken();
             // Work that waits for memory or was taken off the GPU goes on, and faults where memory is missing: calls that wait for it return.
             arrival::all_is_here();
-            self.session.channels.resume();
+            self.session.channels.resume(arrival::elsewhere::taken());
             channels::resume_what_came();
             arrival::wake();
         }

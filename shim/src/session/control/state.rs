@@ -107,7 +107,7 @@ impl Control {
             patience: None,
             in_flight: limit::InFlight::Any,
             watch: Watch::new(),
-            idle: IdleWatch::new(session.device),
+            idle: IdleWatch::default(),
             edges: Vec::new(),
             hold_limit: LONGEST_HOLD / 2,
             corun: Corun::new(session.link),
@@ -194,7 +194,7 @@ impl Control {
     /// True if all work ends by then, with the gate closed. Work that waits for memory does not end: this thread maps it.
     pub(super) fn drain(&self, deadline: Instant) -> bool {
         crate::work::idle::about_to_drain();
-        !arrival::is_waited_for_on_gpu() && drain(self.session.device, deadline, || self.beat())
+        !arrival::is_waited_for_on_gpu() && drain(deadline, || self.beat())
     }
 
     /// The gate has closed: the turn is over for calls.

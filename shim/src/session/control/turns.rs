@@ -76,7 +76,7 @@ impl Control {
     fn begin_arrival(&mut self, grant: u64, preemptible: bool) {
         let mut roots = arrival::roots::read(self.session.device);
         // Memory that is not ours may hold pointers to what is.
-        roots.unreadable |= self.session.whole || unmanaged::is_any();
+        roots.unreadable |= self.session.whole || unmanaged::is_any() || arrival::elsewhere::is_any();
         let mut layout = self.session.space.layout();
         // An allocation may come to lie there.
         layout.blocks.extend(pools::free_memory());
