@@ -556,20 +556,24 @@ def several_gpus_section(runs):
             if not isinstance(found, dict):
                 continue
             bare = found["bare"]
-            lines.append([job, "none", "", figure(bare["seconds"], 1), "", ""])
+            lines.append([job, "none", "", figure(bare["seconds"], 1), "", "", ""])
             for gpus, one in found.items():
                 if gpus == "bare":
                     continue
                 equal = "equal" if one.get("digest") == bare["digest"] else "DIFFERENT"
-                mib = [count >> 20 for count in one.get("immovable_bytes", {}).values()]
-                counts = (mib, one.get("switches", {}).values())
+                mib, out = (
+                    [count >> 20 for count in one.get(what, {}).values()]
+                    for what in ("immovable_bytes", "bytes_out")
+                )
+                counts = (mib, one.get("switches", {}).values(), out)
                 said = (", ".join(map(str, numbers)) for numbers in counts)
                 lines.append([job, gpus, equal, figure(one.get("seconds"), 1), *said])
-    header = ["program", "coordinators for GPU", "outputs", "seconds", "immovable MiB", "switches"]
+    header = ["program", "coordinators for GPU", "outputs", "seconds", "immovable MiB", "switches", "MiB out"]
     return section(
         "several_gpus",
         runs,
-        "Each bare, and with another program on each of the GPUs that have a coordinator.",
+        "Each bare, and with another program on each of the GPUs that have a coordinator, while its memory is sent to the host "
+        "again and again.",
         table.markdown(header, lines),
     )
 

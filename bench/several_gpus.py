@@ -5,7 +5,8 @@
 
 Data parallel, tensor parallel and a pipeline over two GPUs, and JAX's `pmap` and sharding
 (`several_gpus_work.py`), each bare, and under `baton run` with a coordinator for the first GPU, for the second, and for both. Another
-program trains on each of the shared GPUs meanwhile, with its memory in the same arena.
+program trains on each of the shared GPUs meanwhile, with its memory in the same arena. With `--evict` the programs' memory is sent to
+the host again and again.
 """
 
 import argparse
@@ -37,6 +38,7 @@ HEADER = [
     "beside it",
     "immovable MiB",
     "switches",
+    "MiB out",
 ]
 
 
@@ -66,8 +68,8 @@ def said(process, what, timeout=300):
 class Scene:
     """Coordinators for some GPUs, and a program at work on each of them."""
 
-    def __init__(self, install, gpus, arena):
-        self.install, self.gpus, self.arena = install, gpus, arena
+    def __init__(self, install, gpus, arena, evicts):
+        self.install, self.gpus, self.arena, self.evicts = install, gpus, arena, evicts
         self.stack = contextlib.ExitStack()
 
     def __enter__(self):
@@ -133,13 +135,18 @@ class Scene:
                 raise Failed(f"no coordinator for GPU {gpu}: {ran.stderr} {logs}")
             time.sleep(0.2)
 
+    def evict(self, gpu, name):
+        """Has a program's memory on a GPU go to the host, if it can at the moment."""
+        argv = [str(self.install.command), "evict", "--socket", str(self.sockets[gpu]), name]
+        subprocess.run(argv, env=self.environment, capture_output=True)
+
     def play(self, job):
         """Runs a program; its digest, and what the coordinators have seen of it."""
         # Where the first GPU has no coordinator, the second one is named.
         options = () if 0 in self.gpus else ("--gpu", self.gpus[0])
         argv = self.run(("--name", job, *options), work(job))
         started = time.monotonic()
-        before = {gpu: self.status(gpu)["switches"] for gpu in self.gpus}
+        before = {gpu: self.status(gpu) for gpu in self.gpus}
         process = subprocess.Popen(
             argv, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
@@ -150,16 +157,23 @@ class Scene:
                 rows = [row for row in tenants if not row["name"].startswith("beside")]
                 joined[gpu] = max(joined[gpu], len(rows))
                 immovable[gpu] = max([immovable[gpu], *(row["immovable_bytes"] for row in rows)])
+                if self.evicts:
+                    for row in rows:
+                        self.evict(gpu, row["name"])
             time.sleep(0.2)
         digest = said(process, job, timeout=60)[-1]
         seconds = time.monotonic() - started
-        switches = {gpu: self.status(gpu)["switches"] - before[gpu] for gpu in self.gpus}
+        after = {gpu: self.status(gpu) for gpu in self.gpus}
+        switches, bytes_out = (
+            {gpu: after[gpu][what] - before[gpu][what] for gpu in self.gpus} for what in ("switches", "bytes_out")
+        )
         return {
             "digest": digest,
             "seconds": seconds,
             "joined": joined,
             "immovable_bytes": immovable,
             "switches": switches,
+            "bytes_out": bytes_out,
         }
 
     def end_others(self):
@@ -181,6 +195,7 @@ def main():
     parser.add_argument("--arena", default="40%", help="of each coordinator (40%%)")
     parser.add_argument("--shared", nargs="+", default=["0", "1", "0,1"], help="coordinators for")
     parser.add_argument("--jobs", nargs="+", default=JOBS, choices=JOBS)
+    parser.add_argument("--evict", action="store_true", help="send the programs' memory to the host again and again")
     parser.add_argument("--out", type=pathlib.Path, help="where the result goes, as JSON")
     arguments = parser.parse_args()
     Install.check(arguments.baton, parser)
@@ -188,10 +203,10 @@ def main():
     results, failed = {job: {"bare": bare(job)} for job in arguments.jobs}, 0
     rows = []
     for job, found in results.items():
-        rows.append([job, "none", "", f"{found['bare']['seconds']:.1f}", "", "", ""])
+        rows.append([job, "none", "", f"{found['bare']['seconds']:.1f}", "", "", "", ""])
     for gpus in [tuple(map(int, gpus.split(","))) for gpus in arguments.shared]:
         name = " and ".join(map(str, gpus))
-        with Scene(install, gpus, arguments.arena) as scene:
+        with Scene(install, gpus, arguments.arena, arguments.evict) as scene:
             for job in arguments.jobs:
                 try:
                     found = scene.play(job)
@@ -201,10 +216,13 @@ def main():
                 same = found.get("digest") == results[job]["bare"]["digest"]
                 failed += not same
                 results[job][name] = found
-                mib = [f"{count >> 20}" for count in found.get("immovable_bytes", {}).values()]
+                mib, out = (
+                    [f"{count >> 20}" for count in found.get(what, {}).values()]
+                    for what in ("immovable_bytes", "bytes_out")
+                )
                 switches = [str(count) for count in found.get("switches", {}).values()]
                 result, seconds = "equal" if same else "DIFFERENT", found.get("seconds", 0)
-                row = [job, name, result, f"{seconds:.1f}", "", ", ".join(mib), ", ".join(switches)]
+                row = [job, name, result, f"{seconds:.1f}", "", ", ".join(mib), ", ".join(switches), ", ".join(out)]
                 rows.append(row)
             rounds = scene.end_others()
             rows[-1][4] = f"{', '.join(map(str, rounds))} rounds, all equal"
