@@ -649,6 +649,13 @@ fn kernels_on_another_gpu_reach_memory_that_they_were_given_access_to() {
     same_on_two(&coordinator, "several", "peers", |_| until_it_is_away(&coordinator, "several"));
 }
 
+/// Calls on the other GPU are made while the memory is on its way.
+#[test]
+fn kernels_on_another_gpu_wait_for_mappings_that_they_may_use() {
+    let coordinator = slow().setting("SIMCUDA_GPUS", "2").option("--gpu", "0").start();
+    same_on_two(&coordinator, "several", "mapped", |_| until_it_is_away(&coordinator, "several"));
+}
+
 #[test]
 fn a_handle_in_several_pieces_is_given_to_another_gpu_while_streams_wait_and_exported_later() {
     for (serving, is_paused) in [(serving_one_of_two("0"), false), (preempting_one_of_two(), true)] {

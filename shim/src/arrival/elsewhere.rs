@@ -67,9 +67,14 @@ fn other_than(shared: CUdevice) -> Option<CUdevice> {
 /// What was queued before accesses no memory of ours.
 fn know(context: Handle, device: CUdevice) {
     static LAST: AtomicUsize = AtomicUsize::new(0);
-    if LAST.swap(context, Ordering::Relaxed) != context && contexts::id_of(context).is_none() {
+    if LAST.load(Ordering::Acquire) == context {
+        return;
+    }
+    if contexts::id_of(context).is_none() {
         leaving::adopt(context, device);
     }
+    // Another thread may only go on when it is in the books.
+    LAST.store(context, Ordering::Release);
 }
 
 /// The GPU of a call, and the GPU of the stream that it puts its work into; `None` for the shared GPU. They may differ: a copy can be put
@@ -80,6 +85,8 @@ pub(super) fn current_and_of(shared: CUdevice, stream: CUstream) -> (Option<CUde
         // SAFETY: of the program's own call.
         let (context, device) = unsafe { api::place_of_stream(stream) }?;
         know(context, device);
+        // It was made before this process had joined, too.
+        api::within(context, || contexts::add_stream(stream.addr(), true));
         Some(device)
     });
     (current, of_stream.map_or(current, |device| (device != shared).then_some(device)))

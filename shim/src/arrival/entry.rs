@@ -89,8 +89,8 @@ pub(crate) fn is_here() -> bool {
 
 #[cold]
 fn pass_elsewhere(device: CUdevice, needs: &impl Fn(Gpu) -> Needs) -> Result<Passage, CUresult> {
-    // Without access nothing there depends on memory of ours.
-    if let_access(device, needs)? { pass_here(|| needs(Gpu::Shared)) } else { gate::pass() }
+    // Without access to allocations, a kernel there may yet have some to mappings of the program's own.
+    if let_access(device, needs)? { pass_here(|| needs(Gpu::Shared)) } else { pass_here(|| Needs::Everything) }
 }
 
 /// Lets another GPU access memory of ours if a call there may. False if it cannot.

@@ -131,11 +131,9 @@ impl Own {
                     (own.set_slice)(process, USUAL_TIMESLICE);
                 }
             },
-            Self::ResourceManager(gpu) => {
-                for (objects, control) in objects::of_gpus(gpu)
-                    .into_iter()
-                    .flat_map(|(all, control)| all.into_iter().map(move |one| (one, control)))
-                {
+            Self::ResourceManager(_) => {
+                // Also if there are some now that cannot be paused together with the others.
+                for (objects, control) in objects::all() {
                     // If this is refused, calls wait for ever, as they do when a GPU is lost.
                     let _ = objects.restore(control, coordinators);
                     let _ = objects.set_timeslice(control, USUAL_TIMESLICE);

@@ -151,6 +151,12 @@ pub(super) fn of_gpus(gpu: [u8; 16]) -> Option<(Vec<Objects>, BorrowedFd<'static
     Some((objects, control(descriptor)))
 }
 
+/// All objects of each GPU and client, and the descriptor to resume them.
+pub(super) fn all() -> Vec<(Objects, BorrowedFd<'static>)> {
+    let all = table().by_subdevice();
+    all.into_iter().map(|(descriptor, objects)| (objects, control(descriptor))).collect()
+}
+
 /// The driver's control device.
 fn control(descriptor: RawFd) -> BorrowedFd<'static> {
     // SAFETY: the driver has it open for as long as it has objects, and closes it when the process ends.

@@ -152,6 +152,7 @@ calls! {
     pub(crate) import = cuMemImportFromShareableHandle(handle: *mut u64, descriptor: *mut c_void, kind: c_int);
     pub(crate) map = cuMemMap(address: CUdeviceptr, bytes: usize, offset: usize, handle: u64, flags: u64);
     pub(crate) unmap = cuMemUnmap(address: CUdeviceptr, bytes: usize);
+    pub(crate) get_access = cuMemGetAccess(flags: *mut u64, location: *const CUmemLocation, address: CUdeviceptr);
     pub(crate) set_access = cuMemSetAccess(address: CUdeviceptr, bytes: usize, access: *const CUmemAccessDesc, count: usize);
     pub(crate) release = cuMemRelease(handle: u64);
     pub(crate) function_parameter = cuFuncGetParamInfo(function: CUfunction, at: usize, offset: *mut usize, size: *mut usize);

@@ -273,9 +273,7 @@ pub(super) unsafe fn set_access(
             return answer;
         }
         let answer = pass_on();
-        if answer == CUDA_SUCCESS {
-            space.access_changed(address, bytes as u64, list, guard);
-        }
+        space.access_changed(address, bytes as u64, list, guard);
         answer
     })
     .unwrap_or_else(|answer| answer)

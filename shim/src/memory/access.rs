@@ -43,6 +43,11 @@ impl Access {
         }
     }
 
+    /// The GPUs that have any.
+    pub(super) fn gpus(self) -> impl Iterator<Item = CUdevice> {
+        (0..u64::BITS as CUdevice).filter(move |device| self.flags(*device) != CU_MEM_ACCESS_FLAGS_PROT_NONE)
+    }
+
     /// The same without all other GPUs.
     pub(super) fn only(self, device: CUdevice) -> Self {
         Self { readers: self.readers & bit(device), writers: self.writers & bit(device) }
@@ -51,12 +56,11 @@ impl Access {
 
 /// Gives access to a range that is mapped. One call for all GPUs takes less time than one for each (`bench/results/driver_facts.json`, E9).
 pub(crate) fn give(at: CUdeviceptr, bytes: u64, access: Access) -> Result<(), CUresult> {
-    let has_any = |device: &CUdevice| access.flags(*device) != CU_MEM_ACCESS_FLAGS_PROT_NONE;
     let of_device = |device| CUmemAccessDesc {
         location: CUmemLocation { kind: CU_MEM_LOCATION_TYPE_DEVICE, id: device },
         flags: access.flags(device),
     };
-    let list: Vec<CUmemAccessDesc> = (0..u64::BITS as CUdevice).filter(has_any).map(of_device).collect();
+    let list: Vec<CUmemAccessDesc> = access.gpus().map(of_device).collect();
     if list.is_empty() {
         return Ok(());
     }

@@ -244,6 +244,11 @@ impl Extents {
                 // If the GPUs cannot access each other, the driver reports that in its answers to the program's calls.
                 Err(answer) if access != access.only(device) && answer != CUDA_ERROR_OUT_OF_MEMORY => {
                     give(at, bytes, access.only(device))?;
+                    for other in access.gpus().filter(|other| *other != device) {
+                        if give(at, bytes, access.only(other)) == Err(CUDA_ERROR_OUT_OF_MEMORY) {
+                            return Err(CUDA_ERROR_OUT_OF_MEMORY);
+                        }
+                    }
                 }
                 given => given?,
             }

@@ -329,10 +329,11 @@ impl Mappings {
         gone
     }
 
-    /// Sets the access that a GPU has to the mappings in a range.
-    pub(super) fn set_access(&mut self, at: CUdeviceptr, bytes: u64, device: CUdevice, flags: c_int) {
-        let end = at.saturating_add(bytes);
-        self.by_address.range_mut(at..end).for_each(|(_, mapping)| mapping.access.set(device, flags));
+    /// Sets the access that a GPU has to the mapping that begins here.
+    pub(super) fn set_access(&mut self, at: CUdeviceptr, device: CUdevice, flags: c_int) {
+        if let Some(mapping) = self.by_address.get_mut(&at) {
+            mapping.access.set(device, flags);
+        }
     }
 
     /// The places where an extent of a home is mapped.
@@ -437,7 +438,7 @@ mod tests {
         assert_eq!(mappings.places_of(home.at), []);
         map(&mut mappings, first, 64 * MIB);
         map(&mut mappings, first, 32 * MIB);
-        mappings.set_access(64 * MIB, 8 * MIB, 0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
+        mappings.set_access(64 * MIB, 0, CU_MEM_ACCESS_FLAGS_PROT_READWRITE);
         let places = mappings.places_of(home.at + 6 * MIB);
         assert_eq!(
             places,

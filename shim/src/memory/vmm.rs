@@ -3,6 +3,7 @@
 //!
 //! A caller that changes them has a [`MappingGuard`], and all memory is here: then the driver's mappings are those of the program.
 
+use core::ffi::c_int;
 use std::os::fd::OwnedFd;
 
 use baton_contract::cuda::{
@@ -115,13 +116,18 @@ impl Space {
         self.end(gone)
     }
 
-    /// Notes that the program has set these GPUs' access to the mappings in this range.
+    /// Reads these GPUs' access to the mappings in a range from the driver, after the program has set it: the driver may have done so for
+    /// some of them. All of the memory is here.
     pub(crate) fn access_changed(&self, at: CUdeviceptr, bytes: u64, list: &[CUmemAccessDesc], _: &MappingGuard) {
-        let mappings = &mut self.extents.lock().mappings;
-        for CUmemAccessDesc { location, flags } in
-            list.iter().filter(|one| one.location.kind == CU_MEM_LOCATION_TYPE_DEVICE)
-        {
-            mappings.set_access(at, bytes, location.id, *flags);
+        let places: Vec<CUdeviceptr> =
+            self.extents.lock().mappings.within(at, bytes).map(|mapping| mapping.at).collect();
+        let locations = || list.iter().map(|one| one.location).filter(|one| one.kind == CU_MEM_LOCATION_TYPE_DEVICE);
+        for (place, location) in places.iter().flat_map(|place| locations().map(move |location| (*place, location))) {
+            let mut flags = 0;
+            // SAFETY: two structures of ours; an address that the driver refuses if nothing is mapped there.
+            if unsafe { api::get_access(&mut flags, &location, place) } == CUDA_SUCCESS {
+                self.extents.lock().mappings.set_access(place, location.id, flags as c_int);
+            }
         }
     }
 

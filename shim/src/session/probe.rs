@@ -17,6 +17,7 @@ use baton_contract::cuda::{
 };
 use baton_contract::memory::GRANULE;
 
+use crate::arrival::elsewhere;
 use crate::driver::api;
 use crate::memory::access::{Access, give};
 use crate::memory::extents::check;
@@ -125,6 +126,8 @@ struct Piece {
     address: CUdeviceptr,
     memory: u64,
     mapped: bool,
+    /// The GPUs that have access, as they have to memory of the program's: a bit for each that the process has taken by then.
+    gpus: u64,
 }
 
 impl Piece {
@@ -146,15 +149,20 @@ impl Piece {
                 return None;
             }
         }
-        Some(Self { device, address, memory, mapped: false })
+        Some(Self { device, address, memory, mapped: false, gpus: 0 })
     }
 
     fn map(&mut self) -> Result<(), CUresult> {
         if !self.mapped {
             // SAFETY: addresses that were reserved for this, where nothing is mapped.
             check(unsafe { api::map(self.address, GRANULE as usize, 0, self.memory, 0) })?;
-            self.mapped = true;
-            give(self.address, GRANULE, Access::of(api::bit(self.device)))?;
+            (self.mapped, self.gpus) = (true, 0);
+        }
+        let (own, all) = (api::bit(self.device), elsewhere::taken() | api::bit(self.device));
+        if self.gpus != all {
+            // Not all GPUs can access each other.
+            give(self.address, GRANULE, Access::of(all)).or_else(|_| give(self.address, GRANULE, Access::of(own)))?;
+            self.gpus = all;
         }
         Ok(())
     }

@@ -388,8 +388,38 @@ static void handles(void) {
     CHECK(cuMemRelease(memory));
 }
 
+/* Only the mapping is for the second GPU: no call has let it have anything else. */
+static void mapped(void) {
+    enum { BYTES = 16 << 20 };
+    enter(0, 1);
+    enter(1, 2);
+    CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                      .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
+    CUmemGenericAllocationHandle memory;
+    CUdeviceptr sum = device_alloc(8);
+    CHECK(cuCtxSetCurrent(sides[0].context));
+    CHECK(cuMemCreate(&memory, BYTES, &properties, 0));
+    struct piece here = {.bytes = BYTES, .at = map_for(memory, BYTES, 2)};
+    piece_write(&sides[0].tools, &here, 7, sides[0].stream);
+    CHECK(cuStreamSynchronize(sides[0].stream));
+    for (unsigned round = 0; round < 2; round++) {
+        uint64_t got = 0;
+        wait_for_line();
+        step("a kernel on the second GPU over a mapping that has been away");
+        CHECK(cuCtxSetCurrent(sides[1].context));
+        CHECK(cuMemsetD8Async(sum, 0, sizeof got, sides[1].stream));
+        piece_sum(&sides[1].tools, &here, sum, sides[1].stream);
+        CHECK(cuStreamSynchronize(sides[1].stream));
+        CHECK(cuMemcpyDtoH(&got, sum, sizeof got));
+        REQUIRE(got == sum_of(here.seed, BYTES / 4), "the sum is %#llx", (unsigned long long)got);
+    }
+    unmap(here.at, BYTES);
+    CHECK(cuMemRelease(memory));
+}
+
 int main(int argc, char **argv) {
     static const struct legal_case cases[] = {
+        {"mapped", mapped},
         {"second-alone", second_alone},
         {"second-beside", second_beside},
         {"second-size", second_size},
