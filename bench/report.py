@@ -108,7 +108,7 @@ COMMANDS = {
     "stopped": "bench/stopped.py --baton target/release",
     "hostile": "bench/hostile.py --baton target/release",
     "sharing": "bench/sharing.py --baton target/release",
-    "several_gpus": "bench/several_gpus.py --baton target/release",
+    "several_gpus": "bench/several_gpus.py --baton target/release --evict",
     "allocators": "bench/allocators.py --baton target/release",
     "zoo": "bench/zoo.py --baton target/release",
     "generated": "bench/generated.py --scripts FOLDER --programs target/release --baton target/release",
@@ -572,8 +572,8 @@ def several_gpus_section(runs):
     return section(
         "several_gpus",
         runs,
-        "Each bare, and with another program on each of the GPUs that have a coordinator, while its memory is sent to the host "
-        "again and again.",
+        "Each bare, and with another program on each of the GPUs that have a coordinator, while the program's memory is sent to "
+        "the host again and again.",
         table.markdown(header, lines),
     )
 

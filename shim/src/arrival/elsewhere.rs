@@ -64,7 +64,7 @@ fn other_than(shared: CUdevice) -> Option<CUdevice> {
 }
 
 /// Enters a context into the books, if it was made before this process had joined: work that is queued there from now on is waited for.
-/// What was queued before accesses no memory of ours.
+/// Work that was queued before accesses no memory of ours.
 fn know(context: Handle, device: CUdevice) {
     static LAST: AtomicUsize = AtomicUsize::new(0);
     if LAST.load(Ordering::Acquire) == context {

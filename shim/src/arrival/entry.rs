@@ -89,8 +89,9 @@ pub(crate) fn is_here() -> bool {
 
 #[cold]
 fn pass_elsewhere(device: CUdevice, needs: &impl Fn(Gpu) -> Needs) -> Result<Passage, CUresult> {
+    let is_exposed = let_access(device, needs)?;
     // Without access to allocations, a kernel there may yet have some to mappings of the program's own.
-    if let_access(device, needs)? { pass_here(|| needs(Gpu::Shared)) } else { pass_here(|| Needs::Everything) }
+    pass_here(|| if is_exposed { needs(Gpu::Shared) } else { Needs::Everything })
 }
 
 /// Lets another GPU access memory of ours if a call there may. False if it cannot.

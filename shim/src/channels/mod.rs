@@ -81,10 +81,9 @@ impl Own {
             Self::ResourceManager(gpu) => gpu,
         };
         let none = (Channels::None, Elsewhere::default(), None);
-        let Some((mut objects, control)) = objects::of_gpus(gpu) else { return none };
-        let here = objects.remove(0);
+        let Some((here, others, control)) = objects::of_gpus(gpu) else { return none };
         let of_gpu = |one: &Objects| one.channels.iter().map(|channel| (one.subdevice, *channel)).collect::<Vec<_>>();
-        let elsewhere: Vec<(u32, u32)> = objects.iter().flat_map(of_gpu).collect();
+        let elsewhere: Vec<(u32, u32)> = others.iter().flat_map(of_gpu).collect();
         if here.channels.len() > MAX_CHANNELS || elsewhere.len() > MAX_ELSEWHERE {
             return none;
         }

@@ -133,22 +133,19 @@ pub(crate) fn resume_what_came() {
     }
 }
 
-/// The objects to pause, those on this GPU first, and the descriptor for that; `None` if there are none there, or if two clients have
+/// The objects to pause on this GPU, those on others, and the descriptor for that; `None` if there are none here, or if two clients have
 /// channels, as when a program also draws: pausing one would not pause all.
-pub(super) fn of_gpus(gpu: [u8; 16]) -> Option<(Vec<Objects>, BorrowedFd<'static>)> {
+pub(super) fn of_gpus(gpu: [u8; 16]) -> Option<(Objects, Vec<Objects>, BorrowedFd<'static>)> {
     // Asked without the lock: the driver may be making objects meanwhile.
-    let all = table().by_subdevice();
+    let mut all = table().by_subdevice();
     let is_here =
         |(descriptor, objects): &(RawFd, Objects)| objects.gpu(control(*descriptor)).is_ok_and(|found| found == gpu);
-    let here = all.iter().position(is_here)?;
-    let (descriptor, client) = (all[here].0, all[here].1.client);
-    let is_same = |(other, objects): &(RawFd, Objects)| (*other, objects.client) == (descriptor, client);
-    if !all.iter().all(is_same) {
+    let (descriptor, here) = all.swap_remove(all.iter().position(is_here)?);
+    let is_anothers = |(other, objects): &(RawFd, Objects)| (*other, objects.client) != (descriptor, here.client);
+    if all.iter().any(is_anothers) {
         return None;
     }
-    let mut objects: Vec<Objects> = all.into_iter().map(|(_, objects)| objects).collect();
-    objects.swap(0, here);
-    Some((objects, control(descriptor)))
+    Some((here, all.into_iter().map(|(_, objects)| objects).collect(), control(descriptor)))
 }
 
 /// All objects of each GPU and client, and the descriptor to resume them.

@@ -96,7 +96,7 @@ fn tell() {
 
 /// The state that is held during such a call. It is released in this order.
 struct Inside {
-    /// `None` for a call that does not concern shared memory.
+    /// `None` for a call of a process that has not joined.
     _guard: Option<MappingGuard>,
     _passage: Passage,
     /// A thread that is cancelled in the driver would be unwound past the end of the call.

@@ -235,22 +235,18 @@ impl Extents {
     /// program itself decides which GPUs have access to its own mappings.
     pub(crate) fn map(&self, ids: &[ExtentId], device: CUdevice, others: u64) -> Result<(), CUresult> {
         let (kept, mut places): (Vec<_>, Vec<_>) = self.kept(ids).into_iter().unzip();
-        let access = Access::of(api::bit(device) | others);
-        for placed in places.iter_mut().filter(|placed| !is_home(placed.extent.address)) {
-            placed.at.iter_mut().for_each(|place| place.access = access);
-        }
+        let of_allocations = |placed: &&mut Placed| !is_home(placed.extent.address);
+        set_access(places.iter_mut().filter(of_allocations), Access::of(api::bit(device) | others));
         for Run { at, bytes, access } in runs(&places) {
+            // If the GPUs cannot access each other, the driver reports that in its answers to the program's calls.
+            let give_each = |gpu| match give(at, bytes, access.only(gpu)) {
+                Err(answer) if gpu == device || answer == CUDA_ERROR_OUT_OF_MEMORY => Err(answer),
+                _ => Ok(()),
+            };
             match give(at, bytes, access) {
-                // If the GPUs cannot access each other, the driver reports that in its answers to the program's calls.
-                Err(answer) if access != access.only(device) && answer != CUDA_ERROR_OUT_OF_MEMORY => {
-                    give(at, bytes, access.only(device))?;
-                    for other in access.gpus().filter(|other| *other != device) {
-                        if give(at, bytes, access.only(other)) == Err(CUDA_ERROR_OUT_OF_MEMORY) {
-                            return Err(CUDA_ERROR_OUT_OF_MEMORY);
-                        }
-                    }
-                }
-                given => given?,
+                Err(CUDA_ERROR_OUT_OF_MEMORY) => return Err(CUDA_ERROR_OUT_OF_MEMORY),
+                Err(_) => access.gpus().try_for_each(give_each)?,
+                Ok(()) => {}
             }
         }
         self.set_mapped(&kept, Some(others));
@@ -346,10 +342,7 @@ impl Extents {
         let mut places = self.places(ids)?;
         // The program itself decides which GPUs have access to its own mappings.
         places.retain(|placed| !is_home(placed.extent.address));
-        places
-            .iter_mut()
-            .flat_map(|placed| &mut placed.at)
-            .for_each(|place| place.access = Access::of(api::bit(device)));
+        set_access(places.iter_mut(), Access::of(api::bit(device)));
         for Run { at, bytes, access } in runs(&places) {
             match give(at, bytes, access) {
                 Err(CUDA_ERROR_OUT_OF_MEMORY) => return Err(CUDA_ERROR_OUT_OF_MEMORY),
@@ -386,6 +379,11 @@ fn map_one(placed: &Placed, frame: &OwnedFd) -> Result<u64, CUresult> {
     // SAFETY: imported above.
     unsafe { api::release(memory) };
     mapped.map(|()| 0)
+}
+
+/// Has these GPUs get access wherever the memory is.
+fn set_access<'a>(places: impl Iterator<Item = &'a mut Placed>, access: Access) {
+    places.flat_map(|placed| &mut placed.at).for_each(|place| place.access = access);
 }
 
 /// Unmaps memory wherever it is, and thereby gives it up.

@@ -7,6 +7,7 @@
 //! |---|---|
 //! | `mod` | goes through the cells |
 //! | `churn` | has programs, coordinators and keepers come and go for hours |
+//! | `first` | the events before a strike, without which some points are seldom reached |
 //! | `record` | adds the strikes of several runs up |
 //! | `state` | the states, and the programs of each |
 //! | `steps` | has processes die at points that are reached seldom |
@@ -14,13 +15,13 @@
 //! | `tally` | counts the survivors of each strike |
 
 mod churn;
+mod first;
 mod record;
 mod state;
 mod steps;
 mod strace;
 mod tally;
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::atomic::AtomicBool;
@@ -36,9 +37,10 @@ use serde_json::Value;
 use crate::coordinator::{Coordinator, EndsWhatServes, Serving, SetAtEnd};
 use crate::generated::Dice;
 use crate::generated::hunt::number;
-use crate::running::{goes_on, signal};
+use crate::running::signal;
 
 pub use churn::{Samples, churn};
+use first::{First, Stopped};
 pub use record::Record;
 pub use state::State;
 pub use steps::processes_die_at;
@@ -89,61 +91,6 @@ pub enum Victim {
     SystemCall,
 }
 
-/// Messages that a coordinator hears although they were sent to the one before it: that one is stopped when a program is about to send such
-/// a message, and dies.
-const OF_OLD: (&str, &str) = ("coordinator hears of old ", "program tells ");
-/// Each coordinator hears these, because it has asked for them.
-const ASKED: [&str; 3] = ["Extents", "Channels", "Stands"];
-/// Other messages that are only sent after something has happened.
-const RARELY_SENT: [(&str, First); 7] = [
-    // A request that was not answered is made again.
-    (" Again", First::CoordinatorDies(Cow::Borrowed("program asks Allocate"))),
-    // A program that was not let in yet waits until the others have come back.
-    (" Queued", First::CoordinatorDies(Cow::Borrowed("program asks Hello"))),
-    // The memory of one that does not answer is waited for, or taken: what was taken cannot be exported where it is, and is copied.
-    (" TryAgain", STOPPED),
-    (" Movable", STOPPED),
-    (" Consolidate", STOPPED),
-    (" Consolidated", STOPPED),
-    (" cuMemcpyDtoDAsync_v2", STOPPED),
-];
-
-/// A program stops when it is to give up memory.
-const STOPPED: First = First::ProgramStops(Cow::Borrowed("program hears Unmap"));
-
-/// What happens before a strike, so that its point is reached.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum First {
-    /// The coordinator stops when a process reaches this point, and dies when the strike is to come.
-    CoordinatorDies(Cow<'static, str>),
-    /// A program stops there, and goes on after the strike.
-    ProgramStops(Cow<'static, str>),
-}
-
-impl First {
-    fn of(point: &str) -> Option<Self> {
-        let is_asked = |message: &str| ASKED.contains(&message);
-        if let Some(message) = point.strip_prefix(OF_OLD.0).filter(|message| !is_asked(message)) {
-            return Some(Self::CoordinatorDies(format!("{}{message}", OF_OLD.1).into()));
-        }
-        RARELY_SENT.into_iter().find(|(message, _)| point.ends_with(message)).map(|(_, first)| first)
-    }
-}
-
-/// A process that has stopped for [`First`]: dropped, it dies or goes on.
-struct Stopped {
-    process: i32,
-    dies: bool,
-}
-
-impl Drop for Stopped {
-    fn drop(&mut self) {
-        match self.dies {
-            true => signal(self.process, libc::SIGKILL),
-            false => goes_on(self.process),
-        }
-    }
-}
 /// The time in which the coordinator has stopped, before a program sends its message.
 const STOPS: Duration = Duration::from_millis(3);
 /// The time in which a program has sent its message.
@@ -208,7 +155,7 @@ fn serve(status: &Value) -> Option<Serve> {
 struct Group {
     /// The process that reaches them.
     process: String,
-    /// What happens before.
+    /// The event before it.
     first: Option<First>,
 }
 
@@ -430,9 +377,7 @@ impl Field<'_> {
             std::thread::sleep(LOOK / 6);
         }
         let told = self.board.points();
-        let of_old = told.iter().filter_map(|(point, _)| point.strip_prefix(OF_OLD.1));
-        let of_old = of_old.filter_map(|message| First::of(&format!("{}{message}", OF_OLD.0)));
-        for first in of_old.chain(RARELY_SENT.map(|(_, first)| first)) {
+        for first in First::all(told.iter().map(|(point, _)| point.as_str())) {
             if let Some(stopped) = self.stopped(&first) {
                 std::thread::sleep(if stopped.dies { Duration::ZERO } else { LOOK / 2 });
                 drop(stopped);

@@ -30,8 +30,8 @@ pub fn processes_die_at(
         for _ in 0..times {
             let mut program = begin(&coordinator);
             let before = coordinator.until("there is a keeper", |status| status["keeper"].is_number());
-            // The coordinator has answered by the time that the act is over.
-            let wait = Duration::from_millis(if role == Some(Role::Coordinator) { 500 } else { 0 });
+            // A coordinator that dies is followed before the program goes on.
+            let wait = Duration::from_secs(if role == Some(Role::Coordinator) { 2 } else { 0 });
             let victim = role.map_or(Victim::Process(program.pid()), Victim::Of);
             board.prepare(&Strike { victim, signal: libc::SIGKILL, wait, ..Strike::at(point) });
             match role {
