@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use baton_client as client;
 use baton_contract::messages::{MAX_NAME, Opening};
 use baton_report::status::Status;
-use baton_report::tenant::State;
+use baton_report::tenant::{State, Tenant};
 use baton_workbench::output::{Meanwhile, say};
 use clap::Args;
 use serde::de::DeserializeOwned;
@@ -32,9 +32,11 @@ impl Named {
     ///
     /// When there is no coordinator, or no program can have such a name.
     pub fn find(self) -> Result<(PathBuf, String), CliError> {
-        let socket = self.place.find()?;
-        let name = called(&socket, self.name)?;
-        Ok((socket, name))
+        let sockets = self.place.all()?;
+        let socket =
+            having(&sockets, &self.name).into_iter().next().ok_or_else(|| std::io::Error::other(self.name.clone()))?;
+        let name = called(socket, self.name)?;
+        Ok((socket.clone(), name))
     }
 }
 
@@ -71,14 +73,16 @@ impl Several {
         verb: &str,
         mut does: impl FnMut(&Path, &str) -> Result<String, CliError>,
     ) -> Result<bool, CliError> {
-        let socket = self.place.find()?;
+        let sockets = self.place.all()?;
         let (printed, mut is_all) = (Meanwhile::default(), true);
         for word in self.names {
-            match called(&socket, word).and_then(|name| does(&socket, &name)) {
-                Ok(said) => printed.print(&(said + "\n")),
-                Err(error) => {
-                    say(verb, error);
-                    is_all = false;
+            for socket in having(&sockets, &word) {
+                match called(socket, word.clone()).and_then(|name| does(socket, &name)) {
+                    Ok(said) => printed.print(&(said + "\n")),
+                    Err(error) => {
+                        say(verb, error);
+                        is_all = false;
+                    }
                 }
             }
         }
@@ -138,6 +142,25 @@ pub fn state(socket: &Path, name: &str) -> Result<Option<State>, CliError> {
     match status.tenants.into_iter().find(|tenant| tenant.name == name) {
         Some(tenant) => Ok(Some(tenant.state)),
         None => Err(baton_messages::has_left(name).into()),
+    }
+}
+
+/// Returns those of these GPUs that a program of this name or process id shares; the first one if it shares none, which says so.
+fn having<'a>(sockets: &'a [PathBuf], word: &str) -> Vec<&'a PathBuf> {
+    let is_there = |socket: &&PathBuf| {
+        let status: Option<Status> = client::status(socket).ok().and_then(|text| read(&text).ok());
+        let is_it = |tenant: &Tenant| tenant.name == word || tenant.pid.is_some_and(|pid| pid.to_string() == word);
+        status.is_some_and(|status| status.tenants.iter().any(is_it))
+    };
+    match sockets {
+        [_] => sockets.iter().collect(),
+        _ => {
+            let mut found: Vec<_> = sockets.iter().filter(is_there).collect();
+            if found.is_empty() {
+                found.extend(sockets.first());
+            }
+            found
+        }
     }
 }
 

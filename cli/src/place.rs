@@ -1,9 +1,10 @@
-//! The coordinator that a command is for.
+//! The coordinator that a command is for, and its GPUs.
 
 use std::path::PathBuf;
 
 use baton_client as client;
 use baton_client::install::Install;
+use baton_report::status::Status;
 use clap::Args;
 
 use super::{CliError, DriverChoice, folder, gpu_uuid, named_socket, usual_socket};
@@ -11,8 +12,8 @@ use super::{CliError, DriverChoice, folder, gpu_uuid, named_socket, usual_socket
 /// The options that name a coordinator.
 #[derive(Clone, Debug, Args)]
 pub struct Place {
-    /// The GPU whose coordinator is meant: its number as `baton serve --gpu` counts, or its UUID or the first part of that, as
-    /// `nvidia-smi -L` prints it. Not needed while there is only one coordinator.
+    /// The GPU that is meant: its number as `baton serve --gpu` counts, or its UUID or the first part of that, as `nvidia-smi -L` prints
+    /// it. Without it, a command that shows or steers programs is about all GPUs, and any other about the first one.
     #[arg(long, value_name = "N|GPU-…", conflicts_with = "socket")]
     gpu: Option<String>,
     /// The coordinator's socket, if it is not at the usual place.
@@ -29,8 +30,38 @@ impl Place {
     pub fn find(self) -> Result<PathBuf, CliError> {
         match self.gpu {
             Some(gpu) => of_gpu(&gpu),
-            None => self.socket.or_else(named_socket).map_or_else(only_one, Ok),
+            None => self.socket.or_else(named_socket).map_or_else(first, Ok),
         }
+    }
+
+    /// Returns the sockets of all GPUs that are meant, in order.
+    ///
+    /// # Errors
+    ///
+    /// When there is none.
+    pub fn all(self) -> Result<Vec<PathBuf>, CliError> {
+        if self.gpu.is_none() && self.socket.is_none() && named_socket().is_none() {
+            let served = served(sockets());
+            if served.len() > 1 {
+                return Ok(served.into_iter().map(|(socket, _)| socket).collect());
+            }
+        }
+        Ok(vec![self.find()?])
+    }
+
+    /// Returns the sockets of all GPUs of the coordinator that is meant, in order; of one GPU alone, if that is named.
+    ///
+    /// # Errors
+    ///
+    /// Errors of [`Place::find`].
+    pub fn of_coordinator(self) -> Result<Vec<PathBuf>, CliError> {
+        let is_named = self.gpu.is_some() || self.socket.is_some() || named_socket().is_some();
+        let socket = self.find()?;
+        let mut served = if is_named { Vec::new() } else { served(sockets()) };
+        let pid = served.iter().find(|(its, _)| *its == socket).map(|(_, status)| status.pid);
+        served.retain(|(_, status)| Some(status.pid) == pid);
+        let served: Vec<_> = served.into_iter().map(|(socket, _)| socket).collect();
+        Ok(if served.is_empty() { vec![socket] } else { served })
     }
 }
 
@@ -102,8 +133,8 @@ fn of_gpu(gpu: &str) -> Result<PathBuf, CliError> {
     }
 }
 
-/// Returns the only coordinator's socket in the user's folder; if there are several, the first GPU's.
-fn only_one() -> Result<PathBuf, CliError> {
+/// Returns the only socket in the user's folder; if there are several, that of the first GPU of the only coordinator, or of the system.
+fn first() -> Result<PathBuf, CliError> {
     let mut sockets = sockets();
     match sockets.len() {
         0 => Err(CliError::NoCoordinator(baton_messages::no_socket(folder().display()))),
@@ -114,10 +145,28 @@ fn only_one() -> Result<PathBuf, CliError> {
             if let [one] = sockets.as_slice() {
                 return Ok(one.clone());
             }
+            let served = served(sockets.clone());
+            if let Some((first, status)) = served.first()
+                && served.len() == sockets.len()
+                && served.iter().all(|(_, other)| other.pid == status.pid)
+            {
+                return Ok(first.clone());
+            }
             let first = usual_of(0).ok();
             first.filter(|first| sockets.is_empty() || sockets.contains(first)).ok_or_else(|| said_which(&sockets))
         }
     }
+}
+
+/// Returns those of these sockets whose coordinator tells this user its status, in the order of their GPUs.
+fn served(sockets: Vec<PathBuf>) -> Vec<(PathBuf, Status)> {
+    let status = |socket: PathBuf| {
+        let text = client::status(&socket).ok()?;
+        serde_json::from_slice(&text).ok().map(|status| (socket, status))
+    };
+    let mut served: Vec<(PathBuf, Status)> = sockets.into_iter().filter_map(status).collect();
+    served.sort_by_key(|(_, status)| (status.gpu.number, status.pid));
+    served
 }
 
 fn said_which(sockets: &[PathBuf]) -> CliError {

@@ -1,4 +1,4 @@
-//! `baton ps`: a line for each program, readable by scripts too.
+//! `baton ps`: a line for each program on each GPU, readable by scripts too.
 
 use baton_client as client;
 use baton_report::status::Status;
@@ -22,16 +22,19 @@ pub struct Ps {
 ///
 /// When no coordinator answers.
 pub fn run(Ps { place }: Ps) -> Result<(), CliError> {
-    let text = client::status(&place.find()?)?;
-    Ok(print(&(lines(&super::named::read(&text)?) + "\n"))?)
+    let mut all = Vec::new();
+    for socket in place.all()? {
+        all.push(super::named::read(&client::status(&socket)?)?);
+    }
+    Ok(print(&(lines(&all) + "\n"))?)
 }
 
 /// The columns never change. The name is the last, because it may have spaces.
-fn lines(status: &Status) -> String {
+fn lines(all: &[Status]) -> String {
     let mut table = plain_table(&[">PID", "CLASS", "STATE", ">RESIDENT_MIB", ">EVICTED_MIB", ">UNMANAGED_MIB", "NAME"]);
     let pid = |pid: Option<i32>| pid.map_or("-".to_owned(), |pid| pid.to_string());
     let mib = |bytes: u64| (bytes >> 20).to_string();
-    for tenant in &status.tenants {
+    for tenant in all.iter().flat_map(|status| &status.tenants) {
         table.add_row([
             pid(tenant.pid),
             tenant.class.clone(),
@@ -42,7 +45,7 @@ fn lines(status: &Status) -> String {
             tenant.name.clone(),
         ]);
     }
-    for newcomer in &status.newcomers {
+    for newcomer in all.iter().flat_map(|status| &status.newcomers) {
         let nothing = || "-".to_owned();
         let name = newcomer.name.clone();
         table.add_row([pid(newcomer.pid), nothing(), "joining".to_owned(), nothing(), nothing(), nothing(), name]);
@@ -67,7 +70,7 @@ mod tests {
             ..Tenant::default()
         };
         let newcomer = Newcomer { name: "late".to_owned(), ..Newcomer::default() };
-        let lines = lines(&Status { tenants: vec![tenant], newcomers: vec![newcomer], ..Status::default() });
+        let lines = lines(&[Status { tenants: vec![tenant], newcomers: vec![newcomer], ..Status::default() }]);
         let words: Vec<Vec<&str>> = lines.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(words[0], ["PID", "CLASS", "STATE", "RESIDENT_MIB", "EVICTED_MIB", "UNMANAGED_MIB", "NAME"]);
         assert_eq!(words[1], ["41", "batch", "idle", "48", "0", "0", "a", "name", "with", "spaces"]);

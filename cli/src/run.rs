@@ -30,7 +30,7 @@ use clap::Args;
 
 use super::program::{Kind, Root};
 use super::settings::Settings;
-use super::units::Amount;
+use super::units::{Amount, Gpus};
 use super::{CliError, DriverChoice, gpu_uuid, named_socket, program, usual_socket};
 
 /// The exit code for a failure of `baton run` itself, as in `env` and `timeout`.
@@ -149,11 +149,15 @@ fn prepare(run: &Run, program: &OsStr, file: &Path, command: &mut Command) -> Re
     let (socket, is_named) = match run.settings.socket.clone().or_else(named_socket) {
         Some(socket) => (std::path::absolute(socket)?, true),
         None => {
-            let (gpu, count) = gpu_uuid(library.as_deref(), run.settings.gpu.unwrap_or(0))?;
-            (usual_socket(gpu), run.settings.gpu.is_some() || count == 1)
+            let asked = run.settings.gpu.as_ref();
+            let (gpu, count) = gpu_uuid(library.as_deref(), asked.map_or(0, Gpus::first))?;
+            (
+                std::path::absolute(usual_socket(gpu))?,
+                count == 1 || matches!(asked, Some(Gpus::These(numbers)) if numbers.len() == 1),
+            )
         }
     };
-    let (connection, offer) = reach(&socket, &run.settings, &install)?;
+    let (connection, offer) = reach(&socket, is_named, &run.settings, &install)?;
     let library = drivers_of(&socket, offer, run.settings.driver.as_ref().map(|_| &choice), library, &install)?;
     if offer.driver == DriverKind::Simulated {
         command.envs(DriverChoice::Simulated.set()?);
@@ -351,7 +355,9 @@ fn sanitizers(options: Option<OsString>) -> OsString {
 
 /// Connects to the coordinator, which is started if none answers. If several programs come at once, one starts it and the others wait.
 /// A coordinator that wants to end takes the same lock for that.
-fn reach(socket: &Path, settings: &Settings, install: &Install) -> Result<(OwnedFd, Offer), CliError> {
+///
+/// `is_named`: the coordinator is to serve this GPU alone.
+fn reach(socket: &Path, is_named: bool, settings: &Settings, install: &Install) -> Result<(OwnedFd, Offer), CliError> {
     if let Some(reached) = client::announce(socket)? {
         let places = Settings { gpu: None, driver: None, socket: None, ..settings.clone() };
         let ignored = places.words();
@@ -368,8 +374,8 @@ fn reach(socket: &Path, settings: &Settings, install: &Install) -> Result<(Owned
         return Ok(reached);
     }
     // Without a driver the coordinator would end at once, and its log explains less than this error.
-    gpu_uuid(settings.driver().library(install)?.as_deref(), settings.gpu.unwrap_or(0))?;
-    let (mut coordinator, log) = start(socket, settings, install)?;
+    gpu_uuid(settings.driver().library(install)?.as_deref(), settings.gpu.as_ref().map_or(0, Gpus::first))?;
+    let (mut coordinator, log) = start(socket, is_named, settings, install)?;
     if std::io::stderr().is_terminal() {
         say("run", baton_messages::started_a_coordinator(log.display()));
     }
@@ -390,11 +396,15 @@ fn reach(socket: &Path, settings: &Settings, install: &Install) -> Result<(Owned
     }
 }
 
-fn start(socket: &Path, settings: &Settings, install: &Install) -> Result<(Child, PathBuf), CliError> {
+fn start(socket: &Path, is_named: bool, settings: &Settings, install: &Install) -> Result<(Child, PathBuf), CliError> {
     let (output, log) = endpoint::log_file(socket)?;
-    let settings = Settings { socket: Some(socket.to_path_buf()), ..settings.clone() };
+    let settings = Settings { socket: is_named.then(|| socket.to_path_buf()), ..settings.clone() };
     let mut command = Command::new(install.command());
     command.arg("serve").arg("--until-idle").args(settings.words());
+    if !is_named {
+        // The sockets of other GPUs lie there too.
+        command.env(name(settings::FOLDER), socket.parent().unwrap_or(Path::new("/")));
+    }
     command.env_remove("LD_PRELOAD").env_remove(name(settings::TRACE)).current_dir("/");
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(output);
     // SAFETY: `setsid` may be called between fork and exec. The coordinator gets a session of its own: the terminal's signals are for

@@ -1,32 +1,35 @@
-//! `baton serve`: the coordinator of one GPU, until it is stopped.
+//! `baton serve`: the coordinator of all GPUs, or some, until it is stopped.
+
+mod gpus;
 
 use std::ffi::OsString;
 use std::io::IsTerminal as _;
-use std::mem::ManuallyDrop;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::CommandExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use baton_client as client;
 use baton_client::install::Install;
 use baton_contract::memory::size;
-use baton_coordinator::device::gpu::Gpu;
-use baton_coordinator::endpoint::{Endpoint, Passed, serving_at};
-use baton_coordinator::keeper::{self, Again, Death, End, Inherited, Keeper, Start};
-use baton_coordinator::records::{self, Book};
-use baton_coordinator::server::{Kept, OnStuck, Options, Server};
+use baton_contract::wire::GpuNumber;
+use baton_coordinator::endpoint::{Passed, serving_at};
+use baton_coordinator::keeper::{self, Again, Death, End, Keeper, Left, Start};
+use baton_coordinator::server::Machine;
 use baton_workbench::output::{print, say};
 use clap::Args;
 use rustix::process::{DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use super::records::called;
-use super::service::{self, Sources};
-use super::settings::{Mode, Settings, arena, headroom, host_pool};
-use super::{CliError, host_memory, journal, named_socket, open_gpu, usual_socket, web};
+use super::service::{self, Served, Sources};
+use super::settings::Settings;
+use super::units::Gpus;
+use super::{CliError, gpu_uuid, journal, named_socket, web};
+use gpus::{Common, Ended, Job, NotServed, Ready, Servers};
 
 /// The byte with which `--poison` fills memory: a program must not find it in its own.
 const POISON: u8 = 0xDB;
@@ -129,118 +132,104 @@ pub fn run(serve: Serve) -> Result<u8, CliError> {
         sources.suggest_gpu(number);
         all = sources.read().unwrap_or(all);
     }
-    let number = all.gpu.expect(set);
-    let gpu = open_gpu(library.as_deref(), number)?;
-    let (guests, visitors) = all.guests()?;
-    if !guests.is_empty() {
+    if !all.guests()?.0.is_empty() {
         keep_to_itself()?;
     }
-    let (keeper, mut inherited) = match kept_by {
+    let (keeper, mut left) = match kept_by {
         Some(number) => Keeper::at(given(number)?, again_as(KEEPS, for_keeper, kept_settings().as_ref()), restarts)?,
-        None => (Keeper::default(), Inherited::default()),
+        None => (Keeper::default(), Left::default()),
     };
-    let (arena, host_pool) = match inherited.sizes()? {
-        // Other settings hold only when all programs have gone: theirs would not fit.
-        Some(sizes) => sizes,
-        None => {
-            let arena = arena(all.arena.expect(set), gpu.memory, &gpu.name)?;
-            (arena, host_pool(all.host_pool, arena, host_memory::free()?, all.force.expect(set))?)
-        }
-    };
-    let headroom = headroom(all.headroom.expect(set), arena)?;
-    let endpoint = match (inherited.place.take(), passed) {
-        (Some(place), passed) => Endpoint::go_on(place, gpu.uuid, visitors, passed.is_some()),
-        (None, Some(passed)) => Endpoint::claim_passed(passed, gpu.uuid),
-        (None, None) => {
-            let named = all.socket.clone().or_else(named_socket);
-            let path = std::path::absolute(named.unwrap_or_else(|| usual_socket(gpu.uuid)))?;
-            Endpoint::claim(&path, gpu.uuid, visitors)
-        }
-    };
-    let endpoint = match endpoint {
-        Ok(endpoint) => endpoint,
-        Err(error) => {
-            // A coordinator that has outlived the keeper which a user had started takes this one.
-            let takes = |serving: &PathBuf| {
-                let ask = |process: BorrowedFd<'_>| client::keep(serving, process).map_err(std::io::Error::other);
-                keeper.pass_on(ask).is_ok()
-            };
-            let Some(serving) = serving_at(gpu.uuid).filter(takes) else { return Err(error.into()) };
-            baton_messages::info!(keeps_the_one_at(serving.display()));
-            return Ok(0);
-        }
-    };
-    let socket = endpoint.path().to_path_buf();
-    journal::keep_small(&socket);
-    let web = web::Web::open(&all, &endpoint, &keeper, std::mem::take(&mut inherited.listeners))?;
-    // This coordinator's own memory is what has been taken over.
-    if inherited.frames.is_empty() && inherited.before.is_none() {
-        say_who_is_in_the_way(&gpu, arena);
-    }
-
-    let name = gpu.name.clone();
-    let options = Options {
-        arena,
-        host_pool,
-        headroom,
-        tuning: all.tuning(),
+    let is_first = left.gpus.is_empty();
+    let asked = all.gpu.clone().expect(set);
+    let numbers = numbers(&asked, &all, passed.is_some(), library.as_deref())?;
+    // Those that were served before go on, and no others.
+    let is_served = |at: &GpuNumber| is_first || left.gpus.get(at).is_some_and(|gpu| gpu.place.is_some());
+    let numbers: Vec<_> = (0..).map(GpuNumber).zip(numbers).filter(|(at, _)| is_served(at)).collect();
+    let (says, heard) = channel();
+    let common = Common {
+        machine: Machine::default(),
+        keeper: keeper.clone(),
+        library,
         driver: choice.kind(),
-        pipeline: all.pipeline.expect(set).0,
-        hash: !all.no_hash.expect(set),
-        keep: !all.no_keep.expect(set),
-        pause: !all.no_preempt.expect(set),
-        corun: all.mode.expect(set) == Mode::Corun,
-        trace: all.trace.clone(),
-        poison: poison.then_some(POISON),
-        quotas: all.quotas(arena, host_pool, gpu.memory),
-        guests,
-        isolation: all.isolation.expect(set).0,
-        on_stuck: OnStuck { what: all.on_stuck.map(|what| what.0), after: all.stuck_after.expect(set).0 },
+        serves: left.before.is_some(),
         until_idle,
+        poison,
+        count: numbers.len(),
+        failed: Arc::default(),
+        says,
     };
-    // Its place is given up where that is said, and not on an error: with a keeper, another one goes on there.
-    let mut server = ManuallyDrop::new(Server::new(gpu, endpoint, options, (keeper.clone(), inherited))?);
-    let kept = if all.no_record.expect(set) { None } else { record(&mut server) };
-    let (stop, tuner) = (server.stop(), server.tuner());
+    let mut passed = passed;
+    let jobs = numbers.into_iter().map(|(at, number)| Job {
+        at,
+        number,
+        settings: sources.read_of(Some(number)).unwrap_or_else(|_| all.clone()),
+        passed: passed.take(),
+        inherited: left.gpus.remove(&at).unwrap_or_default(),
+    });
+    let (mut servers, not_served) = Servers::prepare(jobs.collect(), &common, heard)?;
+    // A successor follows on all GPUs, or on none.
+    let may_lack = !servers.is_empty() && !common.serves && (asked == Gpus::All || !is_first);
+    for (at, (number, NotServed { error, taken })) in not_served {
+        if may_lack {
+            baton_messages::error!(gpu_is_not_served(number, error));
+            keeper.of(at).leave();
+            continue;
+        }
+        // A coordinator that has outlived the keeper which a user had started takes this one.
+        let takes = |serving: &PathBuf| {
+            let ask = |process: BorrowedFd<'_>| client::keep(serving, process).map_err(std::io::Error::other);
+            keeper.pass_on(ask).is_ok()
+        };
+        let Some(serving) = taken.and_then(serving_at).filter(takes) else { return Err(error) };
+        baton_messages::info!(keeps_the_one_at(serving.display()));
+        return Ok(0);
+    }
+    let web = web::Web::open(&all, servers.take_beside(), &keeper, std::mem::take(&mut left.listeners))?;
+    keeper.await_rest(&mut left)?;
+    baton_faults::begin_as(baton_faults::Role::Coordinator);
+    servers.begin(&mut left.gpus)?;
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         signals.add_signal(signal)?;
     }
-    let mut holds = all;
+    let served = |(number, one): (usize, &Ready)| Served::new(number, one.settings.clone(), one.handle.clone());
+    let mut served: Vec<_> = servers.iter().map(served).collect();
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
         signals.forever().for_each(|signal| match signal {
-            SIGHUP if reloads => service::reload(&sources, &mut holds, &tuner),
-            _ => stop.stop(),
+            SIGHUP if reloads => service::reload(&sources, &mut served),
+            _ => served.iter().for_each(Served::stop),
         });
     })?;
-    let serving = baton_messages::serves(number, name, socket.display());
-    baton_messages::info!(serving.clone());
-    baton_messages::info!(has_arena_and_pool(size(arena), size(host_pool)));
-    web.start(socket)?;
+    let serving: Vec<String> = servers
+        .iter()
+        .map(|(number, one)| {
+            let serving = baton_messages::serves(number, &one.name, one.socket.display());
+            baton_messages::info!(serving.clone());
+            baton_messages::info!(has_arena_and_pool(size(one.arena), size(one.host_pool)));
+            serving.to_string()
+        })
+        .collect();
+    web.start()?;
     keeper.serves();
-    service::ready(&serving.to_string());
-    let served = server.serve();
-    let is_followed = served.is_err() && keeper.is_any();
-    if let (Err(error), true) = (&served, is_followed) {
-        baton_messages::error!(another_goes_on(error));
-    }
-    if is_followed || server.hands_over() {
-        server.end_record();
-        kept.into_iter().for_each(Kept::end);
-        log::logger().flush();
+    service::ready(&serving.join("; "));
+    let ended = servers.end();
+    log::logger().flush();
+    match ended {
         // Another coordinator has all of it: nothing of it is to be given up.
         // SAFETY: ends this process.
-        unsafe { libc::_exit(i32::from(is_followed)) };
+        Ended::Followed { code } => unsafe { libc::_exit(code) },
+        Ended::ByThemselves(ended) => Ok(ended.map(|()| 0)?),
     }
-    keeper.end_with(u8::from(served.is_err()));
-    service::stopping();
-    server.leave();
-    if let Some(left) = server.left_behind() {
-        baton_messages::warn!(left);
+}
+
+/// The GPUs to serve, by the driver's numbers. A socket that is named or was `passed` on is one GPU's.
+fn numbers(asked: &Gpus, all: &Settings, is_passed: bool, library: Option<&Path>) -> Result<Vec<usize>, CliError> {
+    let is_one = is_passed || all.socket.is_some() || named_socket().is_some();
+    match asked {
+        Gpus::These(numbers) if is_one && numbers.len() > 1 => Err(baton_messages::socket_is_one_gpus().into()),
+        Gpus::These(numbers) => Ok(numbers.clone()),
+        Gpus::All if is_one => Ok(vec![0]),
+        Gpus::All => Ok((0..gpu_uuid(library, 0)?.1).collect()),
     }
-    drop(ManuallyDrop::into_inner(server));
-    kept.into_iter().for_each(Kept::end);
-    log::logger().flush();
-    Ok(served.map(|()| 0)?)
 }
 
 /// Starts coordinators, one after another as they die, and holds what the next one needs. The first one may be `serving` already. All
@@ -323,35 +312,11 @@ fn given(number: i32) -> std::io::Result<OwnedFd> {
     Ok(given)
 }
 
-/// Records events in the user's state folder. A failure to do so stops nothing else.
-fn record(server: &mut Server) -> Option<Kept> {
-    let head = server.head();
-    let name = called(head.started_unix_ms, &head.gpu);
-    let kept = match records::state_folder() {
-        Some(state) => Book::begin(&state, &name, head).map_err(CliError::from),
-        None => Err(baton_messages::no_home().into()),
-    };
-    let kept = kept.and_then(|book| Ok(server.keep(book)?));
-    kept.inspect_err(|error| baton_messages::warn!(nothing_is_recorded(error))).ok()
-}
-
 /// Makes this process unreadable to others of its user, because its host pool may have other users' memory: they cannot read it
 /// (`/proc/PID/mem`, ptrace), take the descriptors of its frames, or find it in a dump. Only root can. A coordinator without other
 /// users stays debuggable by its own user.
 fn keep_to_itself() -> Result<(), CliError> {
     Ok(set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(std::io::Error::from)?)
-}
-
-/// Warns if there is less memory than the arena is to have, and names the processes that have it.
-fn say_who_is_in_the_way(gpu: &Gpu, arena: u64) {
-    let Ok(free) = gpu.free_memory() else { return };
-    if free >= arena {
-        return;
-    }
-    let others = gpu.census.others(gpu.uuid).unwrap_or_default();
-    let who: Vec<String> = others.iter().take(8).map(ToString::to_string).collect();
-    let who = if who.is_empty() { baton_messages::UNSEEN_PROCESSES.to_owned() } else { who.join(", ") };
-    baton_messages::warn!(little_gpu_memory_is_free(size(arena), size(free), who));
 }
 
 /// Raises the limit of open descriptors, because every frame is one.

@@ -1,13 +1,15 @@
 //! `baton serve` under a service manager: it reports when it is ready, and reads its settings again on request (SIGHUP).
 
+use std::collections::BTreeSet;
 use std::os::fd::{FromRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use baton_contract::socket_path;
-use baton_coordinator::server::Tuner;
+use baton_coordinator::server::{Handle, Server};
 use sd_notify::NotifyState;
 
 use super::settings::Settings;
+use super::units::Gpus;
 use super::{CliError, gpu_uuid};
 
 /// The settings of a coordinator, and their sources.
@@ -41,10 +43,21 @@ impl Sources {
     ///
     /// When the file cannot be read, or has an impossible setting.
     pub fn read(&self) -> Result<Settings, CliError> {
-        let usual = Settings { gpu: self.suggested, ..Settings::default() }.or(Settings::usual());
+        self.read_of(None)
+    }
+
+    /// Reads the settings as they are for a GPU, by its number; otherwise, as they are for the first one.
+    ///
+    /// # Errors
+    ///
+    /// Errors of [`Sources::read()`].
+    pub fn read_of(&self, number: Option<usize>) -> Result<Settings, CliError> {
+        let suggested = self.suggested.map(|number| Gpus::These(vec![number]));
+        let usual = Settings { gpu: suggested, ..Settings::default() }.or(Settings::usual());
         let Some(path) = &self.file else { return Ok(self.said.clone().or(usual)) };
         let file = Settings::of_file(path)?;
-        let number = self.said.gpu.or(file.gpu).or(usual.gpu).unwrap_or_default();
+        let first = || self.said.gpu.as_ref().or(file.gpu.as_ref()).or(usual.gpu.as_ref()).map_or(0, Gpus::first);
+        let number = number.unwrap_or_else(first);
         Ok(self.said.clone().or(file.of_gpu(number)).or(usual))
     }
 }
@@ -91,31 +104,59 @@ pub fn stopping() {
     tell(&[NotifyState::Stopping]);
 }
 
+/// A GPU that is served, with the settings that hold for it.
+pub struct Served {
+    number: usize,
+    now: Settings,
+    handle: Handle<Server>,
+}
+
+impl Served {
+    /// The GPU of this number, with these settings.
+    pub fn new(number: usize, now: Settings, handle: Handle<Server>) -> Self {
+        Self { number, now, handle }
+    }
+
+    /// Ends its server.
+    pub fn stop(&self) {
+        self.handle.stop();
+    }
+}
+
 /// Reads the settings again. Applies those that can change while the coordinator serves, and names the others.
-pub fn reload(sources: &Sources, now: &mut Settings, tuner: &Tuner) {
+pub fn reload(sources: &Sources, served: &mut [Served]) {
     let since = NotifyState::monotonic_usec_now().ok();
     tell(&[NotifyState::Reloading].into_iter().chain(since).collect::<Vec<_>>());
-    match sources.read() {
+    let read = |one: &Served| sources.read_of(Some(one.number));
+    match served.iter().map(read).collect::<Result<Vec<_>, _>>() {
         Err(error) => baton_messages::error!(settings_stay(error)),
         Ok(_) if sources.file().is_none() => {
             baton_messages::warn!(no_file_to_read_again());
         }
         Ok(new) => {
-            let changes = now.changes(&new);
-            tuner.tune(new.tuning());
+            // What changes for all GPUs is said once.
+            let (mut now, mut later) = (BTreeSet::new(), BTreeSet::new());
+            let Some(level) = new.first().map(Settings::log_level) else { return };
+            for (one, new) in served.iter_mut().zip(new) {
+                let changes = one.now.changes(&new);
+                one.handle.tune(new.tuning());
+                now.extend(changes.now);
+                later.extend(changes.later);
+                one.now = one.now.tuned(&new);
+            }
             // Log this at the more verbose of both levels.
-            log::set_max_level(new.log_level().max(log::max_level()));
-            if !changes.now.is_empty() {
-                baton_messages::info!(settings_from_now_on(changes.now.join(", ")));
+            log::set_max_level(level.max(log::max_level()));
+            let list = |changes: &BTreeSet<String>| changes.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+            if !now.is_empty() {
+                baton_messages::info!(settings_from_now_on(list(&now)));
             }
-            if !changes.later.is_empty() {
-                baton_messages::info!(settings_after_a_restart(changes.later.join(", ")));
+            if !later.is_empty() {
+                baton_messages::info!(settings_after_a_restart(list(&later)));
             }
-            if changes.now.is_empty() && changes.later.is_empty() {
+            if now.is_empty() && later.is_empty() {
                 baton_messages::info!(settings_are_as_they_were());
             }
-            log::set_max_level(new.log_level());
-            *now = now.tuned(&new);
+            log::set_max_level(level);
         }
     }
     tell(&[NotifyState::Ready]);

@@ -22,7 +22,7 @@ use log::LevelFilter;
 use serde::{Deserialize, Serialize};
 
 use super::one_of::OneOf;
-use super::units::{Amount, Listen, Percent, Period, Users};
+use super::units::{Amount, Gpus, Listen, Percent, Period, Users};
 use super::{CliError, DriverChoice};
 
 /// Maximum number of tenants: as many processes as a coordinator can keep apart. Each has half a dozen descriptors.
@@ -88,9 +88,9 @@ fn is_tunable(key: &str) -> bool {
 }
 
 settings! {
-    /// The GPU to serve, counted from 0. [default: 0]
-    #[arg(long, value_name = "N", env = "BATON_SERVE_GPU")]
-    fixed gpu: usize = (0),
+    /// The GPUs to serve, counted from 0. [default: all that are visible; with --socket, 0]
+    #[arg(long, value_name = "all|0,2", env = "BATON_SERVE_GPU")]
+    fixed gpu: Gpus = (Gpus::All),
     /// The driver: `gpu` (the system's), `sim` (simulated), or a file. [default: gpu]
     #[arg(long, value_name = "gpu|sim|PATH", env = "BATON_SERVE_DRIVER")]
     fixed driver: String = ("gpu".to_owned()),

@@ -1,4 +1,4 @@
-//! `baton status`: the state of a coordinator and its tenants.
+//! `baton status`: the state of each GPU and its tenants.
 
 use std::fmt::Write as _;
 
@@ -20,7 +20,7 @@ use super::place::Place;
 pub struct StatusArgs {
     #[command(flatten)]
     place: Place,
-    /// Print one JSON object.
+    /// Print one JSON object for each GPU, a line each.
     #[arg(long)]
     json: bool,
 }
@@ -31,11 +31,16 @@ pub struct StatusArgs {
 ///
 /// When no coordinator answers.
 pub fn run(arguments: StatusArgs) -> Result<(), CliError> {
-    let text = client::status(&arguments.place.find()?)?;
-    if arguments.json {
-        return Ok(print(&(String::from_utf8_lossy(&text) + "\n"))?);
+    let mut shown = Vec::new();
+    for socket in arguments.place.all()? {
+        let text = client::status(&socket)?;
+        shown.push(if arguments.json {
+            String::from_utf8_lossy(&text).into_owned() + "\n"
+        } else {
+            table(&read(&text)?)
+        });
     }
-    Ok(print(&table(&read(&text)?))?)
+    Ok(print(&shown.join(if arguments.json { "" } else { "\n" }))?)
 }
 
 /// Returns a line for each reason why memory of programs stays on the GPU, with the programs' names.

@@ -1,8 +1,10 @@
 //! `baton stop`: ends a coordinator.
 
 use std::path::Path;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::time::Duration;
 
-use baton_client::{self as client, Awaited};
+use baton_client::{self as client, Awaited, NoAnswer};
 use baton_contract::messages::Opening;
 use baton_messages::Message;
 use baton_workbench::output::{Meanwhile, print};
@@ -13,6 +15,9 @@ use super::CliError;
 use super::named::{Patience, have_done, read};
 use super::place::Place;
 use super::progress::of_waiting;
+
+/// How often this command shows that it waits.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// `baton stop`.
 #[derive(Clone, Debug, Args)]
@@ -35,33 +40,70 @@ pub struct Stop {
 ///
 /// When no coordinator answers, or it has not ended in time.
 pub fn run(Stop { place, now, cancel, patience }: Stop) -> Result<(), CliError> {
-    let socket = place.find()?;
+    let sockets = place.of_coordinator()?;
     if cancel {
-        let was_closed = have_done(&socket, &Opening::Close { closed: false })?["was_closed"] == true;
+        let mut was_closed = false;
+        for socket in &sockets {
+            was_closed |= have_done(socket, &Opening::Close { closed: false })?["was_closed"] == true;
+        }
         let said = if was_closed { baton_messages::PROGRAMS_MAY_JOIN } else { baton_messages::NO_END_WAS_ASKED_FOR };
         return Ok(print(&format!("{said}\n"))?);
     }
     let printed = Meanwhile::default();
-    let told = |answer: &Value| {
-        let said = if now { said_now(answer) } else { said(answer) };
-        if let Some(said) = said {
-            printed.print(&(said + "\n"));
-        }
-    };
     let Some(end) = patience.end() else {
-        let answer = have_done(&socket, &Opening::Close { closed: true })?;
-        return Ok(print(&(said(&answer).unwrap_or_else(|| baton_messages::ENDS_NOW.to_owned()) + "\n"))?);
+        let mut ends = Vec::new();
+        for socket in &sockets {
+            ends.extend(said(&have_done(socket, &Opening::Close { closed: true })?));
+        }
+        let said = if ends.is_empty() { baton_messages::ENDS_NOW.to_owned() } else { ends.join("\n") };
+        return Ok(print(&(said + "\n"))?);
     };
     let mut shown = of_waiting(&baton_messages::waits_for_the_last_program());
-    let told = |text: &[u8]| told(&read(text).unwrap_or_default());
-    let came = client::stop(&socket, now, Some(end), told, &mut shown)?;
+    let mut came = Vec::new();
+    std::thread::scope(|scope| {
+        // All at once: none takes new programs any more while another one ends.
+        let (says, heard) = channel();
+        for socket in &sockets {
+            let says = says.clone();
+            scope.spawn(move || {
+                // Nothing is heard here any more after an error.
+                let told = |text: &[u8]| drop(says.send(Said::Told(text.to_vec())));
+                let ended = client::stop(socket, now, Some(end), told, &mut || ());
+                let _ = says.send(Said::Ended(socket, ended));
+            });
+        }
+        drop(says);
+        loop {
+            match heard.recv_timeout(LOOK) {
+                Ok(Said::Told(text)) => {
+                    let answer = read(&text).unwrap_or_default();
+                    let said = if now { said_now(&answer) } else { said(&answer) };
+                    said.iter().for_each(|said| printed.print(&format!("{said}\n")));
+                }
+                Ok(Said::Ended(socket, ended)) => came.push((socket, ended)),
+                Err(RecvTimeoutError::Timeout) => shown(),
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+        }
+    });
     drop(shown);
-    match came {
-        Awaited::Ended => printed.print(&format!("{}\n", baton_messages::HAS_ENDED)),
-        Awaited::Cancelled => return Err(baton_messages::end_was_cancelled().into()),
-        Awaited::Late => return Err(CliError::Told(late(&socket, now, &patience)?)),
+    for (socket, ended) in came {
+        match ended? {
+            Awaited::Ended => {}
+            Awaited::Cancelled => return Err(baton_messages::end_was_cancelled().into()),
+            Awaited::Late => return Err(CliError::Told(late(socket, now, &patience)?)),
+        }
     }
+    printed.print(&format!("{}\n", baton_messages::HAS_ENDED));
     Ok(printed.went()?)
+}
+
+/// What is heard of a GPU's server that is to end.
+enum Said<'a> {
+    /// Its answer.
+    Told(Vec<u8>),
+    /// It has ended, or this command does not wait any more.
+    Ended(&'a Path, Result<Awaited, NoAnswer>),
 }
 
 /// Returns the sentence for a coordinator that has not ended in time. It still ends, even if no command waits for it.

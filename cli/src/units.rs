@@ -1,5 +1,6 @@
 //! Sizes, shares and times as users write them.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
@@ -184,6 +185,76 @@ impl From<Listen> for String {
     }
 }
 
+/// The GPUs of a driver: `all`, or some, counted from 0: `0,2`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(try_from = "Word", into = "Word")]
+pub enum Gpus {
+    /// All that are visible.
+    All,
+    /// These, at least one.
+    These(Vec<usize>),
+}
+
+/// The word of a setting that may be a plain number.
+#[derive(Deserialize, Serialize)]
+#[serde(untagged)]
+enum Word {
+    Number(usize),
+    Text(String),
+}
+
+impl Gpus {
+    /// The only one, or the first one of those that are named.
+    pub fn first(&self) -> usize {
+        match self {
+            Self::All => 0,
+            Self::These(numbers) => numbers.first().copied().unwrap_or(0),
+        }
+    }
+}
+
+impl FromStr for Gpus {
+    type Err = Message;
+
+    fn from_str(word: &str) -> Result<Self, Message> {
+        if word == "all" {
+            return Ok(Self::All);
+        }
+        let numbers: Option<Vec<usize>> = word.split(',').map(|number| number.trim().parse().ok()).collect();
+        let differ = |numbers: &Vec<usize>| numbers.iter().collect::<BTreeSet<_>>().len() == numbers.len();
+        numbers.filter(differ).map(Self::These).ok_or_else(|| baton_messages::no_gpus(word))
+    }
+}
+
+impl fmt::Display for Gpus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::All => f.write_str("all"),
+            Self::These(numbers) => f.write_str(&numbers.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")),
+        }
+    }
+}
+
+impl TryFrom<Word> for Gpus {
+    type Error = Message;
+
+    fn try_from(word: Word) -> Result<Self, Message> {
+        match word {
+            Word::Number(number) => Ok(Self::These(vec![number])),
+            Word::Text(text) => text.parse(),
+        }
+    }
+}
+
+impl From<Gpus> for Word {
+    fn from(gpus: Gpus) -> Self {
+        match gpus {
+            Gpus::These(numbers) if numbers.len() == 1 => Self::Number(numbers[0]),
+            gpus => Self::Text(gpus.to_string()),
+        }
+    }
+}
+
 /// Users by their numbers: `1000-1999,65534`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(try_from = "String", into = "String")]
@@ -243,6 +314,19 @@ mod tests {
             assert!(wrong.parse::<Amount>().is_err(), "{wrong}");
         }
         assert_eq!(Amount::Percent(50.0).of(10 << 20), 4 << 20, "whole 2 MiB");
+    }
+
+    #[test]
+    fn gpus_are_numbers_or_all_and_one_is_a_number_in_files_too() {
+        for (word, first) in [("all", 0), ("0", 0), ("3,0", 3)] {
+            let gpus = word.parse::<Gpus>().expect("GPUs");
+            assert_eq!((gpus.to_string().as_str(), gpus.first()), (word, first));
+            let text = toml::Value::try_from(&gpus).expect("a value");
+            assert_eq!((text.is_integer(), text.try_into()), (word == "0", Ok(gpus)));
+        }
+        for wrong in ["", "one", "0,", "-1", "0,1,0"] {
+            assert!(wrong.parse::<Gpus>().is_err(), "{wrong}");
+        }
     }
 
     #[test]

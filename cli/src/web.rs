@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io::IsTerminal as _;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 
 use baton_coordinator::endpoint::Endpoint;
@@ -35,6 +36,36 @@ impl PodFinder for Kubelet {
     }
 }
 
+/// What lies beside a GPU's socket for its user.
+#[derive(Default)]
+pub(super) struct Beside {
+    /// The GPU's socket.
+    socket: PathBuf,
+    /// The socket for its metrics.
+    own: Option<UnixListener>,
+    /// The page's token, and its file.
+    token: Option<(Token, PathBuf)>,
+}
+
+impl Beside {
+    /// Makes it. The page's token lies beside the socket of the first GPU.
+    ///
+    /// # Errors
+    ///
+    /// When a token cannot be drawn or kept.
+    pub(super) fn of(endpoint: &Endpoint, settings: &Settings, is_first: bool) -> Result<Self, CliError> {
+        // No program may need the metrics.
+        let own = endpoint.listen_beside().inspect_err(|error| baton_messages::warn!(no_metrics(error))).ok();
+        let is_drawn = is_first && settings.http.is_some() && settings.http_token_file.is_none();
+        let token = is_drawn.then(|| {
+            let token = Token::drawn()?;
+            let file = endpoint.keep_token(token.text())?;
+            Ok::<_, CliError>((token, file))
+        });
+        Ok(Self { socket: endpoint.path().to_owned(), own, token: token.transpose()? })
+    }
+}
+
 /// Listeners that are open, and not served yet.
 pub(super) struct Web {
     listeners: Listeners,
@@ -48,13 +79,15 @@ impl Web {
     /// When an address is in use or open to others without need, or a token cannot be used.
     pub(super) fn open(
         settings: &Settings,
-        endpoint: &Endpoint,
+        mut beside: Vec<Beside>,
         keeper: &Keeper,
         mut before: BTreeMap<u16, OwnedFd>,
     ) -> Result<Self, CliError> {
         let mut bound = |address, setting| bound(address, setting, keeper, &mut before);
         let kubelet = settings.pod_resources.clone().map(|socket| Box::new(Kubelet { socket }) as Box<dyn PodFinder>);
-        let mut listeners = Listeners { pods: kubelet, ..Listeners::default() };
+        let token = beside.iter_mut().find_map(|one| one.token.take());
+        let gpus = beside.into_iter().map(|Beside { socket, own, .. }| (socket, own)).collect();
+        let mut listeners = Listeners { gpus, pods: kubelet, ..Listeners::default() };
         if let Some(Listen(address)) = settings.metrics {
             let token = settings.metrics_token_file.as_deref().map(Token::of_file).transpose()?;
             if token.is_none() && !address.ip().is_loopback() {
@@ -65,33 +98,26 @@ impl Web {
             listeners.metrics = Some((listener, token));
         }
         if let Some(Listen(address)) = settings.http {
-            listeners.page = Some(page(bound(address, PAGE)?, settings, endpoint)?);
-        }
-        match endpoint.listen_beside() {
-            Ok(own) => listeners.own = Some(own),
-            // No program may need the metrics.
-            Err(error) => baton_messages::warn!(no_metrics(error)),
+            listeners.page = Some(page(bound(address, PAGE)?, settings, token)?);
         }
         Ok(Self { listeners })
     }
 
-    /// Serves them, beside the coordinator at this socket.
-    pub(super) fn start(self, coordinator: PathBuf) -> Result<(), CliError> {
-        Ok(baton_web::start(coordinator, self.listeners)?)
+    /// Serves them.
+    pub(super) fn start(self) -> Result<(), CliError> {
+        Ok(baton_web::start(self.listeners)?)
     }
 }
 
-fn page(listener: TcpListener, settings: &Settings, endpoint: &Endpoint) -> Result<Shown, CliError> {
+fn page(listener: TcpListener, settings: &Settings, drawn: Option<(Token, PathBuf)>) -> Result<Shown, CliError> {
     // The actual port, if any port would do.
     let address = listener.local_addr()?;
-    let token = match &settings.http_token_file {
-        Some(file) => {
+    let token = match (&settings.http_token_file, drawn) {
+        (Some(file), _) => {
             say("serve", baton_messages::page_is_at(address, ""));
             Token::of_file(file)?
         }
-        None => {
-            let token = Token::drawn()?;
-            let file = endpoint.keep_token(token.text())?;
+        (None, Some((token, file))) => {
             // A browser never sends the part after the `#`. A log is kept and read by others, so it does not get the token.
             let secret =
                 if std::io::stderr().is_terminal() { format!("#token={}", token.text()) } else { String::new() };
@@ -99,6 +125,8 @@ fn page(listener: TcpListener, settings: &Settings, endpoint: &Endpoint) -> Resu
             say("serve", baton_messages::token_is_in(file.display()));
             token
         }
+        // Nobody knows it: the first GPU is not served.
+        (None, None) => Token::drawn()?,
     };
     if !address.ip().is_loopback() {
         baton_messages::warn!(page_is_open_to_all());

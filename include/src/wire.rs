@@ -70,7 +70,7 @@ pub const MAX_DESCRIPTORS: usize = 16;
 
 /// The number of the coordinator's GPU that a message concerns. The coordinator counts them from 0, and a tenant learns the number of
 /// its own from the header of [`Admission::Welcome`](crate::messages::Admission::Welcome).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct GpuNumber(pub u32);
 
 impl GpuNumber {

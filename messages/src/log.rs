@@ -391,6 +391,7 @@ group! {
     section "What happens when all is well"; "";
 
     topic {
+        message B0533 gpu_is_not_served(number, error) = "GPU {number} is not served: {error}";
         message B0601 serves(number, name, socket) = "serving GPU {number} ({name}) at {socket}";
         message B0602 metrics_are_at(address) = "metrics at http://{address}/metrics";
         message B0603 has_arena_and_pool(arena, pool) = "arena {arena}, host pool {pool}";

@@ -85,6 +85,8 @@ pub struct Status {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Gpu {
+    /// The number by which its coordinator knows it: from 0, in the order of the GPUs that it serves.
+    pub number: u32,
     /// Its name.
     pub name: String,
     /// Its UUID.

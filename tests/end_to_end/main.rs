@@ -79,6 +79,10 @@ mod launch {
     mod during_swap_in; // timed
 }
 
+mod machine {
+    mod all_gpus; // timed
+}
+
 mod memory {
     mod claims; // timed
     mod coalescing; // timed

@@ -178,6 +178,13 @@ impl Prepared {
         command
     }
 
+    /// The same, for all GPUs, at their usual sockets.
+    pub fn serve_all(&self) -> Command {
+        let mut command = self.place.baton(&["serve", "--driver", "sim"]);
+        command.args(&self.options);
+        command
+    }
+
     /// Runs `baton serve` that should not get far.
     #[track_caller]
     pub fn serve_in_vain(&self) -> Outcome {

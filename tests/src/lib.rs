@@ -14,6 +14,7 @@ pub mod held;
 pub mod hold;
 pub mod http;
 pub mod liar;
+pub mod machine;
 pub mod openmetrics;
 pub mod running;
 pub mod sanitizer;

@@ -11,8 +11,12 @@ const UNSEEN = 60_000;
 const get = (id) => document.getElementById(id);
 const [said, main, ask] = ["said", "main", "ask"].map(get);
 let ribbon, programs, log;
+const gpus = get("gpus");
 let listening = null;
 let heard = 0;
+
+/** The GPU that is shown, as the coordinator counts them. */
+const gpu = () => `gpu=${gpus.value || 0}`;
 
 function tell(text, bad = false) {
   say(said, text);
@@ -52,7 +56,7 @@ async function act(what, control) {
   control.disabled = true;
   tell(`${what.name}: asked to ${what.do === "class" ? `be ${what.class}` : what.do}`);
   try {
-    const answer = await fetch("/control", {
+    const answer = await fetch(`/control?${gpu()}`, {
       method: "POST",
       headers: { ...authorized(), "Content-Type": "application/json" },
       body: JSON.stringify(what),
@@ -109,6 +113,20 @@ function show(message) {
   say(get("newcomers"), count ? `${count} wait to join: ${names.join(", ")}${count > names.length ? " …" : ""}` : "");
 }
 
+/** Offers the coordinator's other GPUs, if it has any. */
+async function choose() {
+  const answer = await fetch("/gpus.json", { headers: authorized(), cache: "no-store" }).catch(() => null);
+  if (!answer?.ok) return;
+  const chosen = gpus.value || "0";
+  const all = await answer.json();
+  const name = (one) => (one ? `${one.name} – ${one.uuid.slice(0, 12)}` : "no answer");
+  gpus.replaceChildren(...all.map((one, at) => make("option", { value: at }, `GPU ${at}: ${name(one)}`)));
+  gpus.value = chosen;
+  gpus.parentElement.hidden = all.length < 2;
+}
+
+gpus.addEventListener("change", () => listen());
+
 async function listen() {
   listening?.abort();
   const mine = (listening = new AbortController());
@@ -120,10 +138,11 @@ async function listen() {
     const watch = setInterval(() => Date.now() - heard > SILENCE && one.abort(), 1000);
     heard = Date.now();
     try {
-      const answer = await fetch("/events", { headers: authorized(), cache: "no-store", signal: one.signal });
+      const answer = await fetch(`/events?${gpu()}`, { headers: authorized(), cache: "no-store", signal: one.signal });
       if (answer.status === 401) return askForToken(sessionStorage.getItem("token") ? "this token is not the one" : "");
       if (!answer.ok) throw new Error((await answer.text()).trim());
       pause = 500;
+      choose();
       await read(answer.body);
       throw new Error("the coordinator ended the connection");
     } catch (error) {

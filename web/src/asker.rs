@@ -1,9 +1,9 @@
-//! Asks the coordinator over its socket, as any tool does, so that nothing here can hold its thread up. It is asked once for all
+//! Asks the coordinator over a GPU's socket, as any tool does, so that nothing here can hold its thread up. It is asked once for all
 //! readers.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use baton_client as client;
@@ -11,32 +11,16 @@ use baton_messages::Message;
 use baton_report::pod::Pod;
 use baton_report::status::Status;
 use baton_report::tenant::Tenant;
-use bytes::Bytes;
 use tokio::sync::Mutex;
 
 use crate::known::Known;
-use crate::metrics;
 use crate::pods::PodFinder;
 
 /// The age up to which an answer is good enough for metrics.
 pub(crate) const FRESH: Duration = Duration::from_secs(1);
 
-/// An answer, and the metrics made of it at the first request.
-#[derive(Debug)]
-pub(crate) struct Answer {
-    pub(crate) known: Arc<Known>,
-    metrics: OnceLock<Bytes>,
-}
-
-impl Answer {
-    /// Returns the answer as OpenMetrics.
-    pub(crate) fn metrics(&self) -> Bytes {
-        self.metrics.get_or_init(|| metrics::of(Arc::clone(&self.known)).into()).clone()
-    }
-}
-
 /// The last answer, or the reason why there was none.
-type Heard = Result<Arc<Answer>, Message>;
+type Heard = Result<Arc<Known>, Message>;
 
 #[derive(Debug, Default)]
 struct Last {
@@ -48,22 +32,27 @@ struct Last {
     is_kubelet_missed: bool,
 }
 
-/// Asks one coordinator.
+/// Asks about one GPU.
 #[derive(Debug)]
 pub(crate) struct Asker {
     socket: PathBuf,
     /// Finds the programs' pods, if metrics are to name them.
-    pods: Option<Box<dyn PodFinder>>,
+    pods: Option<Arc<dyn PodFinder>>,
     last: Mutex<Last>,
 }
 
 impl Asker {
-    pub(crate) fn new(socket: PathBuf, pods: Option<Box<dyn PodFinder>>) -> Self {
+    pub(crate) fn new(socket: PathBuf, pods: Option<Arc<dyn PodFinder>>) -> Self {
         Self { socket, pods, last: Mutex::default() }
     }
 
     pub(crate) fn socket(&self) -> &Path {
         &self.socket
+    }
+
+    /// True if the coordinator still serves this GPU.
+    pub(crate) fn is_served(&self) -> bool {
+        self.socket.exists()
     }
 
     /// Returns the status, at most this old. Others who ask meanwhile get the same answer.
@@ -83,7 +72,7 @@ impl Asker {
             Ok(mut status) => {
                 never_less(&mut last.gpu_seconds, &mut status);
                 let pods = self.pods(&status, &mut last.is_kubelet_missed).await;
-                Ok(Arc::new(Answer { known: Arc::new(Known { status, pods }), metrics: OnceLock::new() }))
+                Ok(Arc::new(Known { status, pods }))
             }
             Err(why) => Err(why),
         };

@@ -1,16 +1,16 @@
-//! Tells whether the coordinator answers.
+//! Tells if the coordinator answers.
 
 use hyper::body::Incoming;
 use hyper::{Request, StatusCode};
 
 use crate::answer::{Answer, Refused, refused, said};
-use crate::asker::{Asker, FRESH};
 use crate::guard;
+use crate::scrape::Scrape;
 
-/// Answers `ok` if the coordinator answers.
-pub(crate) async fn health(asker: &Asker, request: &Request<Incoming>) -> Result<Answer, Refused> {
+/// Answers `ok` if the coordinator answers for each GPU.
+pub(crate) async fn health(scrape: &Scrape, request: &Request<Incoming>) -> Result<Answer, Refused> {
     guard::check_reading(request)?;
-    match asker.status(FRESH).await {
+    match scrape.known().await {
         Ok(_) => Ok(said(StatusCode::OK, "ok")),
         Err(error) => Err(refused(StatusCode::SERVICE_UNAVAILABLE, error)),
     }

@@ -74,7 +74,7 @@ impl Hub {
     }
 
     async fn ask(&self) -> Result<(Bytes, Bytes), Message> {
-        let known = Arc::clone(&self.asker.status(Duration::ZERO).await?.known);
+        let known = self.asker.status(Duration::ZERO).await?;
         let (live, socket) = (Arc::clone(&self.live), self.asker.socket().to_owned());
         let made = tokio::task::spawn_blocking(move || {
             let mut live = live.lock().unwrap_or_else(PoisonError::into_inner);

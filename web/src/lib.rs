@@ -1,7 +1,7 @@
-//! Metrics and a page about one coordinator, over HTTP.
+//! Metrics and a page about the GPUs of one coordinator, over HTTP.
 //!
-//! All of it runs in a thread of its own, in the coordinator's process, and asks the coordinator over its socket as any tool does. So
-//! no request, however slow, ever reaches the coordinator's thread.
+//! All of it runs in a thread of its own, in the coordinator's process, and asks the coordinator over each GPU's socket as any tool does.
+//! So no request, however slow, ever reaches a coordinator's thread.
 //!
 //! | file | what it does |
 //! |---|---|
@@ -12,7 +12,8 @@
 //! | `metrics` | the state, as OpenMetrics |
 //! | `page` | the page's files, and its buttons |
 //! | `pods` | the source of programs' pods |
-//! | `asker` | asks the coordinator for its status, once for all |
+//! | `asker` | asks for a GPU's status, once for all |
+//! | `scrape` | the metrics of several GPUs, made once for all |
 //! | `hub` | sends the news to all open pages |
 //! | `live`, `lanes` | the content of these news |
 
@@ -28,6 +29,7 @@ mod live;
 mod metrics;
 mod page;
 mod pods;
+mod scrape;
 mod site;
 mod token;
 
@@ -46,6 +48,7 @@ use asker::Asker;
 use hub::Hub;
 use limits::Listener;
 use page::Page;
+use scrape::Scrape;
 use site::Site;
 
 /// Maximum number of connections of each listener. They use no more descriptors than that.
@@ -59,11 +62,11 @@ pub const THREAD: &str = "web";
 /// The listeners, and their readers.
 #[derive(Debug, Default)]
 pub struct Listeners {
-    /// Metrics for this user: a socket that only they can reach.
-    pub own: Option<UnixListener>,
-    /// Metrics for all who can reach this address, and know the token if there is one.
+    /// The sockets of the coordinator's GPUs, each with one for its metrics that only this user can reach.
+    pub gpus: Vec<(PathBuf, Option<UnixListener>)>,
+    /// Metrics of all GPUs for all who can reach this address, and know the token if there is one.
     pub metrics: Option<(TcpListener, Option<Token>)>,
-    /// The page.
+    /// The page about all GPUs.
     pub page: Option<Shown>,
     /// Finds the pods that metrics name.
     pub pods: Option<Box<dyn PodFinder>>,
@@ -89,12 +92,12 @@ pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     TcpListener::bind(address)
 }
 
-/// Shows the coordinator at this socket, from a thread of its own, for as long as the process lives.
+/// Shows the coordinator of these GPUs, from a thread of its own, for as long as the process lives.
 ///
 /// # Errors
 ///
 /// If the system gives no thread, or no means to wait for events.
-pub fn start(coordinator: PathBuf, listeners: Listeners) -> io::Result<()> {
+pub fn start(listeners: Listeners) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(8)
@@ -102,38 +105,42 @@ pub fn start(coordinator: PathBuf, listeners: Listeners) -> io::Result<()> {
         .build()?;
     let served = {
         let _entered = runtime.enter();
-        serve(coordinator, listeners)?
+        serve(listeners)?
     };
     std::thread::Builder::new().name(THREAD.to_owned()).spawn(move || runtime.block_on(served))?;
     Ok(())
 }
 
 /// Prepares the listeners. The future that it returns serves them.
-fn serve(coordinator: PathBuf, listeners: Listeners) -> io::Result<impl Future<Output = ()> + Send> {
-    let asker = Arc::new(Asker::new(coordinator, listeners.pods));
-    let mut all = Vec::new();
-    if let Some(own) = listeners.own {
-        own.set_nonblocking(true)?;
-        let site = Site::Metrics { asker: Arc::clone(&asker), token: None, local: false };
-        all.push((Listener::Unix(tokio::net::UnixListener::from_std(own)?), OWN, site));
+fn serve(listeners: Listeners) -> io::Result<impl Future<Output = ()> + Send> {
+    let pods: Option<Arc<dyn PodFinder>> = listeners.pods.map(Arc::from);
+    let (mut all, mut askers) = (Vec::new(), Vec::new());
+    for (socket, own) in listeners.gpus {
+        let asker = Arc::new(Asker::new(socket, pods.clone()));
+        if let Some(own) = own {
+            own.set_nonblocking(true)?;
+            let site = Site::Metrics { scrape: Scrape::of(vec![Arc::clone(&asker)]), token: None, local: false };
+            all.push((Listener::Unix(tokio::net::UnixListener::from_std(own)?), OWN, site));
+        }
+        askers.push(asker);
     }
     if let Some((listener, token)) = listeners.metrics {
-        let site = Site::Metrics { asker: Arc::clone(&asker), local: token.is_none(), token };
+        let site = Site::Metrics { scrape: Scrape::of(askers.clone()), local: token.is_none(), token };
         all.push((tcp(listener)?, SCRAPERS, site));
     }
-    let mut hub = None;
+    let mut hubs = Vec::new();
     if let Some(Shown { listener, token, control }) = listeners.page {
-        let told = hub.insert(Arc::new(Hub::new(asker, control)));
-        all.push((tcp(listener)?, PAGES, Site::Page(Page::new(Arc::clone(told), token, control))));
+        hubs = askers.iter().map(|asker| Arc::new(Hub::new(Arc::clone(asker), control))).collect();
+        all.push((tcp(listener)?, PAGES, Site::Page(Page::new(hubs.clone(), Scrape::of(askers), token, control))));
     }
     Ok(async move {
         for (listener, most, site) in all {
             tokio::spawn(limits::serve(listener, most, Arc::new(site)));
         }
-        match hub {
-            Some(hub) => hub.run().await,
-            None => std::future::pending().await,
+        for hub in hubs {
+            tokio::spawn(async move { hub.run().await });
         }
+        std::future::pending().await
     })
 }
 

@@ -1,4 +1,4 @@
-//! The state as OpenMetrics, for Prometheus and other readers.
+//! The state of some GPUs as OpenMetrics, for Prometheus and other readers.
 //!
 //! Every figure is one of `baton status --json`. A tenant that has left is no longer named: its totals are added to
 //! `tenant="departed"`, so the number of series is bounded by the number of present tenants.
@@ -116,6 +116,11 @@ impl Metric {
         format!("baton_{}{unit}{suffix}", self.name)
     }
 
+    /// True if each GPU has its own series.
+    fn is_of_gpu(&self) -> bool {
+        self.labels.starts_with("gpu")
+    }
+
     /// Returns the kind: `gauge`, `counter`, `histogram` or `info`.
     pub fn kind(&self) -> &str {
         self.kind.as_str()
@@ -158,8 +163,8 @@ enum Value<'a> {
     Info,
 }
 
-/// Makes OpenMetrics from a status.
-pub(crate) fn of(known: Arc<Known>) -> String {
+/// Makes OpenMetrics from the status of each GPU.
+pub(crate) fn of(known: Vec<Arc<Known>>) -> String {
     let mut registry = Registry::with_prefix("baton");
     registry.register_collector(Box::new(Shown(known)));
     let mut text = String::new();
@@ -169,15 +174,19 @@ pub(crate) fn of(known: Arc<Known>) -> String {
 }
 
 #[derive(Debug)]
-struct Shown(Arc<Known>);
+struct Shown(Vec<Arc<Known>>);
 
 impl Collector for Shown {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         for metric in &METRICS {
             let unit = metric.unit.map(|unit| Unit::Other(unit.to_owned()));
             let mut encoder = encoder.encode_descriptor(metric.name, metric.help, unit.as_ref(), metric.kind)?;
-            for (labels, value) in series(metric.name, &self.0) {
-                encode(&mut encoder, metric.kind, &Labels(labels), &value, &self.0.status.bucket_seconds)?;
+            // What says nothing about a GPU is the same for all of them.
+            let most = if metric.is_of_gpu() { self.0.len() } else { 1 };
+            for known in self.0.iter().take(most) {
+                for (labels, value) in series(metric.name, known) {
+                    encode(&mut encoder, metric.kind, &Labels(labels), &value, &known.status.bucket_seconds)?;
+                }
             }
         }
         Ok(())

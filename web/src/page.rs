@@ -15,12 +15,15 @@ use hyper::body::Incoming;
 use hyper::header::{self, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 use serde::Deserialize;
+use serde_json::json;
 use tokio::sync::{Semaphore, mpsc};
 
 use crate::answer::{Answer, Busy, Flow, Refused, of_type, other_method, refused};
+use crate::asker::FRESH;
 use crate::guard;
 use crate::health::health;
 use crate::hub::Hub;
+use crate::scrape::Scrape;
 use crate::token::Token;
 
 /// Maximum number of pages open at once.
@@ -43,7 +46,9 @@ const FILES: [(&str, &str, &str); 6] = [
 
 /// The page of one coordinator.
 pub(crate) struct Page {
-    pub(crate) hub: Arc<Hub>,
+    /// The news of each GPU.
+    pub(crate) hubs: Vec<Arc<Hub>>,
+    pub(crate) scrape: Arc<Scrape>,
     pub(crate) token: Token,
     /// True if its buttons work.
     pub(crate) control: bool,
@@ -62,9 +67,9 @@ enum Action {
 }
 
 impl Page {
-    pub(crate) fn new(hub: Arc<Hub>, token: Token, control: bool) -> Self {
+    pub(crate) fn new(hubs: Vec<Arc<Hub>>, scrape: Arc<Scrape>, token: Token, control: bool) -> Self {
         let [streams, actions] = [STREAMS, ACTIONS].map(|most| Arc::new(Semaphore::new(most)));
-        Self { hub, token, control, streams, actions }
+        Self { hubs, scrape, token, control, streams, actions }
     }
 
     pub(crate) async fn answer(&self, request: Request<Incoming>, busy: Busy) -> Result<Answer, Refused> {
@@ -75,21 +80,26 @@ impl Page {
             return Ok(of_type(Bytes::from_static(text.as_bytes()), kind));
         }
         match path {
-            "/healthz" => health(self.hub.asker(), &request).await,
+            "/healthz" => health(&self.scrape, &request).await,
             "/events" => {
                 guard::check_reading(&request)?;
                 guard::check_token(&request, &self.token)?;
-                self.events(busy)
+                self.events(self.hub(&request)?, busy)
             }
             "/state.json" => {
                 guard::check_reading(&request)?;
                 guard::check_token(&request, &self.token)?;
-                match self.hub.now().await {
+                match self.hub(&request)?.now().await {
                     Some(state) => Ok(of_type(state, "application/json")),
                     None => {
                         Err(refused(StatusCode::SERVICE_UNAVAILABLE, baton_messages::coordinator_does_not_answer()))
                     }
                 }
+            }
+            "/gpus.json" => {
+                guard::check_reading(&request)?;
+                guard::check_token(&request, &self.token)?;
+                Ok(of_type(self.gpus().await.into(), "application/json"))
             }
             "/control" => {
                 if request.method() != Method::POST {
@@ -106,15 +116,32 @@ impl Page {
         }
     }
 
+    /// The GPU that a request is about: by its place among those that the coordinator serves, `?gpu=1`; without a word, the first.
+    fn hub(&self, request: &Request<Incoming>) -> Result<&Arc<Hub>, Refused> {
+        let asked = request.uri().query().and_then(|query| query.split('&').find_map(|part| part.strip_prefix("gpu=")));
+        let found = asked.map_or(Some(0), |number| number.parse().ok()).and_then(|number: usize| self.hubs.get(number));
+        found.ok_or_else(|| refused(StatusCode::NOT_FOUND, baton_messages::nothing_is_here()))
+    }
+
+    /// The name and UUID of each GPU, in order; null for one that does not answer.
+    async fn gpus(&self) -> String {
+        let mut all = Vec::new();
+        for hub in &self.hubs {
+            let known = hub.asker().status(FRESH).await.ok();
+            all.push(known.map(|known| json!({ "name": known.status.gpu.name, "uuid": known.status.gpu.uuid })));
+        }
+        json!(all).to_string()
+    }
+
     /// Streams events to a page until it is closed.
-    fn events(&self, busy: Busy) -> Result<Answer, Refused> {
+    fn events(&self, hub: &Arc<Hub>, busy: Busy) -> Result<Answer, Refused> {
         let Ok(place) = Arc::clone(&self.streams).try_acquire_owned() else {
             let many = baton_messages::many_pages(STREAMS);
             return Err(refused(StatusCode::SERVICE_UNAVAILABLE, many).with(header::RETRY_AFTER, "5"));
         };
         // The channel holds one message: a slower page misses some, and then gets everything anew.
         let (sender, receiver) = mpsc::channel(1);
-        let hub = Arc::clone(&self.hub);
+        let hub = Arc::clone(hub);
         tokio::spawn(async move {
             hub.tell(sender).await;
             drop((place, busy));
@@ -125,6 +152,7 @@ impl Page {
     }
 
     async fn act(&self, request: Request<Incoming>) -> Result<Answer, Refused> {
+        let socket = self.hub(&request)?.asker().socket().to_owned();
         let Ok(place) = Arc::clone(&self.actions).try_acquire_owned() else {
             return Err(refused(StatusCode::SERVICE_UNAVAILABLE, baton_messages::many_requests()));
         };
@@ -144,7 +172,6 @@ impl Page {
         let asked = asked.map_err(|error| refused(StatusCode::BAD_REQUEST, baton_messages::request_is_wrong(error)))?;
         let question = opening(asked).map_err(|error| refused(StatusCode::BAD_REQUEST, error))?;
         let is_eviction = matches!(question, Opening::Evict { .. });
-        let socket = self.hub.asker().socket().to_owned();
         let answered = tokio::task::spawn_blocking(move || {
             let answer = client::ask(&socket, &question);
             drop(place);

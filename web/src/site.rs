@@ -7,11 +7,11 @@ use hyper::header;
 use hyper::{Request, StatusCode};
 
 use crate::answer::{Answer, Busy, Refused, of_type, refused};
-use crate::asker::{Asker, FRESH};
 use crate::guard;
 use crate::health::health;
 use crate::metrics::{self, CLASSIC, OPENMETRICS};
 use crate::page::Page;
+use crate::scrape::Scrape;
 use crate::token::Token;
 
 /// The content behind a listener.
@@ -19,7 +19,7 @@ pub(crate) enum Site {
     /// Metrics; with a token, only for a request that has it. `local`: only programs of this machine can have sent a request, so one
     /// that names another host comes from a foreign page.
     Metrics {
-        asker: Arc<Asker>,
+        scrape: Arc<Scrape>,
         token: Option<Token>,
         local: bool,
     },
@@ -29,7 +29,7 @@ pub(crate) enum Site {
 impl Site {
     pub(crate) async fn answer(&self, request: Request<Incoming>, busy: Busy) -> Answer {
         let answered = match self {
-            Self::Metrics { asker, token, local } => of_metrics(asker, token.as_ref(), *local, &request).await,
+            Self::Metrics { scrape, token, local } => of_metrics(scrape, token.as_ref(), *local, &request).await,
             Self::Page(page) => page.answer(request, busy).await,
         };
         let mut answer = answered.unwrap_or_else(Refused::answer);
@@ -39,7 +39,7 @@ impl Site {
 }
 
 async fn of_metrics(
-    asker: &Asker,
+    scrape: &Arc<Scrape>,
     token: Option<&Token>,
     local: bool,
     request: &Request<Incoming>,
@@ -48,18 +48,19 @@ async fn of_metrics(
         guard::check_host(request)?;
     }
     match request.uri().path() {
-        "/healthz" => health(asker, request).await,
+        "/healthz" => health(scrape, request).await,
         "/metrics" => {
             guard::check_reading(request)?;
             if let Some(token) = token {
                 guard::check_token(request, token)?;
             }
-            let heard = asker.status(FRESH).await;
+            let heard = scrape.known().await;
             let heard = heard.map_err(|error| refused(StatusCode::SERVICE_UNAVAILABLE, error))?;
             let accepted = guard::header(request, &header::ACCEPT).unwrap_or_default();
             let is_classic = !metrics::is_openmetrics(accepted);
+            let scrape = Arc::clone(scrape);
             let made = tokio::task::spawn_blocking(move || {
-                let text = heard.metrics();
+                let text = scrape.metrics(heard);
                 if is_classic {
                     (metrics::classic(&String::from_utf8_lossy(&text)).into(), CLASSIC)
                 } else {

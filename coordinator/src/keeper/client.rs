@@ -10,16 +10,18 @@ use std::time::{Duration, Instant};
 use baton_books::table::Table;
 use baton_contract::link;
 use baton_contract::memory::GRANULE;
+use baton_contract::wire::GpuNumber;
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
 use rustix::process::{Pid, PidfdFlags, getpid, getppid, pidfd_open};
 
+use crate::device::wake::Waker;
 use crate::device::words::Words;
 
 use super::ends::{Deaths, has_ended, is_any_readable, kill};
 use super::held::{
-    Item, Key, Note, line, receive, receive_if, send_drop, send_end, send_forget, send_hand_over, send_item,
-    send_serves, set_limits,
+    Item, Key, Note, line, receive, receive_if, send_drop, send_end, send_forget, send_forget_all, send_hand_over,
+    send_item, send_serves, set_limits,
 };
 
 /// A keeper that does not take or answer anything for so long is replaced.
@@ -48,9 +50,12 @@ pub(super) const PROCESS: usize = 2;
 /// Starts a process that is given this end of a socket: of this file, if one is given, or of this process's own.
 pub type Start = Box<dyn Fn(&OwnedFd, Option<&OwnedFd>) -> io::Result<Child> + Send + Sync>;
 
-/// The keeper, if there is one.
+/// The keeper, if there is one, for one of the GPUs.
 #[derive(Clone, Default)]
-pub struct Keeper(Option<Arc<Line>>);
+pub struct Keeper {
+    line: Option<Arc<Line>>,
+    gpu: GpuNumber,
+}
 
 struct Line {
     /// Starts another keeper.
@@ -67,6 +72,12 @@ struct LineEnd {
     /// The keeper's process; none if that has ended already.
     process: Option<OwnedFd>,
     drops: Drops,
+    /// When it was last asked to answer, for each GPU.
+    pinged: BTreeMap<GpuNumber, Instant>,
+    /// The GPUs' threads.
+    wakers: BTreeMap<GpuNumber, Waker>,
+    /// Changes with each other keeper.
+    generation: u64,
     /// Listeners of other threads, which another keeper is to hold too.
     listeners: BTreeMap<u16, OwnedFd>,
     /// Its number.
@@ -116,9 +127,9 @@ impl Drops {
         self.since.filter(|_| self.asked > self.done).map(|since| since + patience)
     }
 
-    /// The time at which it is to show again that it answers; none while an answer is to come.
-    fn next_ping(&self) -> Option<Instant> {
-        (self.asked == self.done).then(|| self.since.map_or_else(Instant::now, |since| since + PING))
+    /// True if no answer is to come.
+    fn are_done(&self) -> bool {
+        self.asked == self.done
     }
 }
 
@@ -198,6 +209,17 @@ pub struct KeptTenant {
 
 /// Everything that the coordinator before has left.
 #[derive(Debug, Default)]
+pub struct Left {
+    /// What belongs to each GPU.
+    pub gpus: BTreeMap<GpuNumber, Inherited>,
+    /// The sockets on which it served the web, by their purposes.
+    pub listeners: BTreeMap<u16, OwnedFd>,
+    /// The line to it, if it is there: the rest comes when it has handed over.
+    pub before: Option<OwnedFd>,
+}
+
+/// What the coordinator before has left of one GPU.
+#[derive(Debug, Default)]
 pub struct Inherited {
     /// The socket that listens, and the GPU's lock.
     pub place: Option<[OwnedFd; 2]>,
@@ -205,33 +227,29 @@ pub struct Inherited {
     pub table: Option<OwnedFd>,
     /// The host pool's slabs.
     pub slabs: BTreeMap<u64, OwnedFd>,
-    /// The sockets on which the coordinator served the web, by their purposes.
-    pub listeners: BTreeMap<u16, OwnedFd>,
     /// The frames.
     pub frames: Vec<KeptFrame>,
     /// The tenants.
     pub tenants: Vec<KeptTenant>,
     /// Facts that were written down: kinds, numbers and bytes.
     pub facts: Vec<(u16, u64, Vec<u8>)>,
-    /// The line to the coordinator before, if that is there: the rest comes when it has handed over.
-    pub before: Option<OwnedFd>,
 }
 
 impl Inherited {
-    /// The bytes of the arena and of the host pool, if there is a table that this version reads.
+    /// The bytes of the arena and of the host pool, if there is a table that this version reads. `serves`: the coordinator before is there.
     ///
     /// # Errors
     ///
     /// When the system does not give it: no other sizes are right then. When this version does not read it, and the coordinator before is
     /// there: that one goes on.
-    pub fn sizes(&self) -> io::Result<Option<(u64, u64)>> {
+    pub fn sizes(&self, serves: bool) -> io::Result<Option<(u64, u64)>> {
         let Some(words) = self.table.as_ref().map(Words::open).transpose()? else { return Ok(None) };
         match Table::open(words) {
             Ok(table) => {
                 let size = table.size();
                 Ok(Some((size.frames as u64 * GRANULE, size.pages as u64 * GRANULE)))
             }
-            Err(_) if self.before.is_some() => Err(io::Error::other(baton_messages::OTHER_TABLE)),
+            Err(_) if serves => Err(io::Error::other(baton_messages::OTHER_TABLE)),
             Err(_) => Ok(None),
         }
     }
@@ -242,7 +260,6 @@ impl Inherited {
             Key::Place => self.place = with.next().zip(with.next()).map(|(listener, lock)| [listener, lock]),
             Key::Table => self.table = with.next(),
             Key::Slab(number) => self.slabs.extend(with.next().map(|slab| (number, slab))),
-            Key::Listener(number) => self.listeners.extend(with.next().map(|listener| (number, listener))),
             Key::Frame(number) => {
                 if let (Some(descriptor), Some(FrameFacts { bytes, reach })) = (with.next(), FrameFacts::decode(&bytes))
                 {
@@ -257,8 +274,20 @@ impl Inherited {
                 }
             }
             Key::Fact(kind, number) => self.facts.push((kind, number, bytes)),
-            Key::Successor => self.before = with.next(),
-            Key::Coordinator => {}
+            // The process's own.
+            Key::Listener(_) | Key::Successor | Key::Coordinator => {}
+        }
+    }
+}
+
+impl Left {
+    fn add(&mut self, gpu: GpuNumber, key: Key, item: Item) {
+        match key {
+            Key::Listener(number) => {
+                self.listeners.extend(item.descriptors.into_iter().next().map(|one| (number, one)))
+            }
+            Key::Successor => self.before = item.descriptors.into_iter().next(),
+            key => self.gpus.entry(gpu).or_default().add(key, item),
         }
     }
 
@@ -266,7 +295,7 @@ impl Inherited {
     fn receive(&mut self, socket: BorrowedFd<'_>, first: bool) -> io::Result<bool> {
         loop {
             match receive(socket)? {
-                Some(Note::Hold(key, item)) => self.add(key, item),
+                Some(Note::Hold(gpu, key, item)) => self.add(gpu, key, item),
                 Some(Note::All { is_coordinators }) => return Ok(is_coordinators),
                 Some(Note::RestLater) if first => return Ok(false),
                 _ => return Err(io::ErrorKind::InvalidData.into()),
@@ -282,15 +311,53 @@ impl Keeper {
     /// # Errors
     ///
     /// When it does not say what it has.
-    pub fn at(socket: OwnedFd, start: Start, replaced: usize) -> io::Result<(Self, Inherited)> {
-        let mut inherited = Inherited::default();
+    pub fn at(socket: OwnedFd, start: Start, replaced: usize) -> io::Result<(Self, Left)> {
+        let mut left = Left::default();
         set_limits(&socket, Some(PATIENCE))?;
-        let is_coordinators = inherited.receive(socket.as_fd(), true)?;
+        let is_coordinators = left.receive(socket.as_fd(), true)?;
         let (process, pid) = parent(&socket)?.unzip();
-        let (deaths, drops, listeners) = (Deaths::default(), Drops::default(), BTreeMap::new());
-        let (socket, child, next_try) = (Ok(socket), None, None);
-        let end = LineEnd { socket, process, drops, listeners, pid, child, is_coordinators, deaths, next_try };
-        Ok((Self(Some(Arc::new(Line { start, replaced, end: Mutex::new(end) }))), inherited))
+        let end = LineEnd {
+            socket: Ok(socket),
+            process,
+            drops: Drops::default(),
+            pinged: BTreeMap::new(),
+            wakers: BTreeMap::new(),
+            generation: 0,
+            listeners: BTreeMap::new(),
+            pid,
+            child: None,
+            is_coordinators,
+            deaths: Deaths::default(),
+            next_try: None,
+        };
+        let line = Some(Arc::new(Line { start, replaced, end: Mutex::new(end) }));
+        Ok((Self { line, gpu: GpuNumber::FIRST }, left))
+    }
+
+    /// The same keeper for another GPU.
+    #[must_use]
+    pub fn of(&self, gpu: GpuNumber) -> Self {
+        Self { line: self.line.clone(), gpu }
+    }
+
+    /// Wakes this GPU's thread from now on when another one has heard an answer, or has another keeper.
+    pub(crate) fn wake_by(&self, waker: Waker) {
+        if let Some(mut end) = self.end() {
+            end.wakers.insert(self.gpu, waker);
+        }
+    }
+
+    /// Has the keeper let go of all that belongs to this GPU, which is served no more.
+    pub fn leave(&self) {
+        self.tell(|socket| send_forget_all(socket, self.gpu));
+        if let Some(mut end) = self.end() {
+            end.wakers.remove(&self.gpu);
+        }
+    }
+
+    /// The number of the keeper: another one holds nothing yet.
+    pub(crate) fn generation(&self) -> u64 {
+        self.end().map_or(0, |end| end.generation)
     }
 
     /// Tells the coordinator before that this one is ready, and waits until that has handed over: then the rest is there.
@@ -298,14 +365,14 @@ impl Keeper {
     /// # Errors
     ///
     /// When it does not hand over, or the keeper is gone.
-    pub fn await_rest(&self, inherited: &mut Inherited) -> io::Result<()> {
-        let (Some(before), Some(mut end)) = (inherited.before.take(), self.end()) else { return Ok(()) };
+    pub fn await_rest(&self, left: &mut Left) -> io::Result<()> {
+        let (Some(before), Some(mut end)) = (left.before.take(), self.end()) else { return Ok(()) };
         baton_faults::reach("successor is ready", &"now");
         let this = pidfd_open(getpid(), PidfdFlags::empty())?;
         link::send(before.as_fd(), &[IS_READY], &[this.as_fd()], false)?;
         let socket = end.socket.as_ref().map_err(|why| io::Error::other(why.clone()))?;
         link::set_patience(socket, None)?;
-        let is_coordinators = inherited.receive(socket.as_fd(), false)?;
+        let is_coordinators = left.receive(socket.as_fd(), false)?;
         set_limits(socket, Some(PATIENCE))?;
         end.is_coordinators = is_coordinators;
         if link::send(before.as_fd(), &[HAS_ALL], &[], false).is_err() {
@@ -324,13 +391,13 @@ impl Keeper {
     /// When the system gives no sockets.
     pub fn start_successor(&self, file: BorrowedFd<'_>) -> io::Result<OwnedFd> {
         let (ours, theirs) = line()?;
-        self.hold(Key::Successor, &[], &[file, theirs.as_fd()]);
+        self.of(GpuNumber::FIRST).hold(Key::Successor, &[], &[file, theirs.as_fd()]);
         Ok(ours)
     }
 
     /// Has the successor end: it is not wanted any more.
     pub fn end_successor(&self) {
-        self.tell(|socket| send_forget(socket, Key::Successor));
+        self.tell(|socket| send_forget(socket, GpuNumber::FIRST, Key::Successor));
     }
 
     /// Has the successor at the other end of this line go on. If it does, this process touches nothing from then on, and ends. False if
@@ -359,7 +426,7 @@ impl Keeper {
 
     /// True if there is to be a keeper, which may have died just now.
     pub fn is_wanted(&self) -> bool {
-        self.0.is_some()
+        self.line.is_some()
     }
 
     /// True if there is a keeper, so that another coordinator can take over.
@@ -384,7 +451,7 @@ impl Keeper {
     pub fn next_timer(&self, is_pinged: bool) -> Option<Instant> {
         let end = self.end()?;
         match end.socket {
-            Ok(_) => end.drops.until().or_else(|| end.drops.next_ping().filter(|_| is_pinged)),
+            Ok(_) => end.drops.until().or_else(|| is_pinged.then(|| end.next_ping(self.gpu))),
             Err(_) => end.next_try.or_else(|| Some(Instant::now())),
         }
     }
@@ -393,15 +460,16 @@ impl Keeper {
     /// that, too, that this coordinator works.
     pub fn ping_if_due(&self) {
         let Some(mut end) = self.end() else { return };
-        if end.socket.is_ok() && end.drops.next_ping().is_some_and(|at| at <= Instant::now()) {
+        if end.socket.is_ok() && end.drops.are_done() && end.next_ping(self.gpu) <= Instant::now() {
             end.drops.ask(true);
+            end.pinged.insert(self.gpu, Instant::now());
             drop(end);
-            self.tell(|socket| send_drop(socket, NOTHING));
+            self.tell(|socket| send_drop(socket, self.gpu, NOTHING));
         }
     }
 
     fn end(&self) -> Option<MutexGuard<'_, LineEnd>> {
-        self.0.as_ref().map(|line| line.end.lock().unwrap_or_else(PoisonError::into_inner))
+        self.line.as_ref().map(|line| line.end.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn tell(&self, tell: impl FnOnce(BorrowedFd<'_>) -> io::Result<()>) {
@@ -428,7 +496,9 @@ impl Keeper {
     /// When there is one that no coordinator has started, or there was to be none.
     pub fn change(&self, process: OwnedFd) -> io::Result<[OwnedFd; 2]> {
         let Some(mut end) = self.end() else { return Err(io::Error::other(baton_messages::WITHOUT_KEEPER)) };
-        end.change(process)
+        let changed = end.change(process);
+        end.wake_others(self.gpu);
+        changed
     }
 
     /// Passes the keeper on to a coordinator that serves already: `ask` tells it the keeper's process, and returns what
@@ -443,13 +513,14 @@ impl Keeper {
         let [line, serving] = ask(process.as_fd())?;
         let with = [serving.as_fd(), line.as_fd()];
         let socket = end.as_ref().and_then(|end| end.socket.as_ref().ok());
-        socket.map_or(Ok(()), |socket| send_item(socket.as_fd(), Key::Coordinator, &[], &with))
+        socket.map_or(Ok(()), |socket| send_item(socket.as_fd(), (GpuNumber::FIRST, Key::Coordinator), &[], &with))
     }
 
-    /// Hears of what it has let go of, or that it is gone.
+    /// Hears of what it has let go of, or that it is gone. The other GPUs' threads find out.
     pub fn hear(&self) {
-        if let Some(mut end) = self.end() {
-            end.hear();
+        let Some(mut end) = self.end() else { return };
+        if end.hear() {
+            end.wake_others(self.gpu);
         }
     }
 
@@ -459,11 +530,16 @@ impl Keeper {
     ///
     /// When it cannot be started, or the last one does not end, or died too often. It can be tried again later.
     pub fn replace(&self) -> io::Result<()> {
-        let (Some(line), Some(mut end)) = (&self.0, self.end()) else { return Ok(()) };
+        let (Some(line), Some(mut end)) = (&self.line, self.end()) else { return Ok(()) };
+        if end.socket.is_ok() {
+            // Another thread has.
+            return Ok(());
+        }
         end.next_try = Some(Instant::now() + PATIENCE);
         let replaced = end.replace(&line.start, line.replaced);
         if replaced.is_ok() {
             end.next_try = None;
+            end.wake_others(self.gpu);
         }
         replaced
     }
@@ -471,13 +547,13 @@ impl Keeper {
     /// Has the keeper hold this, in place of what has this key. Without descriptors, only the bytes change.
     pub fn hold(&self, key: Key, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) {
         baton_faults::reach("coordinator keeps", &key);
-        self.tell(|socket| send_item(socket, key, bytes, descriptors));
+        self.tell(|socket| send_item(socket, (self.gpu, key), bytes, descriptors));
         baton_faults::reach("coordinator kept", &key);
     }
 
     /// Has the keeper hold a socket on which the web is served.
     pub fn hold_listener(&self, number: u16, listener: BorrowedFd<'_>) {
-        self.hold(Key::Listener(number), &[], &[listener]);
+        self.of(GpuNumber::FIRST).hold(Key::Listener(number), &[], &[listener]);
         if let (Some(mut end), Ok(own)) = (self.end(), listener.try_clone_to_owned()) {
             end.listeners.insert(number, own);
         }
@@ -493,7 +569,7 @@ impl Keeper {
     /// so, and replaced.
     pub fn let_go(&self, key: Key) -> LetGo {
         baton_faults::reach("coordinator lets go of", &key);
-        self.tell(|socket| send_drop(socket, key));
+        self.tell(|socket| send_drop(socket, self.gpu, key));
         let number = self.end().map_or(LetGo(0), |mut end| end.drops.ask(false));
         baton_faults::reach("coordinator has let go of", &key);
         number
@@ -507,7 +583,7 @@ impl Keeper {
     /// Has the keeper let go of this, without an answer.
     pub fn forget(&self, key: Key) {
         baton_faults::reach("coordinator forgets", &key);
-        self.tell(|socket| send_forget(socket, key));
+        self.tell(|socket| send_forget(socket, self.gpu, key));
     }
 
     /// Tells the keeper that this process serves.
@@ -522,6 +598,15 @@ impl Keeper {
 }
 
 impl LineEnd {
+    /// The time at which this GPU is to have it answer again.
+    fn next_ping(&self, gpu: GpuNumber) -> Instant {
+        self.pinged.get(&gpu).map_or_else(Instant::now, |at| *at + PING)
+    }
+
+    fn wake_others(&self, than: GpuNumber) {
+        self.wakers.iter().filter(|(gpu, _)| **gpu != than).for_each(|(_, waker)| waker.wake());
+    }
+
     fn change(&mut self, process: OwnedFd) -> io::Result<[OwnedFd; 2]> {
         if self.socket.is_ok() && !self.is_coordinators {
             return Err(io::ErrorKind::AlreadyExists.into());
@@ -534,6 +619,7 @@ impl LineEnd {
         self.process = Some(process);
         self.is_coordinators = false;
         self.socket = Ok(ours);
+        self.generation += 1;
         Ok([theirs, this])
     }
 
@@ -550,8 +636,9 @@ impl LineEnd {
         Ok(())
     }
 
-    /// Hears of what it has let go of, or that it is gone.
-    fn hear(&mut self) {
+    /// Hears of what it has let go of, or that it is gone. True if there was anything to hear.
+    fn hear(&mut self) -> bool {
+        let mut heard = false;
         while let Ok(socket) = &self.socket {
             match receive_if(socket.as_fd(), true) {
                 Ok(Some(Note::Done)) => self.drops.is_done(),
@@ -559,7 +646,9 @@ impl LineEnd {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Ok(None) | Err(_) => self.socket = Err(baton_messages::CONNECTION_ENDED.to_owned()),
             }
+            heard = true;
         }
+        heard
     }
 
     /// One that is to answer and has not done so for too long is gone.
@@ -589,8 +678,9 @@ impl LineEnd {
         self.is_coordinators = true;
         set_limits(&ours, Some(PATIENCE))?;
         let this = pidfd_open(getpid(), PidfdFlags::empty())?;
-        send_item(ours.as_fd(), Key::Coordinator, &[], &[this.as_fd()])?;
+        send_item(ours.as_fd(), (GpuNumber::FIRST, Key::Coordinator), &[], &[this.as_fd()])?;
         self.socket = Ok(ours);
+        self.generation += 1;
         Ok(())
     }
 }
@@ -656,7 +746,7 @@ mod tests {
         for (number, later) in [(first, Some(second)), (second, None)] {
             keeper.hear();
             assert!(!keeper.has_let_go(number) && keeper.next_timer(false).is_some());
-            assert!(matches!(receive(theirs.as_fd()), Ok(Some(Note::Drop(Key::Frame(_))))));
+            assert!(matches!(receive(theirs.as_fd()), Ok(Some(Note::Drop(_, Key::Frame(_))))));
             send_done(theirs.as_fd()).expect("there is room");
             keeper.hear();
             assert!(keeper.has_let_go(number) && later.is_none_or(|later| !keeper.has_let_go(later)));
@@ -693,7 +783,7 @@ mod tests {
             let due = keeper.next_timer(true).expect("it is to be asked");
             std::thread::sleep(due.saturating_duration_since(Instant::now()));
             keeper.ping_if_due();
-            assert!(matches!(receive(theirs.as_fd()), Ok(Some(Note::Drop(NOTHING)))));
+            assert!(matches!(receive(theirs.as_fd()), Ok(Some(Note::Drop(_, NOTHING)))));
             // It is not asked again before it has answered, and has more time than one that others wait for.
             let until = keeper.next_timer(true).expect("it is to answer");
             assert!(until > due + PATIENCE && keeper.lost().is_none());
@@ -712,13 +802,12 @@ mod tests {
         let size = baton_books::table::Size { frames: 2, pages: 3, slab: 2 << 20 };
         let (words, file) = Words::make(size.words()).expect("memory");
         Table::make(words, size).expect("it is large enough");
-        let mut inherited = Inherited { table: Some(file), ..Inherited::default() };
-        assert_eq!(inherited.sizes().ok(), Some(Some((2 * GRANULE, 3 * GRANULE))));
+        let inherited = Inherited { table: Some(file), ..Inherited::default() };
+        assert_eq!(inherited.sizes(false).ok(), Some(Some((2 * GRANULE, 3 * GRANULE))));
         let table = inherited.table.as_ref().expect("there");
         rustix::io::pwrite(table, &(baton_books::table::VERSION + 1).to_ne_bytes(), 8).expect("it is open to us");
-        assert_eq!(inherited.sizes().ok(), Some(None), "another one has died: this one begins anew");
-        inherited.before = Some(line().expect("sockets").0);
-        let refused = inherited.sizes().expect_err("the one that serves goes on");
+        assert_eq!(inherited.sizes(false).ok(), Some(None), "another one has died: this one begins anew");
+        let refused = inherited.sizes(true).expect_err("the one that serves goes on");
         assert_eq!(refused.to_string(), baton_messages::OTHER_TABLE);
     }
 
@@ -734,7 +823,7 @@ mod tests {
             let [line, _] = keeper.change(process.try_clone().expect("a descriptor")).expect("there is none");
             keeper.hold_listeners();
             assert!(
-                matches!(receive(line.as_fd()), Ok(Some(Note::Hold(Key::Listener(1), item))) if item.descriptors.len() == 1)
+                matches!(receive(line.as_fd()), Ok(Some(Note::Hold(_, Key::Listener(1), item))) if item.descriptors.len() == 1)
             );
             keeper.tell(|_| Err(io::ErrorKind::BrokenPipe.into()));
         }

@@ -1,8 +1,8 @@
 //! The items that the keeper holds, and the messages between it and the coordinator.
 //!
-//! A message is 16 bytes and what belongs to the item: the operation and the item's kind (`u32` each), and its number (`u64`), in
-//! little-endian bytes; descriptors come beside. Both ends are of one user, and started from one another, but not always of one version:
-//! a keeper never looks into an item's bytes.
+//! A message is 16 bytes and what belongs to the item: the operation and the GPU's number (`u16` each), the item's kind (`u32`), and its
+//! number (`u64`), in little-endian bytes; descriptors come beside. Both ends are of one user, and started from one another, but not
+//! always of one version: a keeper never looks into an item's bytes. What belongs to no GPU has the first one's number.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -10,10 +10,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use baton_contract::link;
+use baton_contract::wire::GpuNumber;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
-/// The name of an item. Items are handed over in this order.
+/// The name of an item of a GPU. Items are handed over in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Key {
     /// The socket that listens, and the GPU's lock.
@@ -72,14 +73,16 @@ impl Key {
 /// A message of either end.
 #[derive(Debug)]
 pub(super) enum Note {
-    /// To the keeper: hold this, in place of what has this key. To the coordinator: this is held.
-    Hold(Key, Item),
+    /// To the keeper: hold this, in place of what this GPU has of this key. To the coordinator: this is held.
+    Hold(GpuNumber, Key, Item),
     /// Let go of it. Answered by [`Note::Done`] when it is closed.
-    Drop(Key),
+    Drop(GpuNumber, Key),
     /// The keeper's answer to a drop.
     Done,
     /// To the keeper: let go of it, without an answer.
-    Forget(Key),
+    Forget(GpuNumber, Key),
+    /// To the keeper: let go of all that this GPU has, without an answer.
+    ForgetAll(GpuNumber),
     /// To the coordinator: this was all that is held.
     All {
         /// True if a coordinator has started this keeper.
@@ -125,21 +128,38 @@ const ALL: u32 = 5;
 const FORGET: u32 = 6;
 const HANDS_OVER: u32 = 7;
 const REST_LATER: u32 = 8;
+const FORGET_ALL: u32 = 9;
+
+/// The place of the GPU's number in the first word.
+const GPU: u32 = 16;
 
 fn header(operation: u32, (kind, number): (u32, u64)) -> Vec<u8> {
     [operation.to_le_bytes().as_slice(), &kind.to_le_bytes(), &number.to_le_bytes()].concat()
 }
 
-pub(super) fn send_item(socket: BorrowedFd<'_>, key: Key, bytes: &[u8], with: &[BorrowedFd<'_>]) -> io::Result<()> {
-    link::send(socket, &[&header(HOLD, key.words()), bytes].concat(), with, false)
+fn header_of(operation: u32, gpu: GpuNumber, key: Key) -> Vec<u8> {
+    header(operation | gpu.0 << GPU, key.words())
 }
 
-pub(super) fn send_drop(socket: BorrowedFd<'_>, key: Key) -> io::Result<()> {
-    link::send(socket, &header(DROP, key.words()), &[], false)
+pub(super) fn send_item(
+    socket: BorrowedFd<'_>,
+    (gpu, key): (GpuNumber, Key),
+    bytes: &[u8],
+    with: &[BorrowedFd<'_>],
+) -> io::Result<()> {
+    link::send(socket, &[&header_of(HOLD, gpu, key), bytes].concat(), with, false)
 }
 
-pub(super) fn send_forget(socket: BorrowedFd<'_>, key: Key) -> io::Result<()> {
-    link::send(socket, &header(FORGET, key.words()), &[], false)
+pub(super) fn send_drop(socket: BorrowedFd<'_>, gpu: GpuNumber, key: Key) -> io::Result<()> {
+    link::send(socket, &header_of(DROP, gpu, key), &[], false)
+}
+
+pub(super) fn send_forget(socket: BorrowedFd<'_>, gpu: GpuNumber, key: Key) -> io::Result<()> {
+    link::send(socket, &header_of(FORGET, gpu, key), &[], false)
+}
+
+pub(super) fn send_forget_all(socket: BorrowedFd<'_>, gpu: GpuNumber) -> io::Result<()> {
+    link::send(socket, &header_of(FORGET_ALL, gpu, Key::Place), &[], false)
 }
 
 pub(super) fn send_hand_over(socket: BorrowedFd<'_>) -> io::Result<()> {
@@ -148,7 +168,7 @@ pub(super) fn send_hand_over(socket: BorrowedFd<'_>) -> io::Result<()> {
 
 /// A keeper of a version that does not know this forgets an item that it does not hold.
 pub(super) fn send_serves(socket: BorrowedFd<'_>) -> io::Result<()> {
-    send_forget(socket, Key::Coordinator)
+    send_forget(socket, GpuNumber::FIRST, Key::Coordinator)
 }
 
 pub(super) fn send_done(socket: BorrowedFd<'_>) -> io::Result<()> {
@@ -172,11 +192,15 @@ pub(super) fn receive_if(socket: BorrowedFd<'_>, nowait: bool) -> io::Result<Opt
     };
     let word = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
     let number = u64::from(word(8)) | u64::from(word(12)) << 32;
-    Ok(match (word(0), Key::of(word(4), number)) {
-        (HOLD, Some(key)) => Some(Note::Hold(key, Item { bytes: bytes.to_vec(), descriptors: received.descriptors })),
-        (DROP, Some(key)) => Some(Note::Drop(key)),
+    let gpu = GpuNumber(word(0) >> GPU);
+    Ok(match (word(0) & ((1 << GPU) - 1), Key::of(word(4), number)) {
+        (HOLD, Some(key)) => {
+            Some(Note::Hold(gpu, key, Item { bytes: bytes.to_vec(), descriptors: received.descriptors }))
+        }
+        (DROP, Some(key)) => Some(Note::Drop(gpu, key)),
         (FORGET, Some(Key::Coordinator)) => Some(Note::Serves),
-        (FORGET, Some(key)) => Some(Note::Forget(key)),
+        (FORGET, Some(key)) => Some(Note::Forget(gpu, key)),
+        (FORGET_ALL, _) => Some(Note::ForgetAll(gpu)),
         (DONE, _) => Some(Note::Done),
         (ALL, _) => Some(Note::All { is_coordinators: number != 0 }),
         (HANDS_OVER, _) => Some(Note::HandsOver),
@@ -188,49 +212,54 @@ pub(super) fn receive_if(socket: BorrowedFd<'_>, nowait: bool) -> io::Result<Opt
 
 /// Everything that is held.
 #[derive(Debug, Default)]
-pub(super) struct Held(BTreeMap<Key, Item>);
+pub(super) struct Held(BTreeMap<(GpuNumber, Key), Item>);
 
 impl Held {
-    /// Holds an item, in place of what had its key. Without descriptors, only the bytes change.
-    pub(super) fn hold(&mut self, key: Key, mut item: Item) {
+    /// Holds an item of a GPU, in place of what had its key. Without descriptors, only the bytes change.
+    pub(super) fn hold(&mut self, gpu: GpuNumber, key: Key, mut item: Item) {
         if item.descriptors.is_empty()
-            && let Some(before) = self.0.remove(&key)
+            && let Some(before) = self.0.remove(&(gpu, key))
         {
             item.descriptors = before.descriptors;
         }
-        self.0.insert(key, item);
+        self.0.insert((gpu, key), item);
     }
 
     /// Lets go of an item.
-    pub(super) fn let_go(&mut self, key: Key) {
-        self.0.remove(&key);
+    pub(super) fn let_go(&mut self, gpu: GpuNumber, key: Key) {
+        self.0.remove(&(gpu, key));
     }
 
     /// True if there is any program that waits for a coordinator.
     pub(super) fn has_tenants(&self) -> bool {
-        self.0.range(Key::Tenant(0)..=Key::Tenant(u32::MAX)).next().is_some()
+        self.0.keys().any(|(_, key)| matches!(key, Key::Tenant(_)))
+    }
+
+    /// True if there is any program of this GPU that waits for a coordinator.
+    pub(super) fn has_tenants_of(&self, gpu: GpuNumber) -> bool {
+        self.0.range((gpu, Key::Tenant(0))..=(gpu, Key::Tenant(u32::MAX))).next().is_some()
     }
 
     /// Lets go of the items for which this is false.
-    pub(super) fn retain(&mut self, is_wanted: impl Fn(&Key, &Item) -> bool) {
-        self.0.retain(|key, item| is_wanted(key, item));
+    pub(super) fn retain(&mut self, is_wanted: impl Fn(GpuNumber, Key, &Item) -> bool) {
+        self.0.retain(|(gpu, key), item| is_wanted(*gpu, *key, item));
     }
 
     /// Sends a successor what it can prepare with: all that does not change while another coordinator serves.
     pub(super) fn send_first(&self, socket: BorrowedFd<'_>, line: &OwnedFd) -> io::Result<()> {
-        for (key, item) in self.0.range(..Key::Frame(0)) {
+        for (name, item) in self.0.iter().filter(|((_, key), _)| *key < Key::Frame(0)) {
             let with: Vec<BorrowedFd<'_>> = item.descriptors.iter().map(AsFd::as_fd).collect();
-            send_item(socket, *key, &item.bytes, &with)?;
+            send_item(socket, *name, &item.bytes, &with)?;
         }
-        send_item(socket, Key::Successor, &[], &[line.as_fd()])?;
+        send_item(socket, (GpuNumber::FIRST, Key::Successor), &[], &[line.as_fd()])?;
         link::send(socket, &header(REST_LATER, (0, 0)), &[], false)
     }
 
     /// Sends all items, and says that these are all, and if a coordinator has started this keeper.
     pub(super) fn send_all(&self, socket: BorrowedFd<'_>, is_coordinators: bool) -> io::Result<()> {
-        for (key, item) in &self.0 {
+        for (name, item) in &self.0 {
             let with: Vec<BorrowedFd<'_>> = item.descriptors.iter().map(AsFd::as_fd).collect();
-            send_item(socket, *key, &item.bytes, &with)?;
+            send_item(socket, *name, &item.bytes, &with)?;
         }
         link::send(socket, &header(ALL, (0, is_coordinators.into())), &[], false)
     }
@@ -248,19 +277,24 @@ mod tests {
     fn what_is_held_arrives_whole_and_in_order() {
         let mut held = Held::default();
         let fact = Key::Fact(u16::MAX, u64::MAX);
+        let (first, last) = (GpuNumber::FIRST, GpuNumber(u16::MAX.into()));
+        let item = |key: Key| Item { bytes: format!("{key:?}").into_bytes(), descriptors: vec![file(), file()] };
+        held.hold(last, Key::Table, item(Key::Table));
         for key in [fact, Key::Tenant(7), Key::Frame(u32::MAX), Key::Slab(1 << 40), Key::Table, Key::Place] {
-            held.hold(key, Item { bytes: format!("{key:?}").into_bytes(), descriptors: vec![file(), file()] });
+            held.hold(first, key, item(key));
         }
         // Other bytes for the same descriptors.
-        held.hold(Key::Tenant(7), Item { bytes: b"new".to_vec(), descriptors: Vec::new() });
-        held.let_go(Key::Slab(1 << 40));
+        held.hold(first, Key::Tenant(7), Item { bytes: b"new".to_vec(), descriptors: Vec::new() });
+        held.let_go(first, Key::Slab(1 << 40));
+        held.let_go(last, Key::Place);
+        assert_eq!([first, last].map(|gpu| held.has_tenants_of(gpu)), [true, false]);
         let (ours, theirs) = line().expect("sockets");
         held.send_all(ours.as_fd(), true).expect("it is read later");
         drop(ours);
         let mut came = Vec::new();
         while let Some(note) = receive(theirs.as_fd()).expect("it was sent") {
             came.push(match note {
-                Note::Hold(key, item) => (Some(key), item.bytes, item.descriptors.len()),
+                Note::Hold(gpu, key, item) => (Some((gpu, key)), item.bytes, item.descriptors.len()),
                 Note::All { is_coordinators } => {
                     assert!(is_coordinators);
                     (None, Vec::new(), 0)
@@ -272,11 +306,12 @@ mod tests {
         assert_eq!(
             came,
             [
-                (Some(Key::Place), text("Place"), 2),
-                (Some(Key::Table), text("Table"), 2),
-                (Some(Key::Frame(u32::MAX)), text("Frame(4294967295)"), 2),
-                (Some(Key::Tenant(7)), text("new"), 2),
-                (Some(fact), text("Fact(65535, 18446744073709551615)"), 2),
+                (Some((first, Key::Place)), text("Place"), 2),
+                (Some((first, Key::Table)), text("Table"), 2),
+                (Some((first, Key::Frame(u32::MAX))), text("Frame(4294967295)"), 2),
+                (Some((first, Key::Tenant(7))), text("new"), 2),
+                (Some((first, fact)), text("Fact(65535, 18446744073709551615)"), 2),
+                (Some((last, Key::Table)), text("Table"), 2),
                 (None, Vec::new(), 0),
             ]
         );

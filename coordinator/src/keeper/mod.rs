@@ -1,6 +1,6 @@
 //! The keeper: a tiny process that starts the coordinator, and has what the next one needs if this one dies.
 //!
-//! It holds descriptors, and a few bytes with each, by [`Key`]: the socket that listens and the GPU's lock, the frames' memory, the host
+//! It holds descriptors, and a few bytes with each, by GPU and [`Key`]: the socket that listens and the GPU's lock, the frames' memory, the host
 //! pool's slabs, the table ([`baton_books::table`]), and of each tenant both sockets, its process and its page. As the keeper has the
 //! tenants' sockets open, no tenant sees an end when the coordinator dies. It opens no driver, reads no memory, and decides nothing but
 //! whether to start the next one.
@@ -24,6 +24,6 @@ mod ends;
 mod held;
 mod process;
 
-pub use client::{FrameFacts, Inherited, Keeper, KeptFrame, KeptTenant, LetGo, Reach, Start};
+pub use client::{FrameFacts, Inherited, Keeper, KeptFrame, KeptTenant, Left, LetGo, Reach, Start};
 pub use held::Key;
 pub use process::{Again, Death, End, keep};

@@ -1,5 +1,6 @@
 //! The keeper's process: it starts coordinators, one after the other, and holds what they say.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::process::ExitStatusExt as _;
@@ -8,6 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use baton_contract::link;
+use baton_contract::wire::GpuNumber;
 
 use rustix::process::{
     DumpableBehavior, Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal, set_dumpable_behavior,
@@ -274,7 +276,7 @@ impl Coordinator {
     /// The one that has made this socket: it says first which process it is.
     fn that_serves(socket: OwnedFd) -> io::Result<Self> {
         let told = match receive(socket.as_fd())? {
-            Some(Note::Hold(Key::Coordinator, item)) => item.descriptors.into_iter().next(),
+            Some(Note::Hold(_, Key::Coordinator, item)) => item.descriptors.into_iter().next(),
             _ => None,
         };
         let process = told.ok_or(io::ErrorKind::InvalidData)?;
@@ -324,25 +326,19 @@ enum Heard {
 /// Holds what the coordinator says, until it is gone, or another one is there in its place, or it has not shown for this time that it works.
 fn hold(held: &mut Held, orphans: &mut Orphans, (line, hangs): (&OwnedFd, Duration)) -> Heard {
     let (mut ends, socket) = (None, line.as_fd());
-    // One of a version before never shows that.
-    let mut shows = false;
+    let mut shown = Shown::new();
     // With orphans it is not waited for without a limit; an error here means that it is.
     let _ = set_limits(line, orphans.left());
     loop {
         let note = match receive(socket) {
-            Ok(Some(note)) => note,
+            Ok(Some(note)) => Some(note),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 match orphans.left() {
                     Some(Duration::ZERO) => return Heard::Nothing,
                     Some(left) => drop(set_limits(line, Some(left))),
-                    // Without programs it has nothing to show.
-                    None if shows && held.has_tenants() => {
-                        baton_messages::error!(hanging_coordinator_is_killed(hangs.as_secs()));
-                        return Heard::Nothing;
-                    }
                     None => {}
                 }
-                continue;
+                None
             }
             Err(error) if link::is_want_of_room(&error) => {
                 std::thread::sleep(AGAIN);
@@ -350,48 +346,95 @@ fn hold(held: &mut Held, orphans: &mut Orphans, (line, hangs): (&OwnedFd, Durati
             }
             _ => return Heard::End(ends),
         };
+        if orphans.left().is_none() && shown.is_any_late(held, note.as_ref(), hangs) {
+            baton_messages::error!(hanging_coordinator_is_killed(hangs.as_secs()));
+            return Heard::Nothing;
+        }
         match note {
-            Note::Hold(Key::Coordinator, item) => {
+            Some(Note::Hold(_, Key::Coordinator, item)) => {
                 if let Ok([process, line]) = <[OwnedFd; 2]>::try_from(item.descriptors) {
                     return Heard::Another(process, line);
                 }
             }
-            Note::Hold(Key::Successor, item) => return Heard::Successor(item.descriptors),
-            Note::Forget(Key::Successor) => return Heard::Successor(Vec::new()),
-            Note::HandsOver => return Heard::HandsOver,
-            Note::Hold(key, item) => {
+            Some(Note::Hold(_, Key::Successor, item)) => return Heard::Successor(item.descriptors),
+            Some(Note::Forget(_, Key::Successor)) => return Heard::Successor(Vec::new()),
+            Some(Note::HandsOver) => return Heard::HandsOver,
+            Some(Note::Hold(gpu, key, item)) => {
                 baton_faults::reach("keeper holds", &key);
-                held.hold(key, item);
+                held.hold(gpu, key, item);
                 baton_faults::reach("keeper held", &key);
             }
-            Note::Drop(NOTHING) => {
+            Some(Note::Drop(gpu, NOTHING)) => {
                 let _ = send_done(socket);
-                if !std::mem::replace(&mut shows, true) && orphans.left().is_none() {
+                if shown.shows(gpu) && orphans.left().is_none() {
                     let _ = set_limits(line, Some(hangs));
                 }
             }
-            Note::Drop(key) => {
+            Some(Note::Drop(gpu, key)) => {
                 baton_faults::reach("keeper drops", &key);
-                held.let_go(key);
+                held.let_go(gpu, key);
                 let _ = send_done(socket);
                 baton_faults::reach("keeper dropped", &key);
             }
-            Note::Forget(key) => {
+            Some(Note::Forget(gpu, key)) => {
                 baton_faults::reach("keeper forgets", &key);
-                held.let_go(key);
+                held.let_go(gpu, key);
             }
-            Note::Serves => {
+            Some(Note::ForgetAll(gpu)) => held.retain(|of, _, _| of != gpu),
+            Some(Note::Serves) => {
                 orphans.are_served();
-                let _ = set_limits(line, shows.then_some(hangs));
+                let _ = set_limits(line, shown.is_any().then_some(hangs));
             }
-            Note::Done | Note::All { .. } | Note::RestLater | Note::Unknown => {}
-            Note::Ends(code) => ends = Some(code),
+            Some(Note::Ends(code)) => ends = Some(code),
+            Some(Note::Done | Note::All { .. } | Note::RestLater | Note::Unknown) | None => {}
         }
     }
 }
 
+/// The times at which the coordinator has last shown that it works, for each GPU: each has a thread. A coordinator of a version that never
+/// shows it has no times.
+struct Shown {
+    of: BTreeMap<GpuNumber, Instant>,
+    /// When the keeper has last looked.
+    looked: Instant,
+}
+
+impl Shown {
+    fn new() -> Self {
+        Self { of: BTreeMap::new(), looked: Instant::now() }
+    }
+
+    /// It shows that it works for this GPU from now on. True if that is new.
+    fn shows(&mut self, gpu: GpuNumber) -> bool {
+        self.of.insert(gpu, Instant::now()).is_none()
+    }
+
+    fn is_any(&self) -> bool {
+        !self.of.is_empty()
+    }
+
+    /// True if it does not show for some GPU that it works. Every note of a GPU shows that; without programs it has nothing to show.
+    /// `note`: what has been read, or nothing if there was nothing to be read.
+    fn is_any_late(&mut self, held: &Held, note: Option<&Note>, hangs: Duration) -> bool {
+        let now = Instant::now();
+        let before = std::mem::replace(&mut self.looked, now);
+        if note.is_some() && now - before >= hangs / 2 {
+            // This process may have been stopped, and there may be more to be read.
+            self.of.values_mut().for_each(|at| *at = now);
+        }
+        let of = match note {
+            Some(Note::Hold(gpu, ..) | Note::Drop(gpu, _) | Note::Forget(gpu, _)) => Some(*gpu),
+            _ => None,
+        };
+        if let Some(at) = of.and_then(|gpu| self.of.get_mut(&gpu)) {
+            *at = now;
+        }
+        self.of.iter().any(|(gpu, at)| now - *at >= hangs && held.has_tenants_of(*gpu))
+    }
+}
+
 /// False for a tenant whose process has ended.
-fn lives(key: &Key, item: &Item) -> bool {
+fn lives(_: GpuNumber, key: Key, item: &Item) -> bool {
     let (Key::Tenant(_), Some(process)) = (key, item.descriptors.get(super::client::PROCESS)) else { return true };
     !has_ended(process, Some(Duration::ZERO)).unwrap_or(false)
 }
@@ -425,8 +468,13 @@ mod tests {
     /// A coordinator of which nothing is known but its process: its end of the line, and the keeper's.
     fn begun(coordinator: &Child) -> (OwnedFd, OwnedFd) {
         let (ours, keepers) = line().expect("sockets");
-        send_item(ours.as_fd(), Key::Coordinator, &[], &[pidfd(Pid::from_child(coordinator)).as_fd()])
-            .expect("it is read later");
+        send_item(
+            ours.as_fd(),
+            (GpuNumber::FIRST, Key::Coordinator),
+            &[],
+            &[pidfd(Pid::from_child(coordinator)).as_fd()],
+        )
+        .expect("it is read later");
         (ours, keepers)
     }
 
@@ -434,7 +482,7 @@ mod tests {
     fn hold_tenant(ours: &OwnedFd) {
         let (program, file) = (pidfd(getpid()), std::fs::File::open("/dev/null").expect("there"));
         let has = [file.as_fd(), file.as_fd(), program.as_fd(), file.as_fd()];
-        send_item(ours.as_fd(), Key::Tenant(1), &[], &has).expect("it is read later");
+        send_item(ours.as_fd(), (GpuNumber::FIRST, Key::Tenant(1)), &[], &has).expect("it is read later");
     }
 
     /// The GPU's copies for a process go on until that has ended, which may be later than its line's end.
@@ -471,7 +519,7 @@ mod tests {
         let tells = std::thread::spawn(move || {
             hold_tenant(&ours);
             for number in 0..4000 {
-                send_item(ours.as_fd(), Key::Fact(1, number), &[7; 100], &[]).expect("it reads");
+                send_item(ours.as_fd(), (GpuNumber::FIRST, Key::Fact(1, number)), &[7; 100], &[]).expect("it reads");
             }
         });
         let lines = Arc::new(Mutex::new(Vec::new()));

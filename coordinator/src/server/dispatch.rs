@@ -743,7 +743,7 @@ impl Server {
     /// Parts co-runners, because some tenant's memory has to leave after all.
     fn part(&mut self) {
         self.card.corun.part();
-        self.steering.stop.wake();
+        self.steering.handle.wake();
     }
 }
 

@@ -9,7 +9,7 @@ use std::path::Path;
 
 /// From the ground up. Modules of one line do not know each other.
 const FLOORS: [&[&str]; 16] = [
-    &["event_loop", "tuning"],
+    &["event_loop", "machine", "tuning"],
     &["tenants"],
     &["recorder", "cost_model"],
     &["options"],

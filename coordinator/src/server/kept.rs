@@ -35,8 +35,14 @@ impl Server {
         self.front.keeper.with_line(|socket| self.front.events.add(socket, Source::Keeper, Interest::Read))
     }
 
-    /// Has another keeper hold everything, if the last one is gone or did not answer. True if that is so.
-    pub(super) fn replace_keeper(&self) -> bool {
+    /// Has another keeper hold everything, if the last one is gone or did not answer, or another thread has got another one. True if that
+    /// is so.
+    pub(super) fn replace_keeper(&mut self) -> bool {
+        if self.front.keeper.generation() != self.front.kept {
+            // If that one is gone too, the next round finds out.
+            let _ = self.have_all_kept();
+            return true;
+        }
         let Some(why) = self.front.keeper.lost() else { return false };
         match self.front.keeper.replace().and_then(|()| self.have_all_kept()) {
             Ok(()) => baton_messages::warn!(keeper_is_replaced(why)),
@@ -46,7 +52,8 @@ impl Server {
     }
 
     /// Has a keeper that holds nothing yet hold everything.
-    pub(super) fn have_all_kept(&self) -> std::io::Result<()> {
+    pub(super) fn have_all_kept(&mut self) -> std::io::Result<()> {
+        self.front.kept = self.front.keeper.generation();
         self.watch_keeper()?;
         let keeper = &self.front.keeper;
         keeper.hold(Key::Place, &[], &self.front.endpoint.parts());

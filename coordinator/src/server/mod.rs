@@ -2,6 +2,7 @@
 //!
 //! | file | what it does |
 //! |---|---|
+//! | `machine` | the servers of this process, one for each GPU |
 //! | `event_loop` | the events that the server waits for |
 //! | `lobby/` | newcomers and their first messages |
 //! | `join` | turns newcomers into tenants |
@@ -40,6 +41,7 @@ mod floors;
 mod join;
 mod kept;
 mod lobby;
+mod machine;
 mod memory;
 mod options;
 mod outsiders;
@@ -59,11 +61,11 @@ mod unresponsive;
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use baton_contract::class::Class;
 use baton_contract::socket_path;
+use baton_contract::wire::GpuNumber;
 use baton_report::record::Head;
 
 use crate::device::gpu::Gpu;
@@ -91,11 +93,12 @@ use tenants::tenant::Tenant;
 use turns::Turns;
 
 pub use baton_policy::arrival::Pipeline;
+pub use machine::{Handle, Machine};
 pub use options::{Isolation, OnStuck, Options, ServeError, Stuck};
 pub use recorder::keeper::Kept;
-pub use state::{Server, Stop};
+pub use state::Server;
 pub use tenants::guests::Quotas;
-pub use tuning::{Tuner, Tuning};
+pub use tuning::Tuning;
 
 /// The time for which an urgent tenant has the GPU to itself at first.
 const HASTE: Duration = Duration::from_millis(50);
@@ -109,17 +112,31 @@ const CLOSE_AGAIN: Duration = Duration::from_millis(50);
 /// A program that grows asks again and again: after a request, the server listens for the next one for this time before it sleeps.
 const NEXT_REQUEST: Duration = Duration::from_micros(100);
 
+impl Handle<Server> {
+    /// Ends the server.
+    pub fn stop(&self) {
+        self.post(|server| server.steering.is_stopped = true);
+    }
+
+    /// From the server's next decision on, these hold.
+    pub fn tune(&self, tuning: Tuning) {
+        self.post(|server| server.tune(tuning));
+    }
+}
+
 impl Server {
-    /// Takes a GPU into service at a socket that is bound and listens, with what another coordinator has left.
+    /// Prepares to serve a GPU at a socket that is bound and listens, with what another coordinator has left so far. `number`: its number
+    /// among the GPUs of this process. `serves`: that coordinator still serves.
     ///
     /// # Errors
     ///
     /// When the GPU or the system refuses a resource that every coordinator needs.
     pub fn new(
+        (number, machine): (GpuNumber, Machine<Self>),
         gpu: Gpu,
         endpoint: Endpoint,
         options: Options,
-        (keeper, mut inherited): (Keeper, Inherited),
+        (keeper, inherited, serves): (Keeper, &mut Inherited, bool),
     ) -> Result<Self, ServeError> {
         let system = |what: &str, error: std::io::Error| ServeError::System { what: what.to_owned(), error };
         let waker = Waker::new().map_err(|error| system("eventfd", error))?;
@@ -144,7 +161,7 @@ impl Server {
         let tuning = &options.tuning;
         let arbiter = Arbiter::new(tuning.quantum()).with_max_wait(tuning.max_wait());
         let corun = Corun::new(options.pause && options.corun, tuning.bursts());
-        let (tuner, tunings) = Tuner::new(waker.clone());
+        keeper.wake_by(waker.clone());
         let clock = Clock {
             // One clock serves for both events and running time.
             start: recorder.start(),
@@ -165,22 +182,41 @@ impl Server {
             recorder,
             takeover: None,
         };
-        let stop = Stop { flag: Arc::new(AtomicBool::new(false)), waker };
-        let steering = Steering { stop, tuner, tunings };
-        let front = Front { events, lobby, keeper: keeper.clone(), table: None, endpoint };
+        let (handle, posts) = Handle::new(waker);
+        machine.add(number, handle.clone());
+        let steering = Steering { handle, posts, machine, is_stopped: false };
+        let kept = keeper.generation();
+        let front = Front { events, lobby, keeper, kept, table: None, endpoint };
         let pending = Pending::default();
-        let mut server =
-            Self { options, clock, steering, pending, card, front, upgrade: None, hands_over: false, fails: None };
+        let mut server = Self {
+            gpu: number,
+            options,
+            clock,
+            steering,
+            pending,
+            card,
+            front,
+            upgrade: None,
+            hands_over: false,
+            fails: None,
+        };
         server.watch_keeper().map_err(|error| system("epoll", error))?;
         server.keep_place();
-        if inherited.before.is_some() {
+        if serves {
             server.card.memory.await_pool()?;
-            keeper.await_rest(&mut inherited).map_err(|error| system("the coordinator before", error))?;
         }
-        baton_faults::begin_as(baton_faults::Role::Coordinator);
-        server.inherit(inherited).map_err(|error| system("the table", error))?;
-        server.front.endpoint.serves().map_err(|error| system("the lock", error))?;
         Ok(server)
+    }
+
+    /// Goes on with all that another coordinator has left.
+    ///
+    /// # Errors
+    ///
+    /// When the system refuses what that needs.
+    pub fn begin(&mut self, inherited: Inherited) -> Result<(), ServeError> {
+        let system = |what: &str, error: std::io::Error| ServeError::System { what: what.to_owned(), error };
+        self.inherit(inherited).map_err(|error| system("the table", error))?;
+        self.front.endpoint.serves().map_err(|error| system("the lock", error))
     }
 
     /// True if a successor goes on: this process touches nothing any more.
@@ -188,9 +224,9 @@ impl Server {
         self.hands_over
     }
 
-    /// The handle by which it can be ended.
-    pub fn stop(&self) -> Stop {
-        self.steering.stop.clone()
+    /// The handle by which other threads steer it.
+    pub fn handle(&self) -> Handle<Self> {
+        self.steering.handle.clone()
     }
 
     /// The head of this coordinator's record.
@@ -216,19 +252,15 @@ impl Server {
         self.card.recorder.keep(book)
     }
 
-    /// The handle by which its settings can be changed, as far as that is possible.
-    pub fn tuner(&self) -> Tuner {
-        self.steering.tuner.clone()
-    }
-
     /// Ends the record of events, also if this server is never dropped.
     pub fn end_record(&mut self) {
         self.card.recorder.end();
     }
 
-    /// Leaves its place to a successor, and lets its tenants know.
+    /// Leaves its place to a successor, and lets its tenants know. The GPU is served no more by this process.
     pub fn leave(&self) {
         self.front.endpoint.leave();
+        self.steering.machine.remove(self.gpu);
     }
 
     /// Serves until it is stopped.
@@ -237,14 +269,17 @@ impl Server {
     ///
     /// When the system no longer lets it wait for anything, or the driver does not do what another coordinator may have it do.
     pub fn serve(&mut self) -> Result<(), ServeError> {
-        while !self.steering.stop.flag.load(Ordering::Acquire) {
-            if self.has_no_more_to_do() && self.front.lobby.close_if_unwanted(&mut self.front.endpoint) {
+        while !self.steering.is_stopped {
+            if self.is_to_end() && self.front.lobby.close_if_unwanted(&mut self.front.endpoint) {
                 break;
             }
             let ready = self.wait().map_err(|error| ServeError::System { what: "epoll".to_owned(), error })?;
-            self.steering.stop.waker.lower();
-            while let Ok(tuning) = self.steering.tunings.try_recv() {
-                self.tune(tuning);
+            self.steering.handle.lower();
+            while let Ok(post) = self.steering.posts.try_recv() {
+                post(self);
+            }
+            if self.hands_over {
+                return Ok(());
             }
             self.memory().hear()?;
             self.card.outsiders.hear(&self.card.tenants);
@@ -259,6 +294,8 @@ impl Server {
                     return Ok(());
                 }
             }
+            // Another GPU's thread may have heard it.
+            self.memory().heed_keeper();
             if self.card.corun.take_cleared() {
                 // A tenant at work may be gone without a report: those that made way for it go on.
                 self.look_at_activity();
@@ -284,13 +321,20 @@ impl Server {
         self.tick();
     }
 
-    fn has_no_more_to_do(&self) -> bool {
-        let came = self.card.tenants.has_been_any();
-        self.options.until_idle
-            && self.card.tenants.is_empty()
+    /// True if neither this server nor another one of this process has anything more to do.
+    fn is_to_end(&self) -> bool {
+        if !self.options.until_idle {
+            return false;
+        }
+        let machine = &self.steering.machine;
+        if self.card.tenants.has_been_any() {
+            machine.has_come();
+        }
+        let is_idle = self.card.tenants.is_empty()
             && self.card.takeover.is_none()
             && self.front.lobby.is_empty()
-            && (came || self.clock.start.elapsed() > FIRST_TENANT)
+            && (machine.has_been_any() || self.clock.start.elapsed() > FIRST_TENANT);
+        machine.is_idle(self.gpu, is_idle)
     }
 
     /// Waits for work, and returns its sources.
@@ -306,7 +350,7 @@ impl Server {
         let arbiter = self.card.arbiter.next_timer().map(at);
         let limit = self.card.turns.next_timer().map(at);
         let first =
-            (self.options.until_idle && !self.card.tenants.has_been_any()).then(|| self.clock.start + FIRST_TENANT);
+            (self.options.until_idle && !self.steering.machine.has_been_any()).then(|| self.clock.start + FIRST_TENANT);
         let haste = self.haste_ends().filter(|end| *end > Instant::now());
         let tenants = self.card.tenants.index().deadline();
         let corun = self.card.corun.next_timer(at);
@@ -318,7 +362,7 @@ impl Server {
         let evictions = self.pending.next_timer(&self.card.tenants);
         let returning = self.card.takeover.as_ref().and_then(Takeover::next_timer);
         // A newcomer was on the way, or is just looking for a coordinator.
-        let end = self.has_no_more_to_do().then(|| Instant::now() + CLOSE_AGAIN);
+        let end = self.is_to_end().then(|| Instant::now() + CLOSE_AGAIN);
         [
             end,
             self.upgrade_ends(),
@@ -390,10 +434,7 @@ impl Server {
             Source::Waker => {}
             Source::Listener => self.front.lobby.accept(&self.front.endpoint),
             Source::Place => self.front.endpoint.heed_watch(),
-            Source::Keeper => {
-                self.front.keeper.hear();
-                self.memory().heed_keeper();
-            }
+            Source::Keeper => self.front.keeper.hear(),
             Source::Successor => self.hear_successor(),
             Source::Stranger(at) => self.hear_stranger(at),
             Source::Newcomer(at) => self.front.lobby.hear_newcomer(at),

@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
@@ -12,6 +11,7 @@ use super::corun::Corun;
 use super::cost_model::CostModel;
 use super::event_loop::EventLoop;
 use super::lobby::Lobby;
+use super::machine::{Handle, Machine, Post};
 use super::memory::Memory;
 use super::options::Options;
 use super::outsiders::Outsiders;
@@ -21,40 +21,23 @@ use super::recorder::Recorder;
 use super::returning::Takeover;
 use super::tenants::peer::Peer;
 use super::tenants::table::Tenants;
-use super::tuning::{Tuner, Tuning};
 use super::turns::Turns;
-use crate::device::wake::Waker;
 use crate::endpoint::Endpoint;
 use crate::keeper::Keeper;
+use baton_contract::wire::GpuNumber;
 use baton_messages::Message;
 use baton_policy::arbiter::{Event, Micros, TenantId};
 use baton_policy::scheduler::Scheduler;
 
-/// The place where a signal handler leaves its request.
-#[derive(Clone, Debug)]
-pub struct Stop {
-    pub(super) flag: Arc<AtomicBool>,
-    pub(super) waker: Waker,
-}
-
-impl Stop {
-    /// Asks the server to end.
-    pub fn stop(&self) {
-        self.flag.store(true, Ordering::Release);
-        self.waker.wake();
-    }
-
-    /// Wakes the server for another round.
-    pub(super) fn wake(&self) {
-        self.waker.wake();
-    }
-}
-
 /// The means by which other threads steer the server.
 pub(super) struct Steering {
-    pub(super) stop: Stop,
-    pub(super) tuner: Tuner,
-    pub(super) tunings: Receiver<Tuning>,
+    /// This server's own.
+    pub(super) handle: Handle<Server>,
+    pub(super) posts: Receiver<Post<Server>>,
+    /// The servers of the other GPUs too.
+    pub(super) machine: Machine<Server>,
+    /// True if it is to end.
+    pub(super) is_stopped: bool,
 }
 
 /// The server's times.
@@ -85,6 +68,8 @@ pub(super) struct Front {
     pub(super) events: Arc<EventLoop>,
     pub(super) lobby: Lobby,
     pub(super) keeper: Keeper,
+    /// The number of the keeper that has all.
+    pub(super) kept: u64,
     /// The file of the table that the keeper holds.
     pub(super) table: Option<OwnedFd>,
     /// Given up last: the next coordinator takes the GPU then.
@@ -124,6 +109,8 @@ pub(super) struct Upgrade {
 
 /// The coordinator of one GPU.
 pub struct Server {
+    /// The number of the GPU among those of this process.
+    pub(super) gpu: GpuNumber,
     pub(super) options: Options,
     pub(super) clock: Clock,
     pub(super) steering: Steering,

@@ -1,10 +1,8 @@
 //! Settings that users change while the coordinator serves: its later decisions use them. Parts made with the other settings, memory
 //! and sockets, last as long as the coordinator does.
 
-use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use crate::device::wake::Waker;
 use baton_policy::arbiter::{Micros, SHARE};
 use baton_policy::bursts::Rules;
 
@@ -35,27 +33,6 @@ impl Tuning {
     pub(super) fn bursts(&self) -> Rules {
         let slack = (self.latency_slack * 1000.0) as u64;
         Rules { burst: micros(self.burst), slack, max_wait: self.max_wait(), share: SHARE }
-    }
-}
-
-/// Through which another thread changes them.
-#[derive(Clone, Debug)]
-pub struct Tuner {
-    sender: Sender<Tuning>,
-    waker: Waker,
-}
-
-impl Tuner {
-    pub(super) fn new(waker: Waker) -> (Self, Receiver<Tuning>) {
-        let (sender, receiver) = channel();
-        (Self { sender, waker }, receiver)
-    }
-
-    /// From the next decision on, these hold. Nothing happens if the server has ended.
-    pub fn tune(&self, tuning: Tuning) {
-        if self.sender.send(tuning).is_ok() {
-            self.waker.wake();
-        }
     }
 }
 

@@ -162,8 +162,9 @@ fn preempted_work_goes_on_where_it_was() {
 
 /// The first process that another one has started: the keeper of a coordinator, if that has started it, and the other way round.
 fn child_of(pid: i32) -> Option<i32> {
-    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
-    children.split_whitespace().next()?.parse().ok()
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).ok()?;
+    let children = threads.filter_map(|thread| std::fs::read_to_string(thread.ok()?.path().join("children")).ok());
+    children.collect::<String>().split_whitespace().next()?.parse().ok()
 }
 
 #[test]

@@ -239,27 +239,42 @@ fn a_process_shares_the_gpu_that_it_takes_first_if_that_has_a_coordinator() {
         let ran = baton_tests::run(&mut run_on_two(&prepared, words, steps)).succeeded();
         assert!(ran.out.ends_with("context 0\nalloc 0\n") && said(&ran).is_empty(), "{ran:?}");
     };
-    // The first GPU is shared; the second has no coordinator, and gets none.
-    took(&["--name", "on-second"], &["init", "second", "context", "alloc"]);
-    took(&["--name", "on-first"], &["init", "context", "alloc"]);
+    let second = |log: &str| log.lines().any(|line| line.contains("serving GPU 1 "));
+    // A user that names a GPU means no other: the second has no coordinator, and gets none.
+    took(&["--name", "named", "--gpu", "0"], &["init", "second", "context", "alloc"]);
+    took(&["--name", "on-first", "--gpu", "0"], &["init", "context", "alloc"]);
     let said_first = logs(&prepared);
     assert_eq!(said_first.len(), 1, "{said_first:?}");
-    assert!(said_first[0].contains("on-first (") && !said_first[0].contains("on-second"), "{said_first:?}");
+    assert!(said_first[0].contains("on-first (") && !said_first[0].contains("named ("), "{said_first:?}");
+    assert!(!second(&said_first[0]), "{said_first:?}");
     // Now it has one.
     let sizes = ["--arena=64MiB", "--host-pool=64MiB"];
     let mut serve = prepared.place.baton(&["serve", "--driver", "sim", "--no-keeper", "--gpu", "1"]);
     serve.args(sizes);
     let served = Running::start(serve.env("SIMCUDA_GPUS", "2"), false, None);
-    while !served.err().contains("serving GPU 1") {
+    while !second(&served.err()) {
         std::thread::sleep(Duration::from_millis(5));
     }
     took(&["--name", "shares-second"], &["init", "second", "context", "alloc"]);
     took(&["--name", "shares-first"], &["init", "context", "alloc"]);
-    // A user that names a GPU means no other.
     took(&["--name", "named", "--gpu", "0"], &["init", "second", "context", "alloc"]);
     let joined = served.err();
     assert!(joined.contains("shares-second (") && joined.contains(" joined"), "{joined}");
     assert!(!joined.contains("shares-first") && !joined.contains("named ("), "{joined}");
+}
+
+#[test]
+fn a_coordinator_that_run_starts_serves_all_gpus_until_none_is_used() {
+    let prepared = Serving::small("64MiB").prepare();
+    let ran = |name: &str, steps: &[&str]| {
+        let ran = baton_tests::run(&mut run_on_two(&prepared, &["--name", name], steps)).succeeded();
+        assert!(ran.out.ends_with("context 0\nalloc 0\n") && said(&ran).is_empty(), "{ran:?}");
+    };
+    ran("on-second", &["init", "second", "context", "alloc"]);
+    ran("on-first", &["init", "context", "alloc"]);
+    let logs = logs(&prepared);
+    let [log] = &logs[..] else { panic!("one process: {logs:?}") };
+    assert!(["on-first (", "on-second ("].iter().all(|name| log.contains(name)), "{log}");
 }
 
 #[test]

@@ -23,7 +23,7 @@ fn known() -> Known {
 fn every_metric_has_series_and_is_described_once() {
     let mut known = known();
     known.status.tenants[0].totals.request_buckets = Buckets { counts: vec![1, 0, 0], sum_seconds: 0.1 };
-    let text = of(Arc::new(known));
+    let text = of(vec![Arc::new(known)]);
     for metric in &METRICS {
         let name = metric.full_name();
         let shown = text.lines().filter(|line| line.starts_with(&name)).count();
@@ -35,7 +35,7 @@ fn every_metric_has_series_and_is_described_once() {
 
 #[test]
 fn names_of_tenants_are_escaped_and_buckets_add_up() {
-    let text = of(Arc::new(known()));
+    let text = of(vec![Arc::new(known())]);
     let labels = r#"gpu="GPU-0",tenant="a \"name\" \\ of\ntwo lines",class="batch",pod_uid="5f8a",namespace="prod",pod="chat-0",container="model""#;
     for line in [
         format!("baton_tenant_wait_seconds_sum{{{labels}}} 12.5"),
@@ -53,14 +53,14 @@ fn who_has_left_is_not_named_and_still_counts() {
     let mut known = known();
     known.status.departed_totals.gpu_seconds = 7.5;
     known.status.departed_totals.totals.slo_misses = 3;
-    let text = of(Arc::new(known));
+    let text = of(vec![Arc::new(known)]);
     assert!(text.contains("baton_tenant_gpu_seconds_total{gpu=\"GPU-0\",tenant=\"departed\"} 7.5\n"), "{text}");
     assert!(text.contains("baton_slo_misses_total{gpu=\"GPU-0\",tenant=\"departed\"} 3\n"), "{text}");
 }
 
 #[test]
 fn the_older_format_describes_counters_by_their_full_names() {
-    let text = classic(&of(Arc::new(known())));
+    let text = classic(&of(vec![Arc::new(known())]));
     assert!(text.contains("# TYPE baton_switches_total counter\nbaton_switches_total{"), "{text}");
     assert!(text.contains("# TYPE baton_build_info gauge\nbaton_build_info{"), "{text}");
     assert!(!text.contains("# UNIT") && !text.contains("# EOF"), "{text}");
@@ -82,4 +82,19 @@ fn openmetrics_is_for_those_who_ask_for_it() {
     ] {
         assert_eq!(is_openmetrics(accepted), wanted, "{accepted}");
     }
+}
+
+#[test]
+fn each_gpu_has_its_series_and_the_coordinator_is_described_once() {
+    let mut second = known();
+    second.status.gpu.uuid = "GPU-1".into();
+    second.status.switches = 7;
+    let text = of(vec![Arc::new(known()), Arc::new(second)]);
+    let count = |start: &str| text.lines().filter(|line| line.starts_with(start)).count();
+    assert_eq!(
+        ["baton_build_info{", "baton_switches_total{", "# TYPE baton_switches "].map(count),
+        [1, 2, 1],
+        "{text}"
+    );
+    assert!(text.contains("baton_switches_total{gpu=\"GPU-1\"} 7\n"), "{text}");
 }

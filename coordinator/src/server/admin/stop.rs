@@ -21,7 +21,7 @@ impl Server {
         self.send_newcomers_away();
         self.front.lobby.awaits_end(peer);
         if now {
-            self.steering.stop.stop();
+            self.steering.is_stopped = true;
         }
     }
 
@@ -48,7 +48,7 @@ impl Server {
     /// Ends if that was requested and no tenant is left.
     pub(in crate::server) fn end_if_asked(&mut self) {
         if self.front.lobby.is_closed() && self.card.tenants.is_empty() {
-            self.steering.stop.stop();
+            self.steering.is_stopped = true;
         }
     }
 }

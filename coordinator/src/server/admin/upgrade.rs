@@ -3,10 +3,14 @@
 //! The keeper starts the successor, which has its context, the driver and the pinned pool before this coordinator leaves. Then this one ends
 //! its copies, starts none anew, and has the keeper hand everything to the successor. What it has not finished the successor begins again,
 //! as after a death.
+//!
+//! It follows on all GPUs of this process: the server that is asked first asks the others, and has them stand still at the end.
 
 use std::fs::File;
 use std::ops::RangeInclusive;
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use baton_contract::link;
@@ -15,11 +19,13 @@ use serde_json::json;
 
 use super::set::say;
 use crate::server::event_loop::{Interest, Source};
+use crate::server::machine::{Halt, Handle};
 use crate::server::state::{Server, Upgrade};
 use crate::server::tenants::peer::Peer;
 use baton_policy::arbiter::TenantId;
 
 /// The successor that a user wants.
+#[derive(Clone)]
 pub(in crate::server) struct Wanted {
     /// The path of its program.
     pub(in crate::server) file: String,
@@ -34,14 +40,42 @@ pub(in crate::server) struct Wanted {
 /// The time that copies and preempting calls which are under way may take.
 const LAST_WORK: Duration = Duration::from_secs(1);
 
+/// A request for a successor, with what the servers have said about it so far.
+struct Asked {
+    peer: Peer,
+    wanted: Wanted,
+    /// True if the user only wants to know.
+    check: bool,
+    programs: Vec<String>,
+    behind: Vec<String>,
+    obstacle: Option<Message>,
+}
+
 impl Server {
     /// Has the program in this file follow this coordinator, on request; or only tells the peer what would happen.
-    pub(in crate::server) fn upgrade_on_request(&mut self, mut peer: Peer, wanted: Wanted, check: bool) {
-        let Wanted { file, within, speaks, leave_behind } = wanted;
-        let (behind, known) = self.by_contract(&speaks);
-        let obstacle = self.obstacle_to_an_upgrade(if leave_behind { &[] } else { &behind }, &speaks);
+    pub(in crate::server) fn upgrade_on_request(&mut self, peer: Peer, wanted: Wanted, check: bool) {
+        let asked = Asked { peer, wanted, check, programs: Vec::new(), behind: Vec::new(), obstacle: None };
+        let others = self.steering.machine.others(self.gpu);
+        self.add_to(asked, others, self.steering.handle.clone());
+    }
+
+    /// Adds what this server has to say, and passes the request on; at last to the one that was asked first.
+    fn add_to(&mut self, mut asked: Asked, mut others: Vec<Handle<Self>>, first: Handle<Self>) {
+        let (behind, known) = self.by_contract(&asked.wanted.speaks);
+        let in_the_way: &[TenantId] = if asked.wanted.leave_behind { &[] } else { &behind };
+        asked.obstacle = asked.obstacle.or_else(|| self.obstacle_to_an_upgrade(in_the_way, &asked.wanted.speaks));
+        asked.programs.extend(self.names(known.into_iter()));
+        asked.behind.extend(self.names(behind.into_iter()));
+        match others.pop() {
+            Some(next) => next.post(move |server| server.add_to(asked, others, first)),
+            None => first.post(move |server| server.decide_upon(asked)),
+        }
+    }
+
+    /// Begins with an upgrade, if nothing is in the way.
+    fn decide_upon(&mut self, asked: Asked) {
+        let Asked { mut peer, wanted, check, programs, behind, obstacle } = asked;
         if check {
-            let [programs, behind] = [known, behind].map(|ids| self.names(ids.into_iter()));
             let obstacle = obstacle.map(|why| why.to_string());
             let version = env!("CARGO_PKG_VERSION");
             let table = baton_books::table::VERSION;
@@ -51,14 +85,24 @@ impl Server {
             super::send(&mut peer, &answer);
             return;
         }
-        if let Some(why) = obstacle {
+        // Another request may have come first.
+        if let Some(why) = obstacle.or_else(|| self.upgrade.is_some().then(baton_messages::no_upgrade_now)) {
             return say(&mut peer, Err(why));
         }
-        for id in behind {
-            self.kill(id, baton_messages::LEFT_BEHIND);
+        let Wanted { file, within, speaks, .. } = wanted;
+        self.kill_those_behind(&speaks);
+        for other in self.steering.machine.others(self.gpu) {
+            let speaks = speaks.clone();
+            other.post(move |server| server.kill_those_behind(&speaks));
         }
         self.upgrade = Some(Upgrade { peer, file, speaks, line: None, until: Instant::now() + within });
         self.begin_upgrade();
+    }
+
+    fn kill_those_behind(&mut self, speaks: &RangeInclusive<u32>) {
+        for id in self.by_contract(speaks).0 {
+            self.kill(id, baton_messages::LEFT_BEHIND);
+        }
     }
 
     /// Programs with which a successor cannot speak, and those with which it can.
@@ -90,10 +134,8 @@ impl Server {
     /// Has the successor started that is wanted, if this coordinator has come so far itself.
     fn begin_upgrade(&mut self) {
         let Some(upgrade) = self.upgrade.as_ref().filter(|upgrade| upgrade.line.is_none()) else { return };
-        // Programs that are left behind have to end first, so that their memory is free.
-        let are_all_known = self.by_contract(&upgrade.speaks).0.is_empty();
-        let is_busy = self.card.takeover.is_some() || self.card.memory.is_preparing() || !are_all_known;
-        let Some(upgrade) = self.upgrade.as_mut().filter(|_| !is_busy) else { return };
+        let is_free = self.is_free_for(&upgrade.speaks);
+        let Some(upgrade) = self.upgrade.as_mut().filter(|_| is_free) else { return };
         let started = File::open(&upgrade.file).and_then(|file| {
             let line = self.front.keeper.start_successor(file.as_fd())?;
             self.front.events.add(&line, Source::Successor, Interest::Read)?;
@@ -106,6 +148,25 @@ impl Server {
             }
             Err(error) => self.give_up_upgrade(baton_messages::of_system(error)),
         }
+    }
+
+    /// True if a successor that speaks these can follow here as things are.
+    fn is_free_for(&self, speaks: &RangeInclusive<u32>) -> bool {
+        // Programs that are left behind have to end first, so that their memory is free.
+        let are_all_known = self.by_contract(speaks).0.is_empty();
+        self.card.takeover.is_none() && !self.card.memory.is_preparing() && are_all_known
+    }
+
+    /// Ends what is under way; false if that takes longer.
+    fn ends_work(&mut self, until: Instant) -> bool {
+        self.card.memory.await_copies(until) && self.card.preemptions.await_calls(until)
+    }
+
+    /// Stands still for a successor that speaks these, if this server can. It ends if that goes on. `programs` grows by its own.
+    fn stand_still(&mut self, halt: &Halt, speaks: &RangeInclusive<u32>, programs: &AtomicUsize) {
+        programs.fetch_add(self.card.tenants.len(), Ordering::Relaxed);
+        let can = self.is_free_for(speaks) && self.ends_work(Instant::now() + LAST_WORK);
+        self.hands_over = halt.stand_still(can);
     }
 
     /// The time at which the successor is given up.
@@ -151,15 +212,24 @@ impl Server {
     /// process touches nothing: what comes is the successor's.
     fn hand_over(&mut self, successor: Option<OwnedFd>) {
         let start = Instant::now();
-        if !self.card.memory.await_copies(start + LAST_WORK) || !self.card.preemptions.await_calls(start + LAST_WORK) {
-            return self.give_up_upgrade(baton_messages::work_does_not_end());
+        let Some(speaks) = self.upgrade.as_ref().map(|upgrade| upgrade.speaks.clone()) else { return };
+        let others = self.steering.machine.others(self.gpu);
+        let (halt, programs) = (Halt::new(others.len()), Arc::new(AtomicUsize::new(self.card.tenants.len())));
+        for other in others {
+            let (halt, programs, speaks) = (Arc::clone(&halt), Arc::clone(&programs), speaks.clone());
+            other.post(move |server| server.stand_still(&halt, &speaks, &programs));
         }
+        let ends = self.ends_work(start + LAST_WORK);
+        let Some(halted) = halt.wait(start + 2 * LAST_WORK).filter(|_| ends) else {
+            return self.give_up_upgrade(baton_messages::work_does_not_end());
+        };
         let Some(line) = self.upgrade.as_ref().and_then(|upgrade| upgrade.line.as_ref()) else { return };
         if !self.front.keeper.hand_over(line, successor.as_ref()) {
             return self.give_up_upgrade(baton_messages::keeper_did_not_hand_over());
         }
+        halted.end_all();
         let Some(mut upgrade) = self.upgrade.take() else { return };
-        let programs = self.card.tenants.len();
+        let programs = programs.load(Ordering::Relaxed);
         baton_messages::info!(hands_over(programs));
         let ago_ms = start.elapsed().as_millis() as u64;
         super::send(&mut upgrade.peer, &json!({ "programs": programs, "pid": std::process::id(), "ago_ms": ago_ms }));

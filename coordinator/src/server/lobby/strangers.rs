@@ -285,7 +285,7 @@ impl Strangers {
     }
 }
 
-/// This coordinator has one GPU.
+/// Each socket is one GPU's.
 const THIS_GPU: GpuNumber = GpuNumber::FIRST;
 
 /// The reason why a user's programs are not taken in.

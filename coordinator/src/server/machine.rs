@@ -1,0 +1,257 @@
+//! The servers of one process: one for each GPU, each in a thread of its own, so that one GPU's slow calls hold up no other.
+//!
+//! They share no state. One has another do something by a [`Handle`], and goes on meanwhile; only a [`Halt`], before another process
+//! takes over, has all of them stand still.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use baton_contract::wire::GpuNumber;
+
+use crate::device::wake::Waker;
+
+/// Something for a server's thread to do.
+pub(super) type Post<S> = Box<dyn FnOnce(&mut S) + Send>;
+
+/// Has a server's thread do things, between two rounds of its loop.
+pub struct Handle<S> {
+    sender: Sender<Post<S>>,
+    waker: Waker,
+    /// True while the server has nothing more to do.
+    is_idle: Arc<AtomicBool>,
+}
+
+impl<S> Clone for Handle<S> {
+    fn clone(&self) -> Self {
+        Self { sender: self.sender.clone(), waker: self.waker.clone(), is_idle: Arc::clone(&self.is_idle) }
+    }
+}
+
+impl<S> Handle<S> {
+    /// A handle of the thread that this wakes, which finds there what it is to do.
+    pub(super) fn new(waker: Waker) -> (Self, Receiver<Post<S>>) {
+        let (sender, posts) = channel();
+        (Self { sender, waker, is_idle: Arc::default() }, posts)
+    }
+
+    /// Has the server do this. Nothing happens if it has ended.
+    pub(super) fn post(&self, work: impl FnOnce(&mut S) + Send + 'static) {
+        if self.sender.send(Box::new(work)).is_ok() {
+            self.waker.wake();
+        }
+    }
+
+    /// Wakes the server for another round.
+    pub(super) fn wake(&self) {
+        self.waker.wake();
+    }
+
+    /// Before the server looks for what it is to do.
+    pub(super) fn lower(&self) {
+        self.waker.lower();
+    }
+}
+
+/// All servers of this process, by the numbers of their GPUs.
+pub struct Machine<S> {
+    servers: Arc<Mutex<BTreeMap<GpuNumber, Handle<S>>>>,
+    /// True once there has been any tenant.
+    came: Arc<AtomicBool>,
+}
+
+impl<S> Clone for Machine<S> {
+    fn clone(&self) -> Self {
+        Self { servers: Arc::clone(&self.servers), came: Arc::clone(&self.came) }
+    }
+}
+
+impl<S> Default for Machine<S> {
+    fn default() -> Self {
+        Self { servers: Arc::default(), came: Arc::default() }
+    }
+}
+
+impl<S> Machine<S> {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<GpuNumber, Handle<S>>> {
+        self.servers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a GPU's server.
+    pub(super) fn add(&self, gpu: GpuNumber, server: Handle<S>) {
+        self.all().insert(gpu, server);
+    }
+
+    /// Removes a GPU's server, which ends.
+    pub(super) fn remove(&self, gpu: GpuNumber) {
+        self.all().remove(&gpu);
+    }
+
+    /// Notes that a tenant has come.
+    pub(super) fn has_come(&self) {
+        self.came.store(true, Ordering::Relaxed);
+    }
+
+    /// True if there has been any tenant, on whichever GPU.
+    pub(super) fn has_been_any(&self) -> bool {
+        self.came.load(Ordering::Relaxed)
+    }
+
+    /// Notes if this server has nothing more to do. True if no server has.
+    pub(super) fn is_idle(&self, gpu: GpuNumber, is_idle: bool) -> bool {
+        let all = self.all();
+        let was_idle = all.get(&gpu).map(|own| own.is_idle.swap(is_idle, Ordering::Relaxed));
+        let are_all_idle = all.values().all(|one| one.is_idle.load(Ordering::Relaxed));
+        if is_idle && was_idle == Some(false) && are_all_idle {
+            // The others have waited for this one.
+            all.iter().filter(|(other, _)| **other != gpu).for_each(|(_, other)| other.wake());
+        }
+        are_all_idle
+    }
+
+    /// True if no server is left.
+    pub fn is_empty(&self) -> bool {
+        self.all().is_empty()
+    }
+
+    /// The servers of the other GPUs.
+    pub(super) fn others(&self, than: GpuNumber) -> Vec<Handle<S>> {
+        self.all().iter().filter(|(gpu, _)| **gpu != than).map(|(_, server)| server.clone()).collect()
+    }
+}
+
+/// A moment at which all servers stand still: one has asked the others for it, and they wait for what comes of it.
+pub(super) struct Halt {
+    state: Mutex<Halting>,
+    changed: Condvar,
+}
+
+struct Halting {
+    /// The number of those that move yet.
+    moving: usize,
+    /// False if one of them cannot stand still.
+    all_can: bool,
+    /// True once another process goes on, false if these do.
+    is_over: Option<bool>,
+}
+
+/// The right to end a halt. Without a word, all go on.
+pub(super) struct Halted(Arc<Halt>);
+
+impl Halt {
+    /// A halt for so many others.
+    pub(super) fn new(others: usize) -> Arc<Self> {
+        let state = Mutex::new(Halting { moving: others, all_can: true, is_over: None });
+        Arc::new(Self { state, changed: Condvar::new() })
+    }
+
+    fn state(&self) -> MutexGuard<'_, Halting> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The calling server stands still, if it can, until the halt ends. True if another process goes on.
+    pub(super) fn stand_still(&self, can: bool) -> bool {
+        let mut state = self.state();
+        state.moving -= 1;
+        state.all_can &= can;
+        self.changed.notify_all();
+        let waited = self.changed.wait_while(state, |state| can && state.is_over.is_none());
+        waited.unwrap_or_else(PoisonError::into_inner).is_over == Some(true) && can
+    }
+
+    /// Waits until all stand still; none if they do not in this time, or one cannot.
+    pub(super) fn wait(self: Arc<Self>, until: Instant) -> Option<Halted> {
+        let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+        let halted = Halted(self);
+        let waited =
+            halted.0.changed.wait_timeout_while(halted.0.state(), left, |state| state.moving > 0 && state.all_can);
+        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        let do_all = state.moving == 0 && state.all_can;
+        drop(state);
+        do_all.then_some(halted)
+    }
+}
+
+impl Halted {
+    /// Another process goes on.
+    pub(super) fn end_all(self) {
+        self.0.state().is_over = Some(true);
+    }
+}
+
+impl Drop for Halted {
+    fn drop(&mut self) {
+        self.0.state().is_over.get_or_insert(false);
+        self.0.changed.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn later() -> Instant {
+        Instant::now() + Duration::from_secs(60)
+    }
+
+    #[test]
+    fn all_stand_still_until_one_says_who_goes_on() {
+        for over in [true, false] {
+            let halt = Halt::new(3);
+            let others: Vec<_> = (0..3)
+                .map(|_| {
+                    std::thread::spawn({
+                        let halt = Arc::clone(&halt);
+                        move || halt.stand_still(true)
+                    })
+                })
+                .collect();
+            let halted = halt.wait(later()).expect("all can");
+            assert!(others.iter().all(|other| !other.is_finished()));
+            if over {
+                halted.end_all()
+            } else {
+                drop(halted)
+            }
+            assert!(others.into_iter().all(|other| other.join().expect("it ends") == over));
+        }
+    }
+
+    #[test]
+    fn if_one_cannot_stand_still_or_does_not_all_go_on() {
+        let halt = Halt::new(2);
+        let other = std::thread::spawn({
+            let halt = Arc::clone(&halt);
+            move || halt.stand_still(true)
+        });
+        assert!(!halt.stand_still(false));
+        assert!(Arc::clone(&halt).wait(later()).is_none());
+        assert!(!other.join().expect("it ends"));
+        // One that comes too late does not wait.
+        let halt = Halt::new(1);
+        assert!(Arc::clone(&halt).wait(Instant::now()).is_none());
+        assert!(!halt.stand_still(true));
+    }
+
+    #[test]
+    fn a_server_does_what_it_is_told_in_order_and_hears_of_the_others() {
+        let machine = Machine::default();
+        let waker = || Waker::new().expect("a descriptor");
+        let ((first, posts), (second, _)) = (Handle::<Vec<u32>>::new(waker()), Handle::new(waker()));
+        machine.add(GpuNumber(0), first);
+        machine.add(GpuNumber(1), second);
+        let others = machine.others(GpuNumber(1));
+        assert_eq!((others.len(), machine.others(GpuNumber(7)).len()), (1, 2));
+        [3, 4].into_iter().for_each(|number| others[0].post(move |all| all.push(number)));
+        let mut done = Vec::new();
+        posts.try_iter().for_each(|post| post(&mut done));
+        assert_eq!(done, [3, 4]);
+        assert!(!machine.is_idle(GpuNumber(0), true) && machine.is_idle(GpuNumber(1), true));
+        assert!(!machine.is_idle(GpuNumber(0), false) && !machine.is_idle(GpuNumber(1), true));
+        machine.remove(GpuNumber(0));
+        assert!(machine.is_idle(GpuNumber(1), true));
+        assert!(machine.others(GpuNumber(1)).is_empty());
+    }
+}

@@ -1,0 +1,159 @@
+//! One coordinator serves all GPUs of a machine.
+
+use std::time::Duration;
+
+use baton_tests::coordinator::{Serving, tenant};
+use baton_tests::machine::Machine;
+use baton_tests::running::{Running, signal};
+use baton_tests::{LIMIT, hold, http, openmetrics};
+use serde_json::Value;
+
+/// In each GPU's arena fits one of two programs.
+fn serving() -> Serving {
+    Serving::arena("64MiB").option("--host-pool", "128MiB").keeper()
+}
+
+/// Two programs on each of two GPUs.
+#[track_caller]
+fn programs(machine: &Machine) -> Vec<(usize, &'static str, Running)> {
+    let named = [(0, "one"), (0, "other"), (1, "third"), (1, "fourth")];
+    named.into_iter().map(|(gpu, name)| (gpu, name, machine.hold(name, gpu, "48"))).collect()
+}
+
+#[track_caller]
+fn touch(programs: &mut [(usize, &'static str, Running)], want: &str) {
+    for (_, name, program) in programs {
+        assert_eq!(program.ask("touch", LIMIT), want, "{name}");
+    }
+}
+
+#[track_caller]
+fn quit(programs: Vec<(usize, &'static str, Running)>, want: &str) {
+    for (_, name, mut program) in programs {
+        assert_eq!((program.ask("quit", LIMIT).as_str(), program.said().as_str()), (want, ""), "{name}");
+    }
+}
+
+fn until_back(machine: &Machine, programs: &[(usize, &'static str, Running)]) {
+    for (gpu, name, _) in programs {
+        machine.until(*gpu, "back", |status| !tenant(status, name).is_null());
+    }
+}
+
+#[test]
+fn programs_of_all_gpus_go_on_when_the_coordinator_dies_or_another_version_follows() {
+    let want = hold::alone("48", &["touch"; 5]);
+    let machine = Machine::start(&serving(), 2, &[]);
+    let mut programs = programs(&machine);
+    for gpu in 0..2 {
+        let status = machine.status(gpu);
+        assert_eq!((&status["gpu"]["number"], status["tenants"].as_array().map(Vec::len)), (&gpu.into(), Some(2)));
+        machine.until(gpu, "ready", |status| status["host_pool"]["ready_bytes"] == status["host_pool"]["bytes"]);
+    }
+    touch(&mut programs, &want[0]);
+    machine.kill_served(&[0, 1]);
+    until_back(&machine, &programs);
+    touch(&mut programs, &want[1]);
+    let checked = machine.baton(&["upgrade", "--check"]).succeeded().out;
+    assert!(["one", "other", "third", "fourth"].iter().all(|name| checked.contains(name)), "{checked}");
+    let before = machine.status(1)["pid"].clone();
+    let said = machine.baton(&["upgrade", "--timeout", "60s", "--gpu", &gpu_of(&machine, 1)]).succeeded().out;
+    assert!(said.contains("4 programs") && machine.status(0)["pid"] == machine.status(1)["pid"], "{said}");
+    assert_ne!(machine.status(1)["pid"], before);
+    touch(&mut programs, &want[2]);
+    // Its keeper dies: another one holds what belongs to either GPU.
+    signal(machine.serve.pid(), libc::SIGKILL);
+    machine.until(0, "kept", |status| status["keeper"].as_u64().is_some_and(|pid| pid != machine.serve.pid() as u64));
+    touch(&mut programs, &want[3]);
+    machine.kill_served(&[1, 0]);
+    until_back(&machine, &programs);
+    touch(&mut programs, &want[4]);
+    quit(programs, &want[5]);
+    for gpu in 0..2 {
+        machine.until(gpu, "empty", |status| {
+            status["extents"] == 0 && status["arena"]["lent_bytes"] == 0 && status["host_pool"]["used_bytes"] == 0
+        });
+    }
+    machine.baton(&["stop"]).succeeded();
+    assert!((0..2).all(|gpu| machine.try_status(gpu).is_none()));
+}
+
+/// The name of a GPU for a command.
+fn gpu_of(machine: &Machine, gpu: usize) -> String {
+    machine.sockets[gpu].file_stem().expect("a name").to_string_lossy().into_owned()
+}
+
+#[test]
+fn one_gpu_can_be_given_up_and_the_others_go_on() {
+    let want = hold::alone("48", &["touch"; 2]);
+    let mut machine = Machine::start(&serving(), 3, &[]);
+    let mut first = machine.hold("first", 0, "48");
+    assert_eq!(first.ask("touch", LIMIT), want[0]);
+    machine.baton(&["stop", "--gpu", &gpu_of(&machine, 1)]).succeeded();
+    assert!(machine.try_status(1).is_none());
+    // The next coordinator does not serve it either.
+    machine.kill_served(&[0, 2]);
+    machine.until(0, "back", |status| !tenant(status, "first").is_null());
+    assert_eq!(first.ask("touch", LIMIT), want[1]);
+    assert!(machine.try_status(1).is_none());
+    assert_eq!(first.ask("quit", LIMIT), want[2]);
+    machine.baton(&["stop"]).succeeded();
+    assert!(machine.serve.end(LIMIT).success(), "{}", machine.serve.err());
+}
+
+#[test]
+fn a_gpu_that_another_coordinator_has_is_left_to_it_unless_it_is_named() {
+    let first = Machine::start_on(&serving(), 2, 1, &["--gpu", "1"]);
+    let [socket] = &first.sockets[..] else { panic!("one GPU: {:?}", first.sockets) };
+    let mut all = Running::start(&mut first.prepared.serve_all(), false, None);
+    while !all.err().contains("serving GPU 0") {
+        assert!(all.ended().is_none(), "{}", all.err());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let said = all.err();
+    assert!(said.contains("GPU 1 is not served: ") && said.contains(&*socket.to_string_lossy()), "{said}");
+    let refused = baton_tests::run(first.prepared.serve_all().args(["--gpu", "0,1"]));
+    assert!(refused.status == "exit status: 1" && refused.err.contains("serves"), "{refused:?}");
+    for (wrong, why) in
+        [(&["--gpu=7"][..], "GPU 7"), (&["--gpu=1,1"], "B0448"), (&["--gpu=0,1", "--socket=x"], "B0449")]
+    {
+        let refused = baton_tests::run(first.prepared.serve_all().args(wrong));
+        assert!(refused.status != "exit status: 0" && refused.err.contains(why), "{refused:?}");
+    }
+}
+
+#[test]
+fn commands_and_metrics_are_about_all_gpus() {
+    let machine = Machine::start(&serving(), 2, &["--metrics", "127.0.0.1:0"]);
+    let mut programs = programs(&machine);
+    let json = machine.baton(&["status", "--json"]).succeeded().out;
+    let all: Vec<Value> = json.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let numbers: Vec<_> = all.iter().map(|status| status["gpu"]["number"].clone()).collect();
+    assert_eq!(numbers, [0, 1]);
+    for words in [&["status"][..], &["ps"]] {
+        let said = machine.baton(words).succeeded().out;
+        assert!(programs.iter().all(|(_, name, _)| said.contains(name)), "{said}");
+    }
+    let suspended = machine.baton(&["suspend", "fourth", "one"]).succeeded();
+    assert_eq!(suspended.out.lines().count(), 2, "{suspended:?}");
+    for (gpu, name) in [(1, "fourth"), (0, "one")] {
+        machine.until(gpu, "suspended", |status| tenant(status, name)["state"] == "suspended");
+    }
+    machine.baton(&["resume", "fourth", "one"]).succeeded();
+    let unknown = machine.baton(&["suspend", "nobody"]);
+    assert!(unknown.status == "exit status: 1" && unknown.err.lines().count() == 1, "{unknown:?}");
+    let log = machine.serve.err();
+    let port =
+        log.split_once("metrics at http://").and_then(|(_, rest)| rest.split_once("/metrics")).expect("a port").0;
+    let text = http::get(port.parse().expect("an address"), "/metrics", "").body;
+    let metrics = openmetrics::read(&text);
+    for (gpu, socket) in machine.sockets.iter().enumerate() {
+        let name = gpu_of(&machine, gpu);
+        assert_eq!(metrics.of("baton_tenants_departed_total", &[("gpu", &name)]).count(), 1, "{text}");
+        let own = openmetrics::read(&http::get_unix(&socket.with_extension("metrics"), "/metrics").body);
+        assert_eq!(own.of("baton_switches_total", &[]).count(), 1);
+    }
+    for (_, _, program) in &mut programs {
+        program.ask("quit", LIMIT);
+    }
+}
