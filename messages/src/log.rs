@@ -173,6 +173,12 @@ group! {
            busy, or a program was stopped. The program asks again, and goes on when memory is free.";
     remedy "None is needed if the machine is busy. `baton why` says for whose memory it waits.";
 
+    topic {
+        message B0533 gpu_is_not_served(number, error) = "GPU {number} is not served: {error}";
+    }
+    cause "Another coordinator has this GPU, or it does not work. The coordinator serves the others. Programs go on where they are served.";
+    remedy "The message says why. Name the GPUs that are meant: `baton serve --gpu 0,2`.";
+
     section "Taking programs off the GPU"; "";
 
     topic {
@@ -391,7 +397,6 @@ group! {
     section "What happens when all is well"; "";
 
     topic {
-        message B0533 gpu_is_not_served(number, error) = "GPU {number} is not served: {error}";
         message B0601 serves(number, name, socket) = "serving GPU {number} ({name}) at {socket}";
         message B0602 metrics_are_at(address) = "metrics at http://{address}/metrics";
         message B0603 has_arena_and_pool(arena, pool) = "arena {arena}, host pool {pool}";

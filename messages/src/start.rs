@@ -55,8 +55,6 @@ group! {
         message B0414 no_percentage(word) = "`{word}` is no percentage; write for example 5%";
         message B0415 no_time(word, error) = "`{word}` is no time ({error}); write for example 20ms";
         message B0416 no_users(word) = "`{word}` is no range of users' numbers; write for example 1000-1999,65534";
-        message B0448 no_gpus(word) = "`{word}` names no GPUs; write all, or different numbers, as in 0,2";
-        message B0449 socket_is_one_gpus() = "a socket is of one GPU, and several are to be served; name one with --gpu, or no socket";
         message B0417 time_out_of_range(key, value, least, most) = "{key} cannot be {value}; it is a time from {least} to {most}";
         message B0418 number_out_of_range(key, value, most) = "{key} cannot be {value}; it is a number from 1 to {most}";
         message B0419 gpu_is_no_number(gpu) = "gpus.{gpu}: a GPU is named by its number, as in [gpus.0]";
@@ -145,4 +143,11 @@ group! {
     }
     cause "The unit's socket is of another kind.";
     remedy "`packaging/systemd` has one that is right.";
+
+    topic {
+        message B0448 no_gpus(word) = "`{word}` names no GPUs; write all, or different numbers, as in 0,2";
+        message B0449 socket_is_one_gpus() = "a socket is of one GPU, and several are to be served";
+    }
+    cause "`--gpu` names GPUs as the driver counts them. Each GPU has a socket of its own, which `--socket` can name for one GPU only.";
+    remedy "Name one GPU, or leave out `--socket` (and `BATON_SOCKET`): the sockets then lie side by side in a folder.";
 }

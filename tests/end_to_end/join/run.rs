@@ -285,7 +285,8 @@ fn a_process_that_takes_the_gpu_which_was_to_be_shared_does_not_go_on_without_it
         assert_eq!(running.line(LIMIT), "waiting");
         let mut status = prepared.place.baton(&["status", "--json"]);
         let status = baton_tests::run(status.env("SIMCUDA_GPUS", "2")).succeeded();
-        let status: serde_json::Value = serde_json::from_str(&status.out).expect("JSON");
+        let first = status.out.lines().next().expect("a GPU");
+        let status: serde_json::Value = serde_json::from_str(first).expect("JSON");
         let pid = status["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok()).expect("a number");
         // SAFETY: a coordinator of this test.
         assert_eq!(unsafe { libc::kill(pid, libc::SIGKILL) }, 0);
