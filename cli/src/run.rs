@@ -58,6 +58,10 @@ pub struct Run {
     /// of running out of memory, and has that much for certain. All processes that it starts share it. A percentage is one of the GPU.
     #[arg(long, value_name = "14GB|90%")]
     needs: Option<Amount>,
+    /// Have the program, and all that it starts or that run with the same name, be on all their GPUs at the same time, or on none: the
+    /// ranks of one job, which wait for each other on the GPU. Without a name, the processes of this run.
+    #[arg(long, value_name = "NAME", num_args = 0..=1, require_equals = true)]
+    gang: Option<Option<String>>,
     /// Let the program run without Baton if it cannot share the GPU. Otherwise it ends, with exit code 125.
     #[arg(long)]
     optional: bool,
@@ -191,8 +195,23 @@ fn prepare(run: &Run, program: &OsStr, file: &Path, command: &mut Command) -> Re
     put(settings::SLO_MICROS, run.slo.map(|slo| slo.to_string().into()));
     put(settings::NEEDS, needs.map(|bytes| bytes.to_string().into()));
     // Only this tells that processes belong to one run.
+    put(settings::GANG, run.gang.as_ref().map(|name| gang(name.as_deref()).to_string().into()));
     put(settings::RUN, needs.map(|_| RandomState::new().build_hasher().finish().to_string().into()));
     Ok(connection)
+}
+
+/// The number of the gang with this name, or of a gang that has none. It is not 0.
+fn gang(name: Option<&str>) -> u64 {
+    let number = match name {
+        Some(name) => {
+            // The same in all commands of this version.
+            let mut hash = DefaultHasher::new();
+            name.hash(&mut hash);
+            hash.finish()
+        }
+        None => RandomState::new().build_hasher().finish(),
+    };
+    number.max(1)
 }
 
 /// Returns the message for a system without driver or GPU; it names a command that works there.

@@ -12,7 +12,7 @@ import socket
 import struct
 import sys
 
-VERSION = 21
+VERSION = 22
 ANY_GPU = 0xFFFFFFFF
 STATUS = 3  # the question's kind
 TEXT = 5  # the answer's kind

@@ -105,6 +105,8 @@ declare::messages! {
                 needs: u64,
                 /// The run that shares this memory: programs of one user that send the same number.
                 run: u64,
+                /// Its gang: programs of one user that send the same number have the GPU at the same time, on all GPUs; 0 for none.
+                gang: u64 = since 22 or 0,
             } carries 1,
             /// The only message of a process that will join, or that starts one: the coordinator is not to end before this connection
             /// does. Answered by [`Admission::Offer`].
@@ -285,7 +287,7 @@ declare::messages! {
                 /// [`TenantPage::channels_begun`](crate::page::TenantPage::channels_begun) at the time of the scan.
                 begun: u32,
                 /// Those on other GPUs.
-                elsewhere: Elsewhere = since 21 or Elsewhere::default(),
+                elsewhere: Elsewhere,
             } carries channels.descriptors(),
             /// Answer to [`PreemptionCommand::Begin`]: the gate is closed, and work goes on.
             32 => GateClosed {

@@ -34,6 +34,9 @@ pub const NEEDS: &core::ffi::CStr = c"BATON_NEEDS";
 /// Set by `baton run --needs`: a number that all processes of one run have in common, so that they share what the run needs.
 pub const RUN: &core::ffi::CStr = c"BATON_RUN";
 
+/// Set by `baton run --gang`: the number of the program's gang, whose programs have the GPU at the same time, on all GPUs.
+pub const GANG: &core::ffi::CStr = c"BATON_GANG";
+
 /// `whole`: no call of this program runs before all its memory is back after an eviction. For programs that reach memory in
 /// ways that cannot be seen, such as pointers that kernels hide in a module's variables.
 pub const GATE: &core::ffi::CStr = c"BATON_GATE";

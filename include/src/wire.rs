@@ -23,7 +23,7 @@ use core::fmt;
 use baton_messages::Message;
 
 /// The version of the contract: messages and shared pages. It is in `baton_status.h`, `status.py` and the fuzzer's corpus too.
-pub const VERSION: u32 = 21;
+pub const VERSION: u32 = 22;
 
 /// The oldest version that a coordinator speaks with programs: they go on when it is upgraded.
 pub const OLDEST: u32 = VERSION - 1;

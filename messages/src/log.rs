@@ -570,4 +570,10 @@ group! {
     cause "The table says where all memory is, and its format has changed by more than one version. The upgrade is refused; programs do not \
            notice.";
     remedy "Upgrade by the versions in between, or when no program runs.";
+
+    topic {
+        message B0660 is_of_a_gang(program, gang) = "{program} is of gang {gang}: it has the GPU when all others of the gang have theirs";
+    }
+    cause "The program was started with `baton run --gang`.";
+    remedy "None is needed.";
 }

@@ -81,6 +81,11 @@
 //! The time in which corunners at work keep a holder from working ([`Pressure`]) is no part of its turn. When tenants that were
 //! kept back have waited for too long, each of them gets a share, one after the other, the holder first.
 //!
+//! **Gangs.** A member of a gang ([`gangs`](crate::gangs)) has its turn when all other members on other GPUs have theirs. When it would be
+//! its turn, the arbiter *claims* it instead: that holds nothing, so the holder goes on, and others have their turns, as if the member
+//! did not wait; but it keeps its virtual time, and with that its place. When it is *called*, its turn is the next one, and begins as soon
+//! as the holder has left. If the holder cannot be drained, or it cannot arrive, it is given back, and claimed anew later.
+//!
 //! **Tenants that cannot arrive** are tried again after a growing pause, at least four times as long as the failed try, so
 //! that the others have most of the time. They are tried at once when any tenant has left, because that tenant may have
 //! been in the way, and once more when its memory is free ([`Arbiter::end_rests`]). Until such a tenant has arrived,
@@ -123,6 +128,7 @@ use baton_contract::scheduling::Scheduling;
 
 use corunners::Corunners;
 use rules::SHORTEST_QUANTUM;
+use tenant::Tenant;
 use tenants::Tenants;
 use turn::{Stage, Turn};
 
@@ -147,6 +153,8 @@ pub struct Arbiter {
     tenants: Tenants,
     turn: Option<Turn>,
     corunners: Corunners,
+    /// The gang's member whose turn is the next one.
+    called: Option<TenantId>,
     pressure: Pressure,
     interrupted: [Option<Interrupted>; Class::ALL.len()],
     /// The tenant that has the baton, or had it last.
@@ -168,6 +176,7 @@ impl Arbiter {
             tenants: Tenants::new(quantum),
             turn: None,
             corunners: Corunners::default(),
+            called: None,
             pressure: Pressure::Free,
             interrupted: [None; Class::ALL.len()],
             last: None,
@@ -231,23 +240,26 @@ impl Arbiter {
         match event {
             Event::Joined { scheduling } => self.tenants.join(id, scheduling),
             Event::Changed { scheduling } => self.change(id, scheduling),
-            Event::KeepOff(off) => self.keep_off(id, off),
-            Event::Left => decided = self.leave(id),
+            Event::KeepOff(off) => self.keep_off(id, off, &mut out),
+            Event::Left => decided = self.leave(id, &mut out),
             Event::Demand => self.demand(id),
             Event::WaitsSince(at) => self.tenants.backdate(id, at),
             Event::Closed | Event::Preempted | Event::DrainTimedOut if self.corunners.has(id) => {
                 self.corunner_answers(id, event)
             }
             Event::Closed if self.holder() == Some(id) => decided = self.end_turn(),
-            Event::DrainTimedOut if self.state(id) == State::Leaving => self.busy(id),
+            Event::DrainTimedOut if self.state(id) == State::Leaving => self.busy(id, &mut out),
             Event::Preempted if self.state(id) == State::Leaving => decided = self.pause(id),
             Event::Ready if self.state(id) == State::Arriving => self.grant(id, &mut out),
             Event::Resident => self.resident(id, &mut out),
-            Event::CannotArrive if self.state(id) == State::Arriving => self.fail(id),
+            Event::CannotArrive if self.state(id) == State::Arriving => self.fail(id, &mut out),
             Event::Stranded if self.state(id) == State::Running => self.strand(id, &mut out),
             Event::Grown if self.state(id) == State::Running => self.call_back(id, &mut out),
             Event::Rests(rests) => self.set_resting(id, rests),
             Event::KeepApart(apart) => self.keep_apart(id, apart),
+            Event::Gang(is_of_gang) => self.set_gang(id, is_of_gang),
+            Event::Call => self.call(id, &mut out),
+            Event::Recall => self.recall(id),
             Event::Closed
             | Event::DrainTimedOut
             | Event::Preempted
@@ -304,7 +316,7 @@ impl Arbiter {
                 Stage::Leaving { .. } => State::Leaving,
             },
             _ if self.corunners.has(id) => self.corunners.state(id),
-            _ if self.tenants.entry(id).is_some() => State::Waiting,
+            _ if self.tenants.get(id).is_some_and(Tenant::is_in_line) => State::Waiting,
             _ => State::Idle,
         }
     }
@@ -322,6 +334,11 @@ impl Arbiter {
     /// True if a tenant is kept off the GPU, whatever it wants.
     pub fn is_kept_off(&self, id: TenantId) -> bool {
         self.tenants.get(id).is_some_and(|tenant| tenant.kept_off)
+    }
+
+    /// True if a tenant is of a gang.
+    pub fn is_of_gang(&self, id: TenantId) -> bool {
+        self.tenants.get(id).is_some_and(|tenant| tenant.gang.is_some())
     }
 
     /// A tenant's scheduling, if the tenant is known.

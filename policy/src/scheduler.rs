@@ -13,7 +13,7 @@
 //! | `Left` | the last member has left |
 //!
 //! A member may close its gate because it has nothing to do, while its unit has the GPU. It is let in again as soon as it wants the
-//! GPU ([`Decision::Reopen`]): all its memory is there.
+//! GPU ([`Decision::Reopen`]): all its memory is there. So does a unit that is a gang's member on this GPU: the others may be at work.
 //!
 //! Units of several members never co-run. All their memory is swapped in before any member runs, because one member's launches do
 //! not show which memory another is about to use.
@@ -45,6 +45,8 @@ struct Member {
     kept_off: bool,
     scheduling: Scheduling,
     cost: Micros,
+    /// The member, and with it its unit, is of a gang.
+    of_gang: bool,
 }
 
 /// Tenants that were united.
@@ -79,6 +81,10 @@ impl Unit {
 
     fn is_kept_off(&self) -> bool {
         self.members.values().any(|member| member.kept_off)
+    }
+
+    fn is_of_gang(&self) -> bool {
+        self.members.values().any(|member| member.of_gang)
     }
 
     fn cost(&self) -> Micros {
@@ -288,6 +294,9 @@ impl Scheduler {
 
     /// As [`Arbiter::handle`]. Events about memory (`Ready`, `Resident`, `CannotArrive`, `Stranded`) concern the memory of the whole unit.
     pub fn handle(&mut self, now: Micros, id: TenantId, event: Event) -> Vec<Decision> {
+        if event == Event::Gang(true) {
+            self.form(id);
+        }
         let number = self.unit(id);
         let state = self.arbiter.state(number);
         let Some(unit) = self.units.get_mut(&number) else {
@@ -313,7 +322,12 @@ impl Scheduler {
             Event::Demand => {
                 let Some(member) = unit.members.get_mut(&id) else { return Vec::new() };
                 match (state, member.gate) {
-                    (State::Running, Gate::Closed) if unit.whole => self.reopen(number, id),
+                    (State::Running, Gate::Closed) if unit.whole => {
+                        let was_idle = unit.is_of_gang() && !unit.is_open();
+                        let mut out = self.reopen(number, id);
+                        out.extend(was_idle.then_some(Decision::Idle(number, false)));
+                        out
+                    }
                     // It waits at a gate that is just being opened, or that it is closing itself.
                     (State::Running | State::Corunning, Gate::Open | Gate::Leaving) => Vec::new(),
                     (State::Running | State::Corunning | State::Leaving, _) => {
@@ -378,11 +392,19 @@ impl Scheduler {
             }
             // Other members may be at work.
             Event::Rests(_) => Vec::new(),
+            Event::Gang(is_of_gang) => {
+                let Some(member) = unit.members.get_mut(&id) else { return Vec::new() };
+                member.of_gang = is_of_gang;
+                let is_of_gang = unit.is_of_gang();
+                self.tell(now, number, Event::Gang(is_of_gang))
+            }
             Event::Ready
             | Event::CannotArrive
             | Event::Stranded
             | Event::Grown
             | Event::KeepApart(_)
+            | Event::Call
+            | Event::Recall
             | Event::WaitsSince(_) => self.tell(now, number, event),
         }
     }
@@ -416,12 +438,16 @@ impl Scheduler {
             unit.members.insert(id, member);
         }
         unit.whole = false;
+        let is_of_gang = unit.is_of_gang();
         let wants = unit.members.values().any(|member| member.wants);
         let cost = unit.cost();
         self.arbiter.set_cost(stays, cost);
         out.extend(self.reschedule(now, stays));
         if was_kept_off {
             out.extend(self.tell(now, stays, Event::KeepOff(true)));
+        }
+        if is_of_gang && !self.arbiter.is_of_gang(stays) {
+            out.extend(self.tell(now, stays, Event::Gang(true)));
         }
         // A co-running unit leaves for that.
         out.extend(self.tell(now, stays, Event::KeepApart(true)));
@@ -446,7 +472,8 @@ impl Scheduler {
             };
             let wants = gate == Gate::Closed && self.arbiter.wants(number);
             let kept_off = self.arbiter.is_kept_off(number);
-            let member = Member { gate, wants, kept_off, scheduling, cost: self.arbiter.cost(number) };
+            let (cost, of_gang) = (self.arbiter.cost(number), self.arbiter.is_of_gang(number));
+            let member = Member { gate, wants, kept_off, scheduling, cost, of_gang };
             let unit = Unit { members: BTreeMap::from([(id, member)]), preempted: false, whole: true };
             self.units.insert(number, unit);
             self.unit_of.insert(id, number);
@@ -472,8 +499,13 @@ impl Scheduler {
         self.arbiter.set_cost(number, cost);
         let mut out = self.end_if_closed(now, number);
         out.extend(self.reschedule(now, number));
-        if !self.is_united(number) {
-            out.extend(self.tell(now, number, Event::KeepApart(false)));
+        let is_of_gang = self.units.get(&number).is_some_and(Unit::is_of_gang);
+        if self.arbiter.is_of_gang(number) && !is_of_gang {
+            out.extend(self.tell(now, number, Event::Gang(false)));
+        }
+        // A gang's member never co-runs either.
+        if !is_of_gang {
+            out.extend(self.tell(now, number, Event::KeepApart(self.is_united(number))));
         }
         let is_kept_off = self.units.get(&number).is_some_and(Unit::is_kept_off);
         if self.arbiter.is_kept_off(number) && !is_kept_off {
@@ -486,6 +518,9 @@ impl Scheduler {
     fn end_if_closed(&mut self, now: Micros, number: TenantId) -> Vec<Decision> {
         let is_on = matches!(self.arbiter.state(number), State::Running | State::Corunning | State::Leaving);
         let Some(unit) = self.units.get_mut(&number).filter(|unit| is_on && !unit.is_open()) else { return Vec::new() };
+        if unit.is_of_gang() && self.arbiter.state(number) == State::Running {
+            return vec![Decision::Idle(number, true)];
+        }
         let event = if std::mem::take(&mut unit.preempted) { Event::Preempted } else { Event::Closed };
         let wants = unit.members.values().any(|member| member.wants);
         let mut out = self.tell(now, number, event);
@@ -542,7 +577,11 @@ impl Scheduler {
                     out.extend(open.map(|(id, _)| Decision::Contend(*id, patience)));
                 }
                 Decision::Corun(_, on) => out.extend(unit.members.keys().map(|id| Decision::Corun(*id, on))),
-                Decision::SwapIn(_) | Decision::Reopen(_) => out.push(decision),
+                Decision::SwapIn(_)
+                | Decision::Reopen(_)
+                | Decision::Claim(_)
+                | Decision::GiveBack(_)
+                | Decision::Idle(..) => out.push(decision),
                 Decision::Revoke(_) => {
                     if unit.is_open() {
                         let all: Vec<TenantId> = unit.members.keys().copied().collect();

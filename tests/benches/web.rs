@@ -67,7 +67,10 @@ fn join(coordinator: &Coordinator, at: usize) -> BareTenant {
         unreachable!("a greeting")
     };
     scheduling.class = [Class::Latency, Class::Normal, Class::Batch][at % 3];
-    BareTenant::greet(coordinator, &Opening::Hello { name, scheduling, gpu, needs: 0, run: 0 }.encode(GpuNumber::ANY))
+    BareTenant::greet(
+        coordinator,
+        &Opening::Hello { name, scheduling, gpu, needs: 0, run: 0, gang: 0 }.encode(GpuNumber::ANY),
+    )
 }
 
 /// Wants the GPU, has it for a while, and rests, until it is over.

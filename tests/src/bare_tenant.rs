@@ -28,7 +28,7 @@ pub fn greeting(coordinator: &Coordinator, name: &str) -> Opening {
     for (at, byte) in gpu.iter_mut().enumerate() {
         *byte = u8::from_str_radix(&digits[2 * at..2 * at + 2], 16).expect("hexadecimal");
     }
-    Opening::Hello { name: name.to_owned(), scheduling: Scheduling::default(), gpu, needs: 0, run: 0 }
+    Opening::Hello { name: name.to_owned(), scheduling: Scheduling::default(), gpu, needs: 0, run: 0, gang: 0 }
 }
 
 /// The bytes of a greeting as a tenant of class latency.
@@ -36,7 +36,7 @@ pub fn urgent(coordinator: &Coordinator, name: &str) -> Vec<u8> {
     match greeting(coordinator, name) {
         Opening::Hello { name, gpu, .. } => {
             let scheduling = Scheduling { class: Class::Latency, ..Scheduling::default() };
-            Opening::Hello { name, scheduling, gpu, needs: 0, run: 0 }.encode(GpuNumber::ANY)
+            Opening::Hello { name, scheduling, gpu, needs: 0, run: 0, gang: 0 }.encode(GpuNumber::ANY)
         }
         other => panic!("{other:?}"),
     }

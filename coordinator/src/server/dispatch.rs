@@ -21,6 +21,8 @@ use super::tenants::table::Tenants;
 use super::tenants::tenant::Tenant;
 use baton_books::reservations::{Need, Run};
 use baton_policy::arbiter::{Decision, Event, Micros, Pressure, State, TenantId};
+use baton_policy::gangs::{self, GangId};
+use baton_policy::scheduler::Scheduler;
 
 /// The most reports of a tenant that are read in a round; then the others have their turn.
 const REPORTS: usize = 16;
@@ -32,10 +34,11 @@ impl Server {
     pub(super) fn hear_stranger(&mut self, at: u32) {
         let Some((peer, opening, descriptor)) = self.front.lobby.hear(at) else { return };
         match opening {
-            Opening::Hello { name, scheduling, gpu, needs, run } => {
-                let number = run;
-                let need = (needs > 0).then(|| Need { run: Run { guest: peer.guest(), number }, bytes: needs });
-                self.greet(peer, name, scheduling, need, gpu, descriptor);
+            Opening::Hello { name, scheduling, gpu, needs, run, gang } => {
+                let (number, guest) = (run, peer.guest());
+                let need = (needs > 0).then_some(Need { run: Run { guest, number }, bytes: needs });
+                let gang = (gang > 0).then_some(GangId { guest, number: gang });
+                self.greet(peer, name, scheduling, (need, gang), gpu, descriptor);
             }
             Opening::Expect => self.answer_expect(peer),
             Opening::Status => self.answer_status(peer),
@@ -288,7 +291,8 @@ impl Server {
         if self.card.arbiter.are_united(id, other) {
             return;
         }
-        let decisions = self.card.arbiter.unite(self.now(), id, other);
+        let now = self.now();
+        let decisions = self.decide(|arbiter| arbiter.unite(now, id, other));
         if !self.card.arbiter.are_united(id, other) {
             // The arbiter has yet to hear of one of them, and unites it then, if the keeper knows that it is to.
             return;
@@ -467,6 +471,9 @@ impl Server {
                     self.card.recorder.record(id, What::Chosen);
                 }
                 Decision::Grant(id) | Decision::Reopen(id) => self.grant(id),
+                Decision::Claim(id) => self.claimed(id),
+                Decision::GiveBack(id) => self.tell_gang_of(id, gangs::Event::GivenBack),
+                Decision::Idle(id, is_idle) => self.tell_gang_of(id, gangs::Event::Idle(is_idle)),
                 Decision::Corun(id, on) => {
                     self.card.tenants.tell(id, &CorunCommand::Corun { on });
                     if !on {
@@ -529,7 +536,8 @@ impl Server {
             Event::Closed | Event::Preempted | Event::Left => self.others_of_unit(tenant),
             _ => Vec::new(),
         };
-        let decisions = self.card.arbiter.handle(self.now(), tenant, event);
+        let now = self.now();
+        let decisions = self.decide(|arbiter| arbiter.handle(now, tenant, event));
         self.note_waiting(tenant);
         let now = self.now();
         self.turns().count(tenant, now);
@@ -552,8 +560,17 @@ impl Server {
     /// Has the arbiter decide anew.
     pub(super) fn tick(&mut self) {
         self.set_costs();
-        let decisions = self.card.arbiter.tick(self.now());
+        let now = self.now();
+        let decisions = self.decide(|arbiter| arbiter.tick(now));
         self.carry_out(decisions);
+    }
+
+    /// Has the arbiter decide, and tells the machine what that means for gangs.
+    fn decide(&mut self, decide: impl FnOnce(&mut Scheduler) -> Vec<Decision>) -> Vec<Decision> {
+        let before = self.gang_states();
+        let decisions = decide(&mut self.card.arbiter);
+        self.tell_gang_changes(&before);
+        decisions
     }
 
     /// Notes if a tenant and those it runs with wait, because idle tenants lose memory first.
@@ -586,9 +603,13 @@ impl Server {
     pub(super) fn settle(&mut self) {
         loop {
             if let Some((id, event)) = self.card.untold.pop_front() {
+                if event == Event::Left {
+                    self.leave_gang(id);
+                }
                 self.tell_arbiter(id, event);
                 if matches!(event, Event::Joined { .. }) {
                     self.set_cost(id);
+                    self.join_its_gang(id);
                     self.unite_again(id);
                     self.unite_with_owners();
                 }
@@ -602,9 +623,22 @@ impl Server {
         }
     }
 
+    /// Has a tenant that the arbiter has just got to know run with its gang.
+    fn join_its_gang(&mut self, id: TenantId) {
+        let Some((gang, other)) = self.join_gang(id) else { return };
+        self.tell_arbiter(id, Event::Gang(true));
+        if let Some(tenant) = self.card.tenants.get(id) {
+            baton_messages::info!(is_of_a_gang(&tenant.name, format_args!("{:x}", gang.number)));
+        }
+        if let Some(other) = other {
+            self.unite(id, other);
+        }
+    }
+
     fn on_memory_event(&mut self, event: MemoryEvent) {
         log::debug!("{event:?}");
         match event {
+            MemoryEvent::AllHere(unit) | MemoryEvent::Ready(unit) if !self.is_admitted(unit) => {}
             MemoryEvent::AllHere(unit) => {
                 // Those of a unit are let in one by one, as soon as each is on the GPU again.
                 let is_unit = self.card.arbiter.is_of_a_unit(unit);

@@ -18,7 +18,7 @@ const FLOORS: [&[&str]; 16] = [
     &["state"],
     &["kept"],
     &["parts"],
-    &["depart"],
+    &["depart", "gangs"],
     &["receive", "unresponsive"],
     &["join"],
     &["takeover"],

@@ -25,6 +25,7 @@ use super::tenants::table::Tenants;
 use super::tenants::tenant::{Stuck, Tenant};
 use baton_books::reservations::Need;
 use baton_policy::arbiter::Event;
+use baton_policy::gangs::GangId;
 
 /// One tenant in this many is reserved for the coordinator's user or root.
 const OWN_PART: usize = 8;
@@ -43,7 +44,7 @@ impl Server {
         mut peer: Peer,
         name: String,
         scheduling: Scheduling,
-        need: Option<Need>,
+        (need, gang): (Option<Need>, Option<GangId>),
         gpu: [u8; 16],
         sent: Option<OwnedFd>,
     ) {
@@ -64,7 +65,7 @@ impl Server {
         let name = if name.is_empty() { "unnamed".to_owned() } else { shown(&name) };
         let (scheduling, met) = self.options.quotas.bound(guest, scheduling);
         met.iter().for_each(|met| baton_messages::warn!(is_scheduled_otherwise(&name, met)));
-        let newcomer = Newcomer { peer, name, process, scheduling, met, need };
+        let newcomer = Newcomer { peer, name, process, scheduling, met, need, gang };
         // Others may have come before it, and wait until this round ends.
         let is_behind = self.do_others_return()
             || self.first_newcomer().is_some()
@@ -203,7 +204,7 @@ impl Server {
 
     /// Makes a tenant of a newcomer. Returns its welcome too.
     fn make_tenant(&mut self, newcomer: Newcomer) -> Result<(Tenant, Welcome), (Peer, io::Error)> {
-        let Newcomer { peer: control, name, process, scheduling, need, .. } = newcomer;
+        let Newcomer { peer: control, name, process, scheduling, need, gang, .. } = newcomer;
         let prepared = (|| -> io::Result<_> {
             let (page, page_file) = Shared::written_by_us()?;
             let theirs = TenantsPage::new()?;
@@ -235,6 +236,7 @@ impl Server {
         let requests = Peer::new(ours, control.gpu(), control.guest()).speaking(control.version());
         let connection = Connection::new(process, (control, requests), pages);
         let mut tenant = Tenant::new(name, connection, scheduling, need);
+        tenant.gang = gang;
         tenant.scheduling.stuck = Stuck {
             keeps_memory: self.options.isolation == Isolation::Strict,
             killed_after: self.options.on_stuck.killed_after(tenant.connection.control.guest().is_some()),

@@ -1,6 +1,6 @@
 //! The servers of one process: one for each GPU, each in a thread of its own, so that one GPU's slow calls hold up no other.
 //!
-//! They share no state. One has another do something by a [`Handle`], and goes on meanwhile; only a [`Halt`], before another process
+//! They share no state but the gangs ([`baton_policy::gangs`]), which wait for nothing. One has another do something by a [`Handle`], and goes on meanwhile; only a [`Halt`], before another process
 //! takes over, has all of them stand still.
 
 use std::collections::BTreeMap;
@@ -10,6 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use baton_contract::wire::GpuNumber;
+use baton_policy::gangs::{Event, GangId, Gangs, Told};
 
 use crate::device::wake::Waker;
 
@@ -60,17 +61,18 @@ pub struct Machine<S> {
     servers: Arc<Mutex<BTreeMap<GpuNumber, Handle<S>>>>,
     /// True once there has been any tenant.
     came: Arc<AtomicBool>,
+    gangs: Arc<Mutex<Gangs>>,
 }
 
 impl<S> Clone for Machine<S> {
     fn clone(&self) -> Self {
-        Self { servers: Arc::clone(&self.servers), came: Arc::clone(&self.came) }
+        Self { servers: Arc::clone(&self.servers), came: Arc::clone(&self.came), gangs: Arc::clone(&self.gangs) }
     }
 }
 
 impl<S> Default for Machine<S> {
     fn default() -> Self {
-        Self { servers: Arc::default(), came: Arc::default() }
+        Self { servers: Arc::default(), came: Arc::default(), gangs: Arc::default() }
     }
 }
 
@@ -109,6 +111,23 @@ impl<S> Machine<S> {
             all.iter().filter(|(other, _)| **other != gpu).for_each(|(_, other)| other.wake());
         }
         are_all_idle
+    }
+
+    /// Enters what a GPU has decided about a gang, and has each server do what follows there.
+    pub(super) fn tell_gangs<W: FnOnce(&mut S) + Send + 'static>(
+        &self,
+        gpu: GpuNumber,
+        gang: GangId,
+        event: Event,
+        work: impl Fn(Told) -> W,
+    ) {
+        let mut gangs = self.gangs.lock().unwrap_or_else(PoisonError::into_inner);
+        // With the lock: each server hears of all in the same order.
+        for told in gangs.handle(gpu, gang, event) {
+            if let Some(server) = self.all().get(&told.gpu) {
+                server.post(work(told));
+            }
+        }
     }
 
     /// True if no server is left.

@@ -16,6 +16,7 @@
 //! | `pending` | users' requests that take a while |
 //! | `parts` | each owner of state, with its needs of others |
 //! | `tuning` | settings that users change meanwhile |
+//! | `gangs` | tenants that run on several GPUs at the same time |
 //! | `turns` | turns begin and end |
 //! | `memory/` | memory: allocations, frames, eviction, swapping in, work ahead of need |
 //! | `corun` | tenants that fit together co-run |
@@ -38,6 +39,7 @@ mod dispatch;
 mod event_loop;
 #[cfg(test)]
 mod floors;
+mod gangs;
 mod join;
 mod kept;
 mod lobby;
@@ -88,6 +90,7 @@ use receive::Socket;
 use recorder::Recorder;
 use returning::Takeover;
 use state::{Card, Clock, Front, Steering};
+use tenants::seats::Seats;
 use tenants::table::Tenants;
 use tenants::tenant::Tenant;
 use turns::Turns;
@@ -173,6 +176,7 @@ impl Server {
             tenants: Tenants::new(Arc::clone(&events)),
             arbiter: Scheduler::new(arbiter),
             untold: VecDeque::new(),
+            seats: Seats::default(),
             turns: Turns::default(),
             memory,
             costs: CostModel::default(),
@@ -494,7 +498,8 @@ impl Server {
     /// The first tenant that comes back with an open gate goes on with the baton; others are asked to close theirs.
     fn go_on_with(&mut self, id: TenantId, is_first: bool, is_open: bool) {
         let may_hold = |tenant: &Tenant| {
-            tenant.unsettled.is_none() && tenant.scheduling.suspended.is_none() && tenant.unit.is_none()
+            let goes_alone = tenant.unit.is_none() && tenant.gang.is_none();
+            tenant.unsettled.is_none() && tenant.scheduling.suspended.is_none() && goes_alone
         };
         let may_hold = is_first && self.card.tenants.get(id).is_some_and(may_hold);
         if is_open && !(may_hold && self.goes_on_holding(id)) {

@@ -20,6 +20,7 @@ use super::preemption::Preemptions;
 use super::recorder::Recorder;
 use super::returning::Takeover;
 use super::tenants::peer::Peer;
+use super::tenants::seats::Seats;
 use super::tenants::table::Tenants;
 use super::turns::Turns;
 use crate::endpoint::Endpoint;
@@ -82,6 +83,7 @@ pub(super) struct Card {
     pub(super) arbiter: Scheduler,
     /// Events that the arbiter has yet to hear.
     pub(super) untold: VecDeque<(TenantId, Event)>,
+    pub(super) seats: Seats,
     pub(super) turns: Turns,
     pub(super) memory: Memory,
     pub(super) costs: CostModel,

@@ -289,6 +289,7 @@ impl Server {
         tenant.was_taken = facts.was_taken;
         tenant.not_copied = facts.not_copied;
         tenant.unit = facts.unit;
+        tenant.gang = facts.gang();
         tenant.imports_from = facts.imports_from();
         tenant.preemption.coordinators_before = facts.coordinators_before + 1;
         tenant.turn.go_on_from(stands.grant);

@@ -2,7 +2,7 @@
 
 use std::cmp::Reverse;
 
-use super::tenant::Role;
+use super::tenant::{Claim, Role, Tenant};
 use super::waiting::{Entry, Standing, Which};
 use super::{Arbiter, Class, Micros, TenantId};
 
@@ -26,14 +26,17 @@ impl Arbiter {
         let oldest = urgent.min_by_key(|entry| entry.wait);
         let is_passed_over = oldest.is_some_and(|entry| entry.wait.number < self.passed_over);
         let waiters = Waiters { arbiter: self, entries, is_passed_over };
-        let next = waiters.first(&Class::ALL, Which::Candidates);
+        let is_called = |tenant: &Tenant| tenant.gang == Some(Claim::Called) && tenant.waits();
+        let called = self.tenants.iter().find(|(_, tenant)| is_called(tenant)).map(|(id, _)| id);
+        assert_eq!(self.called(), called);
+        let next = called.or_else(|| waiters.first(&Class::ALL, Which::Candidates));
         assert_eq!(self.next(), next);
         assert_eq!(self.first_waiter(), next.or_else(|| waiters.first(&Class::ALL, Which::Resting)));
         if let Some(turn) = &self.turn
             && let Some(tenant) = self.tenants.get(turn.tenant)
         {
             let better = waiters.first(&Class::ALL[..tenant.class() as usize], Which::Able);
-            assert_eq!(self.better_than(turn.tenant), better);
+            assert_eq!(self.better_than(turn.tenant), called.or(better));
         }
         let ends: Vec<Micros> = waiters.entries.iter().filter_map(|entry| waiters.end_of_wait(entry)).collect();
         assert_eq!(self.is_anybody_overdue(), ends.iter().any(|at| *at <= self.now));

@@ -1,13 +1,14 @@
 //! The decisions that follow from the present state.
 
 use super::rules::patience;
-use super::tenant::Role;
+use super::tenant::{Claim, Role, Tenant};
 use super::turn::{Stage, Turn};
 use super::{Arbiter, Decision, Micros, TenantId};
 
 impl Arbiter {
     pub(super) fn decide(&mut self, decided: Micros, out: &mut Vec<Decision>) {
         self.decide_corunners(out);
+        self.claim_what_is_due(out);
         let Some(turn) = &self.turn else {
             if let Some(next) = self.next() {
                 self.bring(next, decided, out);
@@ -18,11 +19,13 @@ impl Arbiter {
             Stage::Leaving { .. } => {}
             Stage::Arriving if self.is_kept_off(turn.tenant) => {
                 self.totals.given_up += 1;
+                let id = turn.tenant;
                 self.take_turn();
+                self.give_back(id, out);
                 self.decide(decided, out);
             }
             Stage::Arriving => {
-                if let Some(better) = self.better_than(turn.tenant).filter(|_| !turn.overdue) {
+                if let Some(better) = self.interrupts(turn) {
                     self.totals.given_up += 1;
                     self.bring(better, decided, out);
                 }
@@ -40,6 +43,35 @@ impl Arbiter {
                 let patience = first.map(|tenant| patience(tenant.cost));
                 self.contend(patience, out);
             }
+        }
+    }
+
+    /// The tenant for which this arrival is given up.
+    fn interrupts(&self, turn: &Turn) -> Option<TenantId> {
+        self.called().or_else(|| self.better_than(turn.tenant).filter(|_| !turn.overdue))
+    }
+
+    /// The tenant whose turn would begin now, or for which the present one would end.
+    fn due(&self) -> Option<TenantId> {
+        match &self.turn {
+            None => self.next(),
+            Some(turn) => match turn.stage {
+                Stage::Arriving if self.is_kept_off(turn.tenant) => self.next(),
+                Stage::Arriving => self.interrupts(turn),
+                Stage::Running if self.end_of(turn).is_some_and(|end| end <= self.now) => {
+                    self.better_than(turn.tenant).or_else(|| self.next())
+                }
+                Stage::Running | Stage::Leaving { .. } => None,
+            },
+        }
+    }
+
+    /// Claims the gangs' members whose turn it would be. For others, nothing changes by that.
+    fn claim_what_is_due(&mut self, out: &mut Vec<Decision>) {
+        let is_unclaimed = |tenant: &Tenant| tenant.gang == Some(Claim::Unclaimed);
+        while let Some(id) = self.due().filter(|id| self.tenants.get(*id).is_some_and(is_unclaimed)) {
+            self.tenants.update(id, |tenant| tenant.gang = Some(Claim::Claimed));
+            out.push(Decision::Claim(id));
         }
     }
 
@@ -67,7 +99,10 @@ impl Arbiter {
         turn.overdue = self.is_overdue(id);
         let target = self.tenants.entry(id).and_then(|entry| entry.target);
         turn.latest_start = target.map_or(Micros::MAX, |target| target.latest_start);
-        self.take_turn();
+        if let Some(before) = self.take_turn() {
+            self.give_back(before.tenant, out);
+        }
+        self.called.take_if(|called| *called == id);
         self.turn = Some(turn);
         self.tenants.update(id, |tenant| tenant.role = Role::Turn);
         out.push(Decision::SwapIn(id));

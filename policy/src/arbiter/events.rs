@@ -3,7 +3,7 @@
 use baton_contract::scheduling::Scheduling;
 
 use super::rules::LONGEST_QUANTUM;
-use super::tenant::Role;
+use super::tenant::{Claim, Role, Tenant};
 use super::turn::{Stage, Turn};
 use super::waiting::Which;
 use super::{Arbiter, Class, Decision, Interrupted, Micros, State, TenantId};
@@ -18,12 +18,65 @@ impl Arbiter {
         }
     }
 
-    pub(super) fn keep_off(&mut self, id: TenantId, off: bool) {
+    pub(super) fn keep_off(&mut self, id: TenantId, off: bool, out: &mut Vec<Decision>) {
         if self.is_kept_off(id) && !off {
             self.tenants.begin_wait_anew(id);
         }
         self.tenants.update(id, |tenant| tenant.kept_off = off);
         self.corunners.review(id);
+        let has_turn = self.turn.as_ref().is_some_and(|turn| turn.tenant == id);
+        if off && !has_turn {
+            self.give_back(id, out);
+        }
+    }
+
+    /// Sets whether it is of a gang.
+    pub(super) fn set_gang(&mut self, id: TenantId, is_of_gang: bool) {
+        self.uncall(id);
+        self.tenants.update(id, |tenant| tenant.gang = is_of_gang.then_some(Claim::Unclaimed));
+        self.keep_apart(id, is_of_gang);
+    }
+
+    /// All GPUs of its gang have claimed it. One that does not wait any more answers that it gives that back.
+    pub(super) fn call(&mut self, id: TenantId, out: &mut Vec<Decision>) {
+        if !self.tenants.get(id).is_some_and(|tenant| tenant.gang == Some(Claim::Claimed) && tenant.is_in_line()) {
+            return out.push(Decision::GiveBack(id));
+        }
+        self.tenants.update(id, |tenant| tenant.gang = Some(Claim::Called));
+        self.called = Some(id);
+    }
+
+    /// Its gang gives back what it has.
+    pub(super) fn recall(&mut self, id: TenantId) {
+        match self.state(id) {
+            State::Running => {
+                if let Some(turn) = &mut self.turn {
+                    turn.recalled = true;
+                }
+            }
+            State::Arriving => {
+                self.totals.given_up += 1;
+                self.take_turn();
+                self.uncall(id);
+            }
+            State::Leaving => {}
+            State::Idle | State::Waiting | State::Corunning => self.uncall(id),
+        }
+    }
+
+    /// What its gang's GPUs have agreed upon holds no more here.
+    pub(super) fn give_back(&mut self, id: TenantId, out: &mut Vec<Decision>) {
+        let is_claimed = |tenant: &Tenant| matches!(tenant.gang, Some(Claim::Claimed | Claim::Called));
+        if self.tenants.get(id).is_some_and(is_claimed) {
+            self.uncall(id);
+            out.push(Decision::GiveBack(id));
+        }
+    }
+
+    /// It is to be claimed anew.
+    fn uncall(&mut self, id: TenantId) {
+        self.called.take_if(|called| *called == id);
+        self.tenants.update(id, |tenant| tenant.gang = tenant.gang.map(|_| Claim::Unclaimed));
     }
 
     /// Sets whether the holder rests. A holder for which others wait never rests: it is watched, and its time counts.
@@ -34,7 +87,8 @@ impl Arbiter {
         }
     }
 
-    pub(super) fn leave(&mut self, id: TenantId) -> Micros {
+    pub(super) fn leave(&mut self, id: TenantId, out: &mut Vec<Decision>) -> Micros {
+        self.give_back(id, out);
         let its_turn = self.turn.as_ref().is_some_and(|turn| turn.tenant == id);
         let decided = if its_turn { self.end_turn() } else { self.now };
         self.corunners.remove(id);
@@ -80,6 +134,7 @@ impl Arbiter {
         let now = self.now;
         self.tenants.update(id, |tenant| {
             tenant.role = Role::Parked;
+            tenant.gang = tenant.gang.map(|_| Claim::Unclaimed);
             tenant.used += held;
             tenant.idle_since = Some(now);
             if of_itself {
@@ -94,7 +149,11 @@ impl Arbiter {
         }
     }
 
-    pub(super) fn busy(&mut self, id: TenantId) {
+    pub(super) fn busy(&mut self, id: TenantId, out: &mut Vec<Decision>) {
+        if let Some(called) = self.called() {
+            // The other GPUs of its gang are not to wait for this one.
+            self.give_back(called, out);
+        }
         if let Some(turn) = &mut self.turn {
             turn.busy(self.now);
             self.tenants.update(id, |tenant| tenant.waiting = None);
@@ -167,12 +226,13 @@ impl Arbiter {
         self.corunners.review(id);
     }
 
-    pub(super) fn fail(&mut self, id: TenantId) {
+    pub(super) fn fail(&mut self, id: TenantId, out: &mut Vec<Decision>) {
         let Some(took) = self.turn.as_ref().map(|turn| self.now.saturating_sub(turn.since)) else { return };
         // This keeps a tenant that is tried again and again from taking the others' turns.
         self.tenants.serve(id, took);
         self.tenants.fail(id, took.saturating_mul(4).min(LONGEST_QUANTUM));
         self.take_turn();
+        self.give_back(id, out);
         self.totals.failed += 1;
     }
 }

@@ -353,6 +353,7 @@ impl World {
                 Decision::Revoke(_) => self.check_revoke(id),
                 Decision::Corun(..) => unreachable!("nobody has said that they fit together"),
                 Decision::Reopen(..) => unreachable!("nobody is of a unit"),
+                Decision::Claim(_) | Decision::GiveBack(_) | Decision::Idle(..) => unreachable!("nobody is of a gang"),
                 Decision::Contend(..) => assert!(self.granted.is_some_and(|(holder, ..)| holder == id)),
             }
             if !matches!(decision, Decision::SwapIn(_)) {

@@ -37,9 +37,14 @@ pub(super) fn patience(cost: Micros) -> Micros {
 }
 
 impl Arbiter {
-    /// The tenant whose turn is next: one that has waited for too long, or else the first of the best class.
+    /// The tenant whose turn is next: one that its gang's GPUs have called, or has waited for too long, or else the first of the best class.
     pub(super) fn next(&self) -> Option<TenantId> {
-        self.first_among(&Class::ALL, Which::Candidates)
+        self.called().or_else(|| self.first_among(&Class::ALL, Which::Candidates))
+    }
+
+    /// The gang's member that is called, and whose turn has not begun.
+    pub(super) fn called(&self) -> Option<TenantId> {
+        self.called.filter(|id| self.tenants.get(*id).is_some_and(Tenant::waits))
     }
 
     /// The tenant for which the holder should make way when it is idle, possibly a resting one.
@@ -47,9 +52,9 @@ impl Arbiter {
         self.next().or_else(|| self.first_among(&Class::ALL, Which::Resting))
     }
 
-    /// The tenant that may interrupt this one: of a better class, and able to arrive as far as is known.
+    /// The tenant that may interrupt this one: called, or of a better class and able to arrive as far as is known.
     pub(super) fn better_than(&self, id: TenantId) -> Option<TenantId> {
-        self.first_among(self.classes_better_than(id)?, Which::Able)
+        self.called().or_else(|| self.first_among(self.classes_better_than(id)?, Which::Able))
     }
 
     fn is_any_better_than(&self, id: TenantId) -> bool {
@@ -136,7 +141,8 @@ impl Arbiter {
     /// The time at which a running tenant's turn ends, if the tenant does not end it itself; none if no other may end it.
     pub(super) fn end_of(&self, turn: &Turn) -> Option<Micros> {
         let holder = self.tenants.get(turn.tenant)?;
-        if holder.kept_off || self.is_any_better_than(turn.tenant) && !turn.overdue {
+        let is_called = self.called().is_some();
+        if holder.kept_off || turn.recalled || is_called || self.is_any_better_than(turn.tenant) && !turn.overdue {
             return Some(turn.since.max(turn.not_before));
         }
         if self.stands_still(turn) {

@@ -40,6 +40,17 @@ pub(super) enum Role {
     Corunner,
 }
 
+/// The standing of a gang's member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Claim {
+    /// It is not its turn yet.
+    Unclaimed,
+    /// It would be its turn. It keeps its place, and others go on until all its GPUs have claimed it.
+    Claimed,
+    /// All have.
+    Called,
+}
+
 #[derive(Debug)]
 pub(super) struct Tenant {
     pub(super) scheduling: Scheduling,
@@ -48,6 +59,8 @@ pub(super) struct Tenant {
     pub(super) kept_off: bool,
     /// It never co-runs.
     pub(super) apart: bool,
+    /// Its standing, if it is of a gang.
+    pub(super) gang: Option<Claim>,
     /// The time for which it usually has the baton until it is idle.
     pub(super) service: Micros,
     /// The wait of its call, if one waits.
@@ -78,6 +91,7 @@ impl Tenant {
             role: Role::Parked,
             kept_off: false,
             apart: false,
+            gang: None,
             service: 0,
             waiting: None,
             virtual_time: 0,
@@ -97,15 +111,20 @@ impl Tenant {
         self.scheduling.class
     }
 
-    /// True if it waits for its turn.
-    pub(super) fn waits(&self) -> bool {
+    /// True if it waits for its turn, claimed or not.
+    pub(super) fn is_in_line(&self) -> bool {
         self.waiting.is_some() && !self.kept_off && self.role == Role::Parked
+    }
+
+    /// True if it waits for its turn, and that may come now.
+    pub(super) fn waits(&self) -> bool {
+        self.is_in_line() && self.gang != Some(Claim::Claimed)
     }
 
     /// True if it slows its class's virtual time: it has the turn, or waits and can arrive as far as is
     /// known.
     pub(super) fn is_active(&self) -> bool {
-        self.role == Role::Turn || self.waits() && self.failures == 0
+        self.role == Role::Turn || self.is_in_line() && self.failures == 0
     }
 
     /// The target of the waiting request; none if there is none, or it can no longer be met.

@@ -47,6 +47,8 @@ pub(super) struct Turn {
     failures: u32,
     /// It has nothing to do, and no tenant waits for it.
     pub(super) resting: bool,
+    /// Its gang is to leave.
+    pub(super) recalled: bool,
     /// Its gate was just opened, and it was not told yet whether others wait.
     pub(super) opened: bool,
 }
@@ -68,6 +70,7 @@ impl Turn {
             contended: false,
             failures: 0,
             resting: false,
+            recalled: false,
             opened: false,
         }
     }
@@ -122,6 +125,7 @@ impl Turn {
     pub(super) fn busy(&mut self, now: Micros) {
         self.stage = Stage::Running;
         self.opened = true;
+        self.recalled = false;
         self.failures = self.failures.saturating_add(1);
         self.not_before = now.saturating_add(pause(self.failures));
         // The failed drain counts as its arrival, even if memory is still missing.

@@ -58,6 +58,12 @@ pub enum Event {
     Rests(bool),
     /// It never co-runs from now on, or it may again.
     KeepApart(bool),
+    /// It is of a gang from now on, which runs on several GPUs at once or not at all; or no longer.
+    Gang(bool),
+    /// All GPUs of its gang have claimed it: its turn is the next one, now.
+    Call,
+    /// Its gang does not run, or no longer: its turn ends, and a claim holds no more.
+    Recall,
 }
 
 /// An action that the arbiter asks for.
@@ -78,6 +84,13 @@ pub enum Decision {
     /// Open its gate too: it is a member of a unit that has been granted ([`Scheduler`](crate::scheduler::Scheduler)). If it was
     /// preempted, it has to be put back first.
     Reopen(TenantId),
+    /// It would be its turn, were it not of a gang. Nothing is held for it: others have the GPU until [`Event::Call`].
+    Claim(TenantId),
+    /// Its claim or call holds no more here, or its arrival was given up: its gang is to be told.
+    GiveBack(TenantId),
+    /// It has its turn and nothing to do, or has work again: its gang is to be told. Its turn goes on, because other members may be at
+    /// work.
+    Idle(TenantId, bool),
 }
 
 impl Decision {
@@ -89,7 +102,10 @@ impl Decision {
             | Self::SwapIn(id)
             | Self::Grant(id)
             | Self::Corun(id, _)
-            | Self::Reopen(id) => id,
+            | Self::Reopen(id)
+            | Self::Claim(id)
+            | Self::GiveBack(id)
+            | Self::Idle(id, _) => id,
         }
     }
 }

@@ -199,6 +199,7 @@ impl World {
                 }
                 // It runs beside the others until its gate is closed.
                 Decision::Corun(id, false) => assert!(self.alive.contains(&id), "{decision:?}"),
+                Decision::Claim(_) | Decision::GiveBack(_) | Decision::Idle(..) => unreachable!("nobody is of a gang"),
             }
         }
     }

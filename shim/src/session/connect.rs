@@ -84,7 +84,8 @@ fn is_only_shared_if_it_can_be(uuid: [u8; 16]) -> bool {
 pub(super) fn join(device: CUdevice, uuid: [u8; 16], channels: Own) -> Result<Session, Unjoined> {
     let (path, chosen) = place(uuid).ok_or(Unjoined::NotAsked)?;
     let (needs, run) = needs()?;
-    let hello = Opening::Hello { name: name(), scheduling: scheduling()?, gpu: uuid, needs, run };
+    let gang = of(settings::GANG, 0, baton_messages::A_NUMBER)?;
+    let hello = Opening::Hello { name: name(), scheduling: scheduling()?, gpu: uuid, needs, run, gang };
     if !gate::prepare() {
         return Err(cannot(baton_messages::no_membarrier(), baton_messages::USE_LINUX_4_14));
     }

@@ -75,7 +75,7 @@ fn expected(socket: &Path) -> Option<([u8; 16], OwnedFd)> {
 /// A tenant's greeting; zeros for a GPU that is not known.
 fn hello(socket: &Path, name: &str) -> Vec<u8> {
     let gpu = expected(socket).map_or([0; 16], |(gpu, _)| gpu);
-    Opening::Hello { name: name.to_owned(), scheduling: Scheduling::default(), gpu, needs: 0, run: 0 }
+    Opening::Hello { name: name.to_owned(), scheduling: Scheduling::default(), gpu, needs: 0, run: 0, gang: 0 }
         .encode(GpuNumber::ANY)
 }
 

@@ -26,6 +26,7 @@ use super::tenants::peer::Peer;
 use super::tenants::process::Process;
 use crate::endpoint::{Closing, Endpoint};
 use baton_books::reservations::Need;
+use baton_policy::gangs::GangId;
 use debts::Debts;
 use strangers::{Stage, Strangers};
 
@@ -41,6 +42,8 @@ pub(super) struct Newcomer {
     pub(super) met: Vec<Met>,
     /// The memory that it needs.
     pub(super) need: Option<Need>,
+    /// The gang that it is of.
+    pub(super) gang: Option<GangId>,
 }
 
 /// The obstacle of a waiting newcomer.

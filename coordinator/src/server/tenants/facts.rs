@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::tenant::Tenant;
 use baton_books::ledger::Account;
 use baton_books::reservations::{Need, Run};
+use baton_policy::gangs::GangId;
 
 /// A tenant, as the keeper has it.
 #[derive(Debug, Serialize, Deserialize)]
@@ -30,6 +31,9 @@ pub(in crate::server) struct Facts {
     /// The number of the tenants that it is united with, which they have too.
     #[serde(default)]
     pub(in crate::server) unit: Option<u32>,
+    /// The number of its gang.
+    #[serde(default)]
+    gang: Option<u64>,
     /// Owners of memory that it imports, with which it is yet to be united: each a PID namespace, and a number there.
     #[serde(default)]
     imports_from: Vec<(u64, u32)>,
@@ -72,6 +76,7 @@ impl Facts {
             coordinators_before: tenant.preemption.coordinators_before,
             may_be_paused: tenant.preemption.may_be_paused,
             unit: tenant.unit,
+            gang: tenant.gang.map(|gang| gang.number),
             imports_from: tenant.imports_from.iter().map(|owner| (owner.namespace, owner.number)).collect(),
             contexts: (account.contexts, account.context_bytes),
             suspended: tenant.scheduling.suspended.is_some(),
@@ -98,6 +103,10 @@ impl Facts {
     pub(in crate::server) fn imports_from(&self) -> Vec<ProcessId> {
         let all = self.imports_from.iter();
         all.map(|(namespace, number)| ProcessId { namespace: *namespace, number: *number }).collect()
+    }
+
+    pub(in crate::server) fn gang(&self) -> Option<GangId> {
+        self.gang.map(|number| GangId { guest: self.guest, number })
     }
 
     pub(in crate::server) fn need(&self) -> Option<Need> {

@@ -9,6 +9,7 @@
 //! | `peer` | one socket, which never makes the server wait |
 //! | `descriptors` | handles descriptors from peers, which may be of anything |
 //! | `facts` | a tenant, as the keeper has it |
+//! | `seats` | the gangs' members on this GPU |
 //! | `process` | knows a process by a descriptor |
 //! | `container` | reads the container and pod of a process from its control group |
 //! | `guests` | counts the resources and quotas of users other than the coordinator's and root |
@@ -35,6 +36,7 @@ mod off;
 pub(super) mod peer;
 pub(super) mod preemption;
 pub(super) mod process;
+pub(super) mod seats;
 pub(super) mod shared;
 pub(super) mod signs;
 pub(super) mod slice;

@@ -15,6 +15,7 @@ use super::turn::Turn;
 use baton_books::extents::Extents;
 use baton_books::reservations::Need;
 use baton_policy::bursts::Usual;
+use baton_policy::gangs::GangId;
 
 /// A tenant's scheduling.
 #[derive(Debug)]
@@ -51,6 +52,8 @@ pub(in crate::server) struct Tenant {
     pub(in crate::server) turn: Turn,
     /// The memory that it has said it needs.
     pub(in crate::server) need: Option<Need>,
+    /// The gang that it is of.
+    pub(in crate::server) gang: Option<GangId>,
     /// The number of the tenants that it is united with, which they have too.
     pub(in crate::server) unit: Option<u32>,
     /// Owners of memory that it imports, with which it is yet to be united.
@@ -127,6 +130,7 @@ impl Tenant {
             preemption: Preemption::default(),
             turn: Turn::default(),
             need,
+            gang: None,
             unit: None,
             imports_from: Vec::new(),
             was_taken: false,

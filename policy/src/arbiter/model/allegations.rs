@@ -144,6 +144,7 @@ impl Liar {
                 }
                 Decision::Corun(_, false) => assert!(self.beside.contains(&id), "{decision:?}"),
                 Decision::Reopen(_) => unreachable!("nobody is of a unit"),
+                Decision::Claim(_) | Decision::GiveBack(_) | Decision::Idle(..) => unreachable!("nobody is of a gang"),
             }
         }
     }

@@ -243,6 +243,7 @@ proptest! {
                     Decision::Revoke(_) | Decision::Contend(..) => prop_assert_eq!(open, Some(id)),
                     Decision::Corun(..) => prop_assert!(false, "nobody has said that they fit together"),
                     Decision::Reopen(..) => prop_assert!(false, "nobody is of a unit"),
+                    Decision::Claim(_) | Decision::GiveBack(_) | Decision::Idle(..) => prop_assert!(false, "nobody is of a gang"),
                 }
             }
             prop_assert_eq!(arbiter.holder(), open);

@@ -76,7 +76,13 @@ impl World {
                 let delay = self.dice.roll(5 * MS);
                 self.plan(delay, Then::Drained(id));
             }
-            Decision::Revoke(_) | Decision::SwapIn(_) | Decision::Corun(..) | Decision::Reopen(_) => {}
+            Decision::Revoke(_)
+            | Decision::SwapIn(_)
+            | Decision::Corun(..)
+            | Decision::Reopen(_)
+            | Decision::Claim(_)
+            | Decision::GiveBack(_)
+            | Decision::Idle(..) => {}
         }
     }
 

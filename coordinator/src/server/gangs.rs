@@ -1,0 +1,116 @@
+//! Gangs, on this GPU's side: its arbiter's decisions about a gang's members are told to the machine, and what follows from them, and from
+//! those of other GPUs, is done here.
+
+use super::state::Server;
+use super::tenants::seats::Seat;
+use baton_policy::arbiter::{Event, State, TenantId};
+use baton_policy::gangs::{self, Action, GangId, Told};
+
+/// The states of the gangs' members before a decision.
+pub(super) type States = Vec<(GangId, State)>;
+
+impl Server {
+    /// The gang of a unit.
+    fn gang_of(&self, unit: TenantId) -> Option<GangId> {
+        if self.card.seats.of.is_empty() {
+            return None;
+        }
+        let members = self.card.arbiter.members(unit);
+        let is_theirs = |seat: &Seat| members.iter().any(|id| seat.members.contains(id));
+        self.card.seats.of.iter().find(|(_, seat)| is_theirs(seat)).map(|(gang, _)| *gang)
+    }
+
+    /// A tenant is of a gang, which the arbiter is to know. Returns another member on this GPU, with which it is to be one unit.
+    pub(super) fn join_gang(&mut self, id: TenantId) -> Option<(GangId, Option<TenantId>)> {
+        let gang = self.card.tenants.get(id)?.gang?;
+        let seat = self.card.seats.of.entry(gang).or_default();
+        let other = seat.members.first().copied();
+        seat.members.insert(id);
+        if other.is_none() {
+            self.tell_gangs(gang, gangs::Event::Joined);
+        }
+        Some((gang, other))
+    }
+
+    /// A tenant has left.
+    pub(super) fn leave_gang(&mut self, id: TenantId) {
+        let gang = self.card.seats.of.iter().find(|(_, seat)| seat.members.contains(&id)).map(|(gang, _)| *gang);
+        let Some(gang) = gang else { return };
+        if let Some(seat) = self.card.seats.of.get_mut(&gang) {
+            seat.members.remove(&id);
+            if seat.members.is_empty() {
+                self.card.seats.of.remove(&gang);
+                self.tell_gangs(gang, gangs::Event::Left);
+            }
+        }
+    }
+
+    /// The states of all gangs' members, to be compared after a decision.
+    pub(super) fn gang_states(&self) -> States {
+        let state = |seat: &Seat| seat.members.first().map_or(State::Idle, |id| self.card.arbiter.state(*id));
+        self.card.seats.of.iter().map(|(gang, seat)| (*gang, state(seat))).collect()
+    }
+
+    /// Tells the machine what a decision has changed. That comes before the decision is carried out: the member may be claimed again.
+    pub(super) fn tell_gang_changes(&mut self, before: &States) {
+        if before.is_empty() {
+            return;
+        }
+        let after = self.gang_states();
+        for (gang, before) in before {
+            let Some((_, after)) = after.iter().find(|(other, _)| other == gang) else { continue };
+            gangs::Event::of_change(*before, *after).for_each(|event| self.tell_gangs(*gang, event));
+        }
+    }
+
+    /// It would be this unit's turn, if all its gang could run.
+    pub(super) fn claimed(&mut self, unit: TenantId) {
+        let Some(gang) = self.gang_of(unit) else { return };
+        let claim = self.card.seats.next_claim();
+        if let Some(seat) = self.card.seats.of.get_mut(&gang) {
+            (seat.claim, seat.is_ready, seat.is_admitted) = (claim, false, false);
+        }
+        self.tell_gangs(gang, gangs::Event::Claimed(claim));
+    }
+
+    /// What the unit's gang is to know of it.
+    pub(super) fn tell_gang_of(&mut self, unit: TenantId, event: gangs::Event) {
+        if let Some(gang) = self.gang_of(unit) {
+            self.tell_gangs(gang, event);
+        }
+    }
+
+    /// True if a unit whose memory is here may be let in now. Otherwise it is when the others of its gang can be.
+    pub(super) fn is_admitted(&mut self, unit: TenantId) -> bool {
+        let Some(gang) = self.gang_of(unit).filter(|_| self.card.arbiter.state(unit) == State::Arriving) else {
+            return true;
+        };
+        let Some(seat) = self.card.seats.of.get_mut(&gang) else { return true };
+        if !seat.is_admitted && !std::mem::replace(&mut seat.is_ready, true) {
+            self.tell_gangs(gang, gangs::Event::Ready);
+        }
+        self.card.seats.of.get(&gang).is_none_or(|seat| seat.is_admitted)
+    }
+
+    fn tell_gangs(&self, gang: GangId, event: gangs::Event) {
+        log::debug!("{gang:?} {event:?}");
+        self.steering.machine.tell_gangs(self.gpu, gang, event, |told| move |server: &mut Self| server.on_told(told));
+    }
+
+    /// Does what follows from the decisions of all GPUs.
+    fn on_told(&mut self, told: Told) {
+        log::debug!("{told:?}");
+        let Some(seat) = self.card.seats.of.get_mut(&told.gang) else { return };
+        let Some(id) = seat.members.first().copied() else { return };
+        match told.action {
+            Action::Want if self.card.arbiter.state(id) == State::Idle => self.will_tell(id, Event::Demand),
+            Action::Want => {}
+            // It has been given back since.
+            _ if told.claim != seat.claim => {}
+            Action::Call => self.will_tell(id, Event::Call),
+            Action::Recall => self.will_tell(id, Event::Recall),
+            // Its memory says again that it is here.
+            Action::Admit => seat.is_admitted = true,
+        }
+    }
+}
