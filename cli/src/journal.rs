@@ -3,6 +3,7 @@
 //! The log shows events that strangers cause, and they may cause them without end. So each **kind** of line, which is a place in the
 //! source, comes once a second in the long run, with the number of lines that were left out. A few may come at once.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -43,6 +44,23 @@ struct Log {
     kinds: Mutex<HashMap<Place, Kind>>,
     /// Signals that a line was left out.
     left_out: Condvar,
+}
+
+thread_local! {
+    /// The GPU that this thread's lines are about, if there are several.
+    static GPU: Cell<Option<usize>> = const { Cell::new(None) };
+}
+
+/// Has this thread's lines name a GPU.
+pub(super) fn name_gpu(number: usize) {
+    GPU.set(Some(number));
+}
+
+fn text(record: &Record<'_>) -> String {
+    match GPU.try_with(Cell::get).ok().flatten() {
+        Some(number) => format!("GPU {number}: {}", record.args()),
+        None => record.args().to_string(),
+    }
 }
 
 /// A line's place in the source.
@@ -132,7 +150,7 @@ impl log::Log for Log {
     fn log(&self, record: &Record<'_>) {
         // A user who asks for everything gets everything.
         if record.level() > Level::Info {
-            return self.write((record.level(), record.args().to_string()));
+            return self.write((record.level(), text(record)));
         }
         let place = (record.module_path_static().unwrap_or_default(), record.line().unwrap_or_default());
         let mut kinds = self.kinds();
@@ -140,7 +158,7 @@ impl log::Log for Log {
         let kind = kinds.entry(place).or_insert_with(|| Kind::new(now));
         match kind.admits(now) {
             Some(left_out) => {
-                let line = record.args().to_string();
+                let line = text(record);
                 let whole = if left_out == 0 { line.clone() } else { baton_messages::more_before(&line, left_out) };
                 kind.last = (record.level(), line);
                 // Written under the lock, so lines stay in order.

@@ -206,6 +206,9 @@ impl Servers {
 /// Serves a GPU, from this thread.
 fn serve(job: Job, common: &Common, begins: &Receiver<Inherited>) {
     let (at, records, is_anew) = (job.at, job.settings.no_record != Some(true), job.inherited.place.is_none());
+    if common.count > 1 {
+        journal::name_gpu(job.number);
+    }
     // Nobody hears it if the process ends.
     let say = |said| drop(common.says.send((at, said)));
     let begun = prepare(job, common).and_then(|(mut server, ready, inherited)| {
@@ -278,7 +281,9 @@ fn prepare(job: Job, common: &Common) -> Result<(Server, Box<Ready>, Inherited),
     };
     let endpoint = endpoint.map_err(taken)?;
     let socket = endpoint.path().to_path_buf();
-    journal::keep_small(&socket);
+    if at == GpuNumber::FIRST {
+        journal::keep_small(&socket);
+    }
     // This coordinator's own memory is what has been taken over.
     if inherited.frames.is_empty() && !common.serves {
         say_who_is_in_the_way(&gpu, arena);
