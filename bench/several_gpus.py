@@ -4,9 +4,9 @@
     python3 bench/several_gpus.py --baton target/release --out several_gpus.json
 
 Data parallel, tensor parallel and a pipeline over two GPUs, and JAX's `pmap` and sharding
-(`several_gpus_work.py`), each bare, and under `baton run` with a coordinator for the first GPU, for the second, and for both. Another
-program trains on each of the shared GPUs meanwhile, with its memory in the same arena. With `--evict` the programs' memory is sent to
-the host again and again.
+(`several_gpus_work.py`), each bare, and under `baton run` with the first GPU shared, the second, and both. Another program trains on each of
+the shared GPUs meanwhile, with its memory in the same arena. With `--evict` the programs' memory is sent to the host again and again; with
+`--gang` those that have a process for each GPU run as gangs.
 """
 
 import argparse
@@ -24,6 +24,8 @@ from common.coordinator import Install
 
 HERE = pathlib.Path(__file__).resolve().parent
 JOBS = ("ddp", "tensor", "pipeline", "pmap", "sharding")
+# Those with a process for each GPU.
+RANKS = ("ddp", "tensor")
 # NVLink multicast is no business of this measurement.
 QUIET = {
     "NCCL_NVLS_ENABLE": "0",
@@ -66,26 +68,21 @@ def said(process, what, timeout=300):
 
 
 class Scene:
-    """Coordinators for some GPUs, and a program at work on each of them."""
+    """A coordinator of some GPUs, and a program at work on each of them."""
 
-    def __init__(self, install, gpus, arena, evicts):
-        self.install, self.gpus, self.arena, self.evicts = install, gpus, arena, evicts
+    def __init__(self, install, gpus, arguments):
+        self.install, self.gpus, self.arguments = install, gpus, arguments
         self.stack = contextlib.ExitStack()
 
     def __enter__(self):
         folder = self.stack.enter_context(tempfile.TemporaryDirectory(prefix="baton-"))
         self.environment = {**os.environ, **QUIET, "XDG_RUNTIME_DIR": folder}
-        serve = [str(self.install.command), "serve", "--force", "--arena", self.arena]
-        self.logs, self.sockets = [], {}
-        for gpu in self.gpus:
-            log = pathlib.Path(folder, f"{gpu}.log")
-            self.logs.append(log)
-            # Where `baton run` looks for the coordinator of this GPU.
-            argv = [*serve, "--host-pool", "8GiB", "--gpu", str(gpu)]
-            process = subprocess.Popen(argv, env=self.environment, stderr=log.open("wb"))
-            self.stack.callback(lambda process=process: (process.terminate(), process.wait(60)))
-            self.sockets[gpu] = self.new_socket(pathlib.Path(folder, "baton"))
-            self.status(gpu)
+        argv = [str(self.install.command), "serve", "--force", "--arena", self.arguments.arena]
+        argv += ["--host-pool", "8GiB", "--mode", self.arguments.mode, "--gpu", ",".join(map(str, self.gpus))]
+        self.log = pathlib.Path(folder, "serve.log")
+        process = subprocess.Popen(argv, env=self.environment, stderr=self.log.open("wb"))
+        self.stack.callback(lambda: (process.terminate(), process.wait(60)))
+        self.sockets = self.find_sockets(pathlib.Path(folder, "baton"))
         self.others = [
             subprocess.Popen(
                 self.run(("--gpu", gpu, "--name", f"beside-{gpu}"), work("beside", gpu)),
@@ -112,28 +109,31 @@ class Scene:
         """The command line of a program under Baton."""
         return [str(self.install.command), "run", *map(str, options), "--", *argv]
 
-    def new_socket(self, folder, timeout=120):
-        """The socket of the coordinator that was started last."""
+    def find_sockets(self, folder, timeout=120):
+        """The socket of each GPU, once all are served."""
         end = time.monotonic() + timeout
         while time.monotonic() < end:
-            new = set(folder.glob("*.sock")) - set(self.sockets.values())
-            if new:
-                return new.pop()
-            time.sleep(0.1)
-        raise Failed(self.logs[-1].read_text(errors="replace")[-800:])
-
-    def status(self, gpu, timeout=120):
-        """The status of a GPU's coordinator; waits until it answers."""
-        argv = [str(self.install.command), "status", "--json", "--socket", str(self.sockets[gpu])]
-        end = time.monotonic() + timeout
-        while True:
-            ran = subprocess.run(argv, env=self.environment, capture_output=True, text=True)
-            if ran.returncode == 0:
-                return json.loads(ran.stdout)
-            if time.monotonic() > end:
-                logs = [log.read_text(errors="replace")[-800:] for log in self.logs]
-                raise Failed(f"no coordinator for GPU {gpu}: {ran.stderr} {logs}")
+            sockets = sorted(folder.glob("*.sock"))
+            try:
+                found = {self.status_at(socket)["gpu"]["number"]: socket for socket in sockets}
+            except Failed:
+                found = {}
+            if len(found) == len(self.gpus):
+                return found
             time.sleep(0.2)
+        raise Failed(self.log.read_text(errors="replace")[-800:])
+
+    def status_at(self, socket):
+        """The status of the GPU with this socket."""
+        argv = [str(self.install.command), "status", "--json", "--socket", str(socket)]
+        ran = subprocess.run(argv, env=self.environment, capture_output=True, text=True)
+        if ran.returncode != 0:
+            raise Failed(f"{socket}: {ran.stderr} {self.log.read_text(errors='replace')[-800:]}")
+        return json.loads(ran.stdout)
+
+    def status(self, gpu):
+        """The status of a GPU."""
+        return self.status_at(self.sockets[gpu])
 
     def evict(self, gpu, name):
         """Has a program's memory on a GPU go to the host, if it can at the moment."""
@@ -144,6 +144,8 @@ class Scene:
         """Runs a program; its digest, and what the coordinators have seen of it."""
         # Where the first GPU has no coordinator, the second one is named.
         options = () if 0 in self.gpus else ("--gpu", self.gpus[0])
+        if self.arguments.gang and job in RANKS:
+            options = (*options, "--gang")
         argv = self.run(("--name", job, *options), work(job))
         started = time.monotonic()
         before = {gpu: self.status(gpu) for gpu in self.gpus}
@@ -157,7 +159,7 @@ class Scene:
                 rows = [row for row in tenants if not row["name"].startswith("beside")]
                 joined[gpu] = max(joined[gpu], len(rows))
                 immovable[gpu] = max([immovable[gpu], *(row["immovable_bytes"] for row in rows)])
-                if self.evicts:
+                if self.arguments.evict:
                     for row in rows:
                         self.evict(gpu, row["name"])
             time.sleep(0.2)
@@ -196,6 +198,8 @@ def main():
     parser.add_argument("--shared", nargs="+", default=["0", "1", "0,1"], help="coordinators for")
     parser.add_argument("--jobs", nargs="+", default=JOBS, choices=JOBS)
     parser.add_argument("--evict", action="store_true", help="send the programs' memory to the host again and again")
+    parser.add_argument("--gang", action="store_true", help="run those with a process for each GPU as gangs")
+    parser.add_argument("--mode", default="corun", help="of the coordinator (corun)")
     parser.add_argument("--out", type=pathlib.Path, help="where the result goes, as JSON")
     arguments = parser.parse_args()
     Install.check(arguments.baton, parser)
@@ -206,7 +210,7 @@ def main():
         rows.append([job, "none", "", f"{found['bare']['seconds']:.1f}", "", "", "", ""])
     for gpus in [tuple(map(int, gpus.split(","))) for gpus in arguments.shared]:
         name = " and ".join(map(str, gpus))
-        with Scene(install, gpus, arguments.arena, arguments.evict) as scene:
+        with Scene(install, gpus, arguments) as scene:
             for job in arguments.jobs:
                 try:
                     found = scene.play(job)

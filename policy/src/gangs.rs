@@ -157,14 +157,19 @@ pub struct Gangs {
 
 impl Gangs {
     /// The GPUs at which the gang has members.
-    pub fn gpus(&self, id: GangId) -> impl Iterator<Item = GpuNumber> {
+    fn gpus(&self, id: GangId) -> impl Iterator<Item = GpuNumber> {
         self.gangs.get(&id).into_iter().flat_map(|gang| gang.keys().copied())
     }
 
-    /// The GPUs that have yet to claim the gang.
-    pub fn lacking(&self, id: GangId) -> Vec<GpuNumber> {
-        let gang = self.gangs.get(&id).into_iter().flatten();
-        gang.filter(|(_, member)| member.stage == Stage::Out).map(|(gpu, _)| *gpu).collect()
+    /// The GPUs at which the gang is not where it is at this one, if it waits for them here: claimed, or with its memory there.
+    pub fn waits_for(&self, gpu: GpuNumber, id: GangId) -> Option<Vec<GpuNumber>> {
+        let gang = self.gangs.get(&id)?;
+        let is_behind = match gang.get(&gpu)?.stage {
+            Stage::Claimed => |stage| stage == Stage::Out,
+            Stage::Ready => |stage| stage == Stage::Called,
+            Stage::Out | Stage::Called | Stage::Running | Stage::Leaving => return None,
+        };
+        Some(gang.iter().filter(|(_, member)| is_behind(member.stage)).map(|(gpu, _)| *gpu).collect())
     }
 
     /// Enters what a GPU's arbiter has decided. Returns what follows from that.

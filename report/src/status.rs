@@ -85,7 +85,7 @@ pub struct Status {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(default)]
 pub struct Gpu {
-    /// The number by which its coordinator knows it: from 0, in the order of the GPUs that it serves.
+    /// The number by which its coordinator's driver knows it, from 0, as `baton serve --gpu` counts.
     pub number: u32,
     /// Its name.
     pub name: String,

@@ -24,6 +24,8 @@ words! {
         Suspended = "suspended",
         /// A user keeps another off the GPU with which it shares memory.
         UnitSuspended = "unit_suspended",
+        /// Its turn has come here, and not yet on all GPUs of its gang.
+        Gang = "gang",
         /// Its work makes way for an urgent program.
         Urgent = "urgent",
         /// It waits for memory of an unresponsive program.
@@ -72,6 +74,8 @@ pub struct WaitsFor {
     pub since_ms: Option<f64>,
     /// The programs on which it depends, by name.
     pub whom: Vec<String>,
+    /// The GPUs on which its gang has yet to have its turn, by their numbers.
+    pub gpus: Vec<u32>,
     /// How much memory it is about, in bytes.
     pub bytes: u64,
     /// How fast memory was copied lately; null if it is not about memory, or none was copied.

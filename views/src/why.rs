@@ -20,6 +20,15 @@ fn list(names: &[String]) -> String {
     }
 }
 
+/// `GPU 1`, `GPUs 1 and 2`; `all GPUs` if no number is known.
+fn gpus(numbers: &[u32]) -> String {
+    match numbers {
+        [] => "all GPUs".to_owned(),
+        [one] => format!("GPU {one}"),
+        many => format!("GPUs {}", list(&many.iter().map(ToString::to_string).collect::<Vec<_>>())),
+    }
+}
+
 /// A speed for people to read.
 fn speed(bytes_per_second: u64) -> String {
     format!("{:.1} GB/s", bytes_per_second as f64 / 1e9)
@@ -111,6 +120,11 @@ fn waits(tenant: &Tenant) -> String {
         Reason::UnitSuspended => format!(
             "{name} is kept off the GPU{since}: it shares memory with {whom}, and that was taken off by `baton suspend`.\n{}",
             resume(&waits_for.whom)
+        ),
+        Reason::Gang => format!(
+            "{name} {has_waited} for its gang: its turn has come here, and not yet on {}. Others go on here until then.\n`baton why {name} \
+             --gpu N` says for what it waits there.",
+            gpus(&waits_for.gpus)
         ),
         Reason::Urgent => format!(
             "{name} has made way{since} for {whom}, whose class is more urgent. It goes on when that has answered, or has its \

@@ -289,6 +289,7 @@ fn prepare(job: Job, common: &Common) -> Result<(Server, Box<Ready>, Inherited),
         say_who_is_in_the_way(&gpu, arena);
     }
     let options = Options {
+        number: u32::try_from(number).unwrap_or(u32::MAX),
         arena,
         host_pool,
         headroom,

@@ -92,6 +92,18 @@ impl Server {
         self.card.seats.of.get(&gang).is_none_or(|seat| seat.is_admitted)
     }
 
+    /// The GPUs that a unit's gang waits for, by their numbers for users, if its turn has come here.
+    pub(super) fn gang_waits_for(&self, unit: TenantId) -> Option<Vec<u32>> {
+        self.steering.machine.gang_waits_for(self.gpu, self.gang_of(unit)?)
+    }
+
+    /// This GPU is served no more.
+    pub(super) fn leave_gangs(&mut self) {
+        for gang in std::mem::take(&mut self.card.seats.of).into_keys() {
+            self.tell_gangs(gang, gangs::Event::Left);
+        }
+    }
+
     fn tell_gangs(&self, gang: GangId, event: gangs::Event) {
         log::debug!("{gang:?} {event:?}");
         self.steering.machine.tell_gangs(self.gpu, gang, event, |told| move |server: &mut Self| server.on_told(told));

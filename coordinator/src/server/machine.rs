@@ -23,19 +23,26 @@ pub struct Handle<S> {
     waker: Waker,
     /// True while the server has nothing more to do.
     is_idle: Arc<AtomicBool>,
+    /// The number of its GPU for users.
+    number: u32,
 }
 
 impl<S> Clone for Handle<S> {
     fn clone(&self) -> Self {
-        Self { sender: self.sender.clone(), waker: self.waker.clone(), is_idle: Arc::clone(&self.is_idle) }
+        Self {
+            sender: self.sender.clone(),
+            waker: self.waker.clone(),
+            is_idle: Arc::clone(&self.is_idle),
+            number: self.number,
+        }
     }
 }
 
 impl<S> Handle<S> {
-    /// A handle of the thread that this wakes, which finds there what it is to do.
-    pub(super) fn new(waker: Waker) -> (Self, Receiver<Post<S>>) {
+    /// A handle of the thread that this wakes, which finds there what it is to do. `number`: that of its GPU for users.
+    pub(super) fn new(waker: Waker, number: u32) -> (Self, Receiver<Post<S>>) {
         let (sender, posts) = channel();
-        (Self { sender, waker, is_idle: Arc::default() }, posts)
+        (Self { sender, waker, is_idle: Arc::default(), number }, posts)
     }
 
     /// Has the server do this. Nothing happens if it has ended.
@@ -128,6 +135,13 @@ impl<S> Machine<S> {
                 server.post(work(told));
             }
         }
+    }
+
+    /// The GPUs that a gang waits for, by their numbers for users, if this one's turn has come.
+    pub(super) fn gang_waits_for(&self, gpu: GpuNumber, gang: GangId) -> Option<Vec<u32>> {
+        let others = self.gangs.lock().unwrap_or_else(PoisonError::into_inner).waits_for(gpu, gang)?;
+        let all = self.all();
+        Some(others.iter().filter_map(|gpu| all.get(gpu)).map(|server| server.number).collect())
     }
 
     /// True if no server is left.
@@ -258,7 +272,7 @@ mod tests {
     fn a_server_does_what_it_is_told_in_order_and_hears_of_the_others() {
         let machine = Machine::default();
         let waker = || Waker::new().expect("a descriptor");
-        let ((first, posts), (second, _)) = (Handle::<Vec<u32>>::new(waker()), Handle::new(waker()));
+        let ((first, posts), (second, _)) = (Handle::<Vec<u32>>::new(waker(), 0), Handle::new(waker(), 1));
         machine.add(GpuNumber(0), first);
         machine.add(GpuNumber(1), second);
         let others = machine.others(GpuNumber(1));

@@ -186,7 +186,7 @@ impl Server {
             recorder,
             takeover: None,
         };
-        let (handle, posts) = Handle::new(waker);
+        let (handle, posts) = Handle::new(waker, options.number);
         machine.add(number, handle.clone());
         let steering = Steering { handle, posts, machine, is_stopped: false };
         let kept = keeper.generation();
@@ -262,9 +262,10 @@ impl Server {
     }
 
     /// Leaves its place to a successor, and lets its tenants know. The GPU is served no more by this process.
-    pub fn leave(&self) {
+    pub fn leave(&mut self) {
         self.front.endpoint.leave();
         self.steering.machine.remove(self.gpu);
+        self.leave_gangs();
     }
 
     /// Serves until it is stopped.

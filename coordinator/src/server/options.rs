@@ -15,6 +15,8 @@ use baton_policy::arrival::Pipeline;
 /// The server's options.
 #[derive(Clone, Debug)]
 pub struct Options {
+    /// The driver's number of the GPU, as users name it.
+    pub number: u32,
     /// The most that the arena may take, in bytes.
     pub arena: u64,
     /// The size of the host pool, in bytes.

@@ -164,7 +164,7 @@ impl Server {
             started_unix_ms: self.card.recorder.started_unix_ms(),
             uptime_seconds: self.clock.start.elapsed().as_secs_f64(),
             gpu: Gpu {
-                number: self.gpu.0,
+                number: self.options.number,
                 name: self.card.memory.gpu().name.clone(),
                 uuid: gpu(),
                 memory_bytes: self.card.memory.gpu().memory,

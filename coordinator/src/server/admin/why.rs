@@ -64,6 +64,9 @@ impl Server {
                 let since_ms = self.card.arbiter.unchanged_for(id, self.now()).map(micros_as_ms);
                 plain(if runs { Reason::Running } else { Reason::Idle }, since_ms)
             }
+            _ if self.gang_waits_for(id).is_some() => {
+                WaitsFor { gpus: self.gang_waits_for(id).unwrap_or_default(), ..plain(Reason::Gang, waited) }
+            }
             State::Arriving => self.memory_for(id, waited).unwrap_or(plain(Reason::OwnMemory, waited)),
             State::Waiting => self.turn_for(id, tenant, prospect),
             // It asks again and again, or waits for room for its context.
