@@ -18,7 +18,7 @@ use baton_client::install::Install;
 use baton_contract::memory::size;
 use baton_contract::wire::GpuNumber;
 use baton_coordinator::endpoint::{Passed, serving_at};
-use baton_coordinator::keeper::{self, Again, Death, End, Keeper, Left, Start};
+use baton_coordinator::keeper::{self, Again, Death, End, Inherited, Keeper, Left, Start};
 use baton_coordinator::server::Machine;
 use baton_workbench::output::{print, say};
 use clap::Args;
@@ -67,6 +67,9 @@ pub struct Serve {
     #[arg(long, hide = true, value_name = "NUMBER")]
     passed: Option<i32>,
 }
+
+/// How often it is tried to take a GPU over, before the others are served without it.
+const MOST_FAILURES: u8 = 2;
 
 /// The options for the two roles, and for the socket that the keeper passes on.
 const KEPT_BY: &str = "--kept-by";
@@ -141,10 +144,15 @@ pub fn run(serve: Serve) -> Result<u8, CliError> {
     };
     let is_first = left.gpus.is_empty();
     let asked = all.gpu.clone().expect(set);
-    let numbers = numbers(&asked, &all, passed.is_some(), library.as_deref())?;
-    // Those that were served before go on, and no others.
-    let is_served = |at: &GpuNumber| is_first || left.gpus.get(at).is_some_and(|gpu| gpu.place.is_some());
-    let numbers: Vec<_> = (0..).map(GpuNumber).zip(numbers).filter(|(at, _)| is_served(at)).collect();
+    let numbers: Vec<_> = if is_first {
+        (0..).map(GpuNumber).zip(numbers(&asked, &all, passed.is_some(), library.as_deref())?).collect()
+    } else {
+        // Those that were served before go on, and no others, whatever the settings say by now.
+        let usual = asked.first();
+        let number = |left: &Inherited| left.number.map_or(usual, |number| number as usize);
+        let served = left.gpus.iter().filter(|(_, left)| left.place.is_some());
+        served.map(|(at, left)| (*at, number(left))).collect()
+    };
     let (says, heard) = channel();
     let common = Common {
         machine: Machine::default(),
@@ -169,12 +177,14 @@ pub fn run(serve: Serve) -> Result<u8, CliError> {
     let (mut servers, not_served) = Servers::prepare(jobs.collect(), &common, heard)?;
     // A successor follows on all GPUs, or on none.
     let may_lack = !servers.is_empty() && !common.serves && (asked == Gpus::All || !is_first);
-    for (at, (number, NotServed { error, taken })) in not_served {
-        if may_lack {
+    for (at, (number, NotServed { error, taken, failures })) in not_served {
+        if may_lack && (is_first || failures >= MOST_FAILURES) {
             baton_messages::error!(gpu_is_not_served(number, error));
             keeper.of(at).leave();
             continue;
         }
+        // Its programs wait: the next coordinator may have what this one lacks.
+        keeper.of(at).note_failure(failures);
         // A coordinator that has outlived the keeper which a user had started takes this one.
         let takes = |serving: &PathBuf| {
             let ask = |process: BorrowedFd<'_>| client::keep(serving, process).map_err(std::io::Error::other);

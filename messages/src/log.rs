@@ -175,6 +175,7 @@ group! {
 
     topic {
         message B0533 gpu_is_not_served(number, error) = "GPU {number} is not served: {error}";
+        message B0534 gpu_is_not_ready(seconds) = "it is not ready, {seconds} s after another one";
     }
     cause "Another coordinator has this GPU, or it does not work. The coordinator serves the others. Programs go on where they are served.";
     remedy "The message says why. Name the GPUs that are meant: `baton serve --gpu 0,2`.";

@@ -259,7 +259,7 @@ impl Arbiter {
             Event::KeepApart(apart) => self.keep_apart(id, apart),
             Event::Gang(is_of_gang) => self.set_gang(id, is_of_gang),
             Event::Call => self.call(id, &mut out),
-            Event::Recall => self.recall(id),
+            Event::Recall => self.recall(id, &mut out),
             Event::Closed
             | Event::DrainTimedOut
             | Event::Preempted

@@ -67,8 +67,10 @@ pub enum Event {
     Ended,
     /// A call of it waits.
     Wants,
-    /// It has its turn, and nothing to do, or has work again.
+    /// It has its turn, and nothing to do, or has work again. It has closed its gate for that, because others wait for its GPU.
     Idle(bool),
+    /// The same, with an open gate: none waits for its GPU.
+    Rests(bool),
 }
 
 impl Event {
@@ -130,8 +132,9 @@ struct Member {
     wants: bool,
     /// It was asked to want the GPU too, since it is out.
     is_asked: bool,
-    /// It runs and has nothing to do.
+    /// It runs and has nothing to do: others wait for its GPU; or none does.
     is_idle: bool,
+    rests: bool,
 }
 
 /// An action, with the gang, the GPU that it is for, and the claim there.
@@ -218,11 +221,16 @@ impl Gangs {
                     member.wants = true;
                 }
             }
-            Event::Idle(is_idle) => {
+            Event::Idle(now) | Event::Rests(now) => {
                 if let Some(member) = self.member(id, gpu) {
-                    member.is_idle = is_idle;
+                    *(if matches!(event, Event::Idle(_)) { &mut member.is_idle } else { &mut member.rests }) = now;
                 }
-                if self.gangs.get(&id).is_some_and(|gang| gang.values().all(|member| member.is_idle)) {
+                // If none waits for any of their GPUs, they stay.
+                let is_over = |gang: &BTreeMap<GpuNumber, Member>| {
+                    gang.values().all(|member| member.is_idle || member.rests)
+                        && gang.values().any(|member| member.is_idle)
+                };
+                if self.gangs.get(&id).is_some_and(is_over) {
                     self.recall(id, &mut out);
                 }
             }
@@ -287,7 +295,8 @@ impl Gangs {
             return;
         }
         for (gpu, member) in gang.iter_mut().filter(|(_, member)| member.stage == Stage::Ready) {
-            (member.stage, member.wants, member.is_idle) = (Stage::Running, false, false);
+            (member.stage, member.wants) = (Stage::Running, false);
+            (member.is_idle, member.rests) = (false, false);
             out.push(Told { gpu: *gpu, gang: id, claim: member.claim, action: Action::Admit });
         }
         // Claims of before it was called may have been under way.

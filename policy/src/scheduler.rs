@@ -129,6 +129,11 @@ impl Scheduler {
         self.units.get(&self.unit(id)).is_some_and(|unit| unit.members.len() > 1)
     }
 
+    /// True if the tenant's unit is of a gang.
+    pub fn is_of_gang(&self, id: TenantId) -> bool {
+        self.arbiter.is_of_gang(self.unit(id))
+    }
+
     /// True if two tenants are of one unit.
     pub fn are_united(&self, one: TenantId, other: TenantId) -> bool {
         self.unit(one) == self.unit(other)
@@ -396,6 +401,9 @@ impl Scheduler {
                 let Some(member) = unit.members.get_mut(&id) else { return Vec::new() };
                 member.of_gang = is_of_gang;
                 let is_of_gang = unit.is_of_gang();
+                if self.arbiter.is_of_gang(number) == is_of_gang {
+                    return Vec::new();
+                }
                 self.tell(now, number, Event::Gang(is_of_gang))
             }
             Event::Ready

@@ -1,11 +1,12 @@
 //! The GPUs that a process serves: each has a server in a thread of its own, with its own socket.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::mem::ManuallyDrop;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
 
 use baton_contract::memory::size;
 use baton_contract::messages::DriverKind;
@@ -21,6 +22,9 @@ use crate::records::called;
 use crate::settings::{Mode, Settings, arena, headroom, host_pool};
 use crate::web::Beside;
 use crate::{CliError, host_memory, journal, named_socket, open_gpu, service, usual_socket};
+
+/// How much later than another one a GPU may be ready.
+const LATE: Duration = Duration::from_secs(20);
 
 /// What all GPUs of a process have in common.
 #[derive(Clone)]
@@ -89,11 +93,13 @@ pub(super) struct NotServed {
     pub(super) error: CliError,
     /// The GPU's UUID, if there is no place for this coordinator, perhaps because another one has it.
     pub(super) taken: Option<[u8; 16]>,
+    /// How often it could not be taken over before.
+    pub(super) failures: u8,
 }
 
 impl<E: Into<CliError>> From<E> for NotServed {
     fn from(error: E) -> Self {
-        Self { error: error.into(), taken: None }
+        Self { error: error.into(), taken: None, failures: 0 }
     }
 }
 
@@ -104,6 +110,8 @@ type Missing = BTreeMap<GpuNumber, (usize, NotServed)>;
 pub(super) struct Servers {
     all: BTreeMap<GpuNumber, One>,
     heard: Receiver<(GpuNumber, Said)>,
+    /// Said while others began.
+    early: Vec<(GpuNumber, Said)>,
 }
 
 struct One {
@@ -142,7 +150,16 @@ impl Servers {
             begun.insert(at, (number, begin));
         }
         let (mut all, mut failed) = (BTreeMap::new(), BTreeMap::new());
-        while let Some((at, said)) = (!begun.is_empty()).then(|| heard.recv().ok()).flatten() {
+        // When one is ready, the others have this time more: a driver may hang for one GPU.
+        let mut until: Option<Instant> = None;
+        while !begun.is_empty() {
+            let left = until.map_or(Duration::MAX, |until| until.saturating_duration_since(Instant::now()));
+            let Ok((at, said)) = heard.recv_timeout(left) else {
+                let late = |(number, _)| (number, NotServed::from(baton_messages::gpu_is_not_ready(LATE.as_secs())));
+                failed.extend(std::mem::take(&mut begun).into_iter().map(|(at, one)| (at, late(one))));
+                break;
+            };
+            until = until.or(Some(Instant::now() + LATE));
             let Some((number, begin)) = begun.remove(&at) else { continue };
             match said {
                 Said::Prepared(ready) => drop(all.insert(at, One { number, ready: *ready, begin })),
@@ -150,7 +167,7 @@ impl Servers {
                 Said::Serves | Said::Ended(_) | Said::HandsOver => unreachable!("it waits for its beginning"),
             }
         }
-        Ok((Self { all, heard }, failed))
+        Ok((Self { all, heard, early: Vec::new() }, failed))
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -172,14 +189,19 @@ impl Servers {
     /// # Errors
     ///
     /// When one of them cannot.
-    pub(super) fn begin(&self, rest: &mut BTreeMap<GpuNumber, Inherited>) -> Result<(), CliError> {
+    pub(super) fn begin(&mut self, rest: &mut BTreeMap<GpuNumber, Inherited>) -> Result<(), CliError> {
         for (at, one) in &self.all {
             // It says so itself if it cannot.
             let _ = one.begin.send(rest.remove(at).unwrap_or_default());
         }
-        for _ in &self.all {
-            if let Ok((_, Said::Failed(why))) = self.heard.recv() {
-                return Err(why.error);
+        let mut begins: BTreeSet<GpuNumber> = self.all.keys().copied().collect();
+        while !begins.is_empty() {
+            match self.heard.recv() {
+                Ok((at, Said::Serves)) => drop(begins.remove(&at)),
+                Ok((_, Said::Failed(why))) => return Err(why.error),
+                // One that has begun may have ended already.
+                Ok(ended) => self.early.push(ended),
+                Err(_) => break,
             }
         }
         Ok(())
@@ -188,8 +210,9 @@ impl Servers {
     /// Waits until all have ended, or others go on in their place.
     pub(super) fn end(self) -> Ended {
         let (mut first, mut handed_over) = (Ok(()), 0);
+        let mut early = self.early.into_iter();
         for _ in &self.all {
-            match self.heard.recv() {
+            match early.next().map_or_else(|| self.heard.recv(), Ok) {
                 Ok((_, Said::Ended(Err(error)))) if error.is_followed => {
                     baton_messages::error!(another_goes_on(error.error));
                     return Ended::Followed { code: 1 };
@@ -206,6 +229,7 @@ impl Servers {
 /// Serves a GPU, from this thread.
 fn serve(job: Job, common: &Common, begins: &Receiver<Inherited>) {
     let (at, records, is_anew) = (job.at, job.settings.no_record != Some(true), job.inherited.place.is_none());
+    let failures = job.inherited.failures;
     if common.count > 1 {
         journal::name_gpu(job.number);
     }
@@ -227,9 +251,10 @@ fn serve(job: Job, common: &Common, begins: &Receiver<Inherited>) {
     let mut server = match begun {
         Ok(Some(server)) => server,
         Ok(None) => return,
-        Err(why) => return say(Said::Failed(why)),
+        Err(why) => return say(Said::Failed(NotServed { failures, ..why })),
     };
     let kept = records.then(|| record(&mut server)).flatten();
+    common.keeper.of(at).note_success();
     say(Said::Serves);
     let served = server.serve();
     let is_followed = served.is_err() && common.keeper.is_any();
@@ -269,7 +294,7 @@ fn prepare(job: Job, common: &Common) -> Result<(Server, Box<Ready>, Inherited),
         }
     };
     let headroom = headroom(all.headroom.expect(set), arena)?;
-    let taken = |error: Unfit| NotServed { error: error.into(), taken: Some(gpu.uuid) };
+    let taken = |error: Unfit| NotServed { error: error.into(), taken: Some(gpu.uuid), failures: 0 };
     let endpoint = match (inherited.place.take(), passed) {
         (Some(place), passed) => Endpoint::go_on(place, gpu.uuid, visitors, passed.is_some()),
         (None, Some(passed)) => Endpoint::claim_passed(passed, gpu.uuid),

@@ -34,6 +34,9 @@ const PING_PATIENCE: Duration = Duration::from_secs(5);
 /// An item that no keeper holds: asked to let go of it, one of any version only answers.
 pub(super) const NOTHING: Key = Key::Fact(u16::MAX, u64::MAX);
 
+/// A fact of a GPU: how often a coordinator could not take it over, in a byte.
+const FAILURES: Key = Key::Fact(u16::MAX, 0);
+
 /// The time in which a successor has all that the keeper holds.
 const HAND_OVER: Duration = Duration::from_secs(10);
 
@@ -223,6 +226,8 @@ pub struct Left {
 pub struct Inherited {
     /// The socket that listens, and the GPU's lock.
     pub place: Option<[OwnedFd; 2]>,
+    /// The driver's number of the GPU. A coordinator of the version before does not say it.
+    pub number: Option<u32>,
     /// The table.
     pub table: Option<OwnedFd>,
     /// The host pool's slabs.
@@ -233,6 +238,8 @@ pub struct Inherited {
     pub tenants: Vec<KeptTenant>,
     /// Facts that were written down: kinds, numbers and bytes.
     pub facts: Vec<(u16, u64, Vec<u8>)>,
+    /// How often coordinators could not take it over.
+    pub failures: u8,
 }
 
 impl Inherited {
@@ -257,7 +264,10 @@ impl Inherited {
     fn add(&mut self, key: Key, Item { bytes, descriptors }: Item) {
         let mut with = descriptors.into_iter();
         match key {
-            Key::Place => self.place = with.next().zip(with.next()).map(|(listener, lock)| [listener, lock]),
+            Key::Place => {
+                self.place = with.next().zip(with.next()).map(|(listener, lock)| [listener, lock]);
+                self.number = bytes.first_chunk().map(|bytes| u32::from_le_bytes(*bytes));
+            }
             Key::Table => self.table = with.next(),
             Key::Slab(number) => self.slabs.extend(with.next().map(|slab| (number, slab))),
             Key::Frame(number) => {
@@ -273,6 +283,7 @@ impl Inherited {
                     self.tenants.push(KeptTenant { number, facts: bytes, control, requests, process, page });
                 }
             }
+            FAILURES => self.failures = bytes.first().copied().unwrap_or(0),
             Key::Fact(kind, number) => self.facts.push((kind, number, bytes)),
             // The process's own.
             Key::Listener(_) | Key::Successor | Key::Coordinator => {}
@@ -353,6 +364,16 @@ impl Keeper {
         if let Some(mut end) = self.end() {
             end.wakers.remove(&self.gpu);
         }
+    }
+
+    /// Notes that this GPU could not be taken over, after so many failures before. The next coordinator tries again.
+    pub fn note_failure(&self, before: u8) {
+        self.tell(|socket| send_item(socket, (self.gpu, FAILURES), &[before.saturating_add(1)], &[]));
+    }
+
+    /// Notes that this GPU is served.
+    pub fn note_success(&self) {
+        self.tell(|socket| send_forget(socket, self.gpu, FAILURES));
     }
 
     /// The number of the keeper: another one holds nothing yet.
@@ -463,8 +484,7 @@ impl Keeper {
         if end.socket.is_ok() && end.drops.are_done() && end.next_ping(self.gpu) <= Instant::now() {
             end.drops.ask(true);
             end.pinged.insert(self.gpu, Instant::now());
-            drop(end);
-            self.tell(|socket| send_drop(socket, self.gpu, NOTHING));
+            end.tell(|socket| send_drop(socket, self.gpu, NOTHING));
         }
     }
 
@@ -473,9 +493,8 @@ impl Keeper {
     }
 
     fn tell(&self, tell: impl FnOnce(BorrowedFd<'_>) -> io::Result<()>) {
-        let Some(mut end) = self.end() else { return };
-        if let Some(error) = end.socket.as_ref().ok().and_then(|socket| tell(socket.as_fd()).err()) {
-            end.socket = Err(error.to_string());
+        if let Some(mut end) = self.end() {
+            end.tell(tell);
         }
     }
 
@@ -569,8 +588,11 @@ impl Keeper {
     /// so, and replaced.
     pub fn let_go(&self, key: Key) -> LetGo {
         baton_faults::reach("coordinator lets go of", &key);
-        self.tell(|socket| send_drop(socket, self.gpu, key));
-        let number = self.end().map_or(LetGo(0), |mut end| end.drops.ask(false));
+        // With one lock: another thread may hear the answer at once.
+        let number = self.end().map_or(LetGo(0), |mut end| {
+            end.tell(|socket| send_drop(socket, self.gpu, key));
+            end.drops.ask(false)
+        });
         baton_faults::reach("coordinator has let go of", &key);
         number
     }
@@ -601,6 +623,12 @@ impl LineEnd {
     /// The time at which this GPU is to have it answer again.
     fn next_ping(&self, gpu: GpuNumber) -> Instant {
         self.pinged.get(&gpu).map_or_else(Instant::now, |at| *at + PING)
+    }
+
+    fn tell(&mut self, tell: impl FnOnce(BorrowedFd<'_>) -> io::Result<()>) {
+        if let Some(error) = self.socket.as_ref().ok().and_then(|socket| tell(socket.as_fd()).err()) {
+            self.socket = Err(error.to_string());
+        }
     }
 
     fn wake_others(&self, than: GpuNumber) {

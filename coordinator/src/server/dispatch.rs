@@ -302,6 +302,9 @@ impl Server {
         self.note_unit(id);
         self.note_waiting(id);
         self.carry_out(decisions);
+        for other in self.keep_one_gang(id) {
+            self.tell_arbiter(other, Event::Gang(false));
+        }
         for member in self.card.arbiter.members(id) {
             self.memory().show_offer(member);
         }
@@ -394,7 +397,9 @@ impl Server {
             }
             TurnReport::Rests { grant } | TurnReport::Works { grant } => {
                 if self.card.tenants.in_turn(id, grant).is_some() {
-                    self.tell_arbiter(id, Event::Rests(matches!(report, TurnReport::Rests { .. })));
+                    let rests = matches!(report, TurnReport::Rests { .. });
+                    self.tell_gang_of(id, gangs::Event::Rests(rests));
+                    self.tell_arbiter(id, Event::Rests(rests));
                 }
             }
             TurnReport::Used { grant, extents } => self.turns().on_used(id, grant, extents),

@@ -32,6 +32,17 @@ impl Server {
         Some((gang, other))
     }
 
+    /// Has a unit be of one gang, and returns those of its members that are of no gang any more. Two gangs that met on one GPU would each
+    /// wait for the other one's other GPUs.
+    pub(super) fn keep_one_gang(&mut self, unit: TenantId) -> Vec<TenantId> {
+        let members = self.card.arbiter.members(unit);
+        let is_theirs = |seat: &Seat| members.iter().any(|id| seat.members.contains(id));
+        let theirs = self.card.seats.of.iter().filter(|(_, seat)| is_theirs(seat));
+        let others: Vec<TenantId> = theirs.skip(1).flat_map(|(_, seat)| seat.members.iter().copied()).collect();
+        others.iter().for_each(|id| self.leave_gang(*id));
+        others
+    }
+
     /// A tenant has left.
     pub(super) fn leave_gang(&mut self, id: TenantId) {
         let gang = self.card.seats.of.iter().find(|(_, seat)| seat.members.contains(&id)).map(|(gang, _)| *gang);
@@ -115,8 +126,7 @@ impl Server {
         let Some(seat) = self.card.seats.of.get_mut(&told.gang) else { return };
         let Some(id) = seat.members.first().copied() else { return };
         match told.action {
-            Action::Want if self.card.arbiter.state(id) == State::Idle => self.will_tell(id, Event::Demand),
-            Action::Want => {}
+            Action::Want => self.will_tell(id, Event::Demand),
             // It has been given back since.
             _ if told.claim != seat.claim => {}
             Action::Call => self.will_tell(id, Event::Call),

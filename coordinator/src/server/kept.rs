@@ -26,7 +26,7 @@ impl Server {
     /// Has the keeper hold the socket and the lock, if they are new.
     pub(super) fn keep_place(&mut self) {
         if let Some(parts) = self.front.endpoint.new_parts() {
-            self.front.keeper.hold(Key::Place, &[], &parts);
+            self.front.keeper.hold(Key::Place, &self.options.number.to_le_bytes(), &parts);
         }
     }
 
@@ -56,7 +56,7 @@ impl Server {
         self.front.kept = self.front.keeper.generation();
         self.watch_keeper()?;
         let keeper = &self.front.keeper;
-        keeper.hold(Key::Place, &[], &self.front.endpoint.parts());
+        keeper.hold(Key::Place, &self.options.number.to_le_bytes(), &self.front.endpoint.parts());
         keeper.hold_listeners();
         self.card.memory.keep_all();
         for (id, _) in self.card.tenants.iter() {

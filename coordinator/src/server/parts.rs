@@ -59,7 +59,8 @@ impl Server {
 
     /// A tenant that no other tenant waits for is to leave the GPU all the same, with all that it runs with.
     pub(super) fn ask_to_leave(&mut self, id: TenantId) {
-        if self.card.arbiter.is_united(id) {
+        // The turn of those that run with others goes on if only one closes its gate.
+        if self.card.arbiter.is_united(id) || self.card.arbiter.is_of_gang(id) {
             self.will_tell(id, Event::Grown);
         } else {
             self.turns().ask_to_leave(id);

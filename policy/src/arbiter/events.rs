@@ -35,6 +35,15 @@ impl Arbiter {
         self.uncall(id);
         self.tenants.update(id, |tenant| tenant.gang = is_of_gang.then_some(Claim::Unclaimed));
         self.keep_apart(id, is_of_gang);
+        if let Some(turn) = self.turn.as_mut().filter(|turn| is_of_gang && turn.tenant == id) {
+            // It has its turn without the others.
+            if turn.stage == Stage::Arriving {
+                self.totals.given_up += 1;
+                self.take_turn();
+            } else {
+                turn.recalled = true;
+            }
+        }
     }
 
     /// All GPUs of its gang have claimed it. One that does not wait any more answers that it gives that back.
@@ -47,7 +56,7 @@ impl Arbiter {
     }
 
     /// Its gang gives back what it has.
-    pub(super) fn recall(&mut self, id: TenantId) {
+    pub(super) fn recall(&mut self, id: TenantId, out: &mut Vec<Decision>) {
         match self.state(id) {
             State::Running => {
                 if let Some(turn) = &mut self.turn {
@@ -57,7 +66,8 @@ impl Arbiter {
             State::Arriving => {
                 self.totals.given_up += 1;
                 self.take_turn();
-                self.uncall(id);
+                // It may have been admitted just now.
+                self.give_back(id, out);
             }
             State::Leaving => {}
             State::Idle | State::Waiting | State::Corunning => self.uncall(id),

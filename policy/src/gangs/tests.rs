@@ -471,3 +471,36 @@ fn whatever_goes_wrong_all_go_on_when_it_does_not_any_more() {
     assert!(steps >= 1_000_000, "{steps}");
     println!("{steps}");
 }
+
+#[test]
+fn members_without_work_leave_when_others_wait_for_one_of_their_gpus() {
+    let (id, gpus) = (gang(1), [GpuNumber(0), GpuNumber(1)]);
+    let mut gangs = Gangs::default();
+    let mut tell = |gpu: GpuNumber, event| -> Vec<Action> {
+        gangs.handle(gpu, id, event).into_iter().map(|told| told.action).collect()
+    };
+    for event in [Event::Joined, Event::Claimed(1), Event::Ready] {
+        gpus.iter().for_each(|gpu| drop(tell(*gpu, event)));
+    }
+    // None waits: they stay.
+    assert_eq!([tell(gpus[0], Event::Rests(true)), tell(gpus[1], Event::Rests(true))].concat(), []);
+    assert_eq!(tell(gpus[1], Event::Rests(false)), []);
+    assert_eq!(tell(gpus[0], Event::Idle(true)), [], "the other is at work");
+    assert_eq!(tell(gpus[1], Event::Rests(true)), [Action::Recall, Action::Recall]);
+}
+
+#[test]
+fn what_is_given_up_here_is_told_and_what_becomes_a_gangs_waits_for_that() {
+    let mut arbiter = Scheduler::new(Arbiter::new(QUANTUM));
+    let id = TenantId(1);
+    let mut tell = |event| arbiter.handle(0, id, event);
+    tell(arbiter::Event::Joined { scheduling: Scheduling::default() });
+    assert_eq!(tell(arbiter::Event::Demand), [Decision::SwapIn(id)]);
+    // It has its turn without the others: it is claimed anew.
+    assert_eq!(tell(arbiter::Event::Gang(true)), [Decision::Claim(id)]);
+    assert_eq!(tell(arbiter::Event::Gang(true)), [], "it is");
+    assert_eq!(tell(arbiter::Event::Call), [Decision::SwapIn(id)]);
+    // The machine may have admitted it just now, and counts upon its end.
+    assert_eq!(tell(arbiter::Event::Recall), [Decision::GiveBack(id), Decision::Claim(id)]);
+    assert_eq!(tell(arbiter::Event::Gang(false)), [Decision::SwapIn(id)]);
+}

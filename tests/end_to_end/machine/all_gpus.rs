@@ -157,3 +157,26 @@ fn commands_and_metrics_are_about_all_gpus() {
         program.ask("quit", LIMIT);
     }
 }
+
+/// Other settings hold when all programs have gone.
+#[test]
+fn all_gpus_that_were_served_are_taken_over_whatever_the_settings_say_by_then() {
+    let want = hold::alone("48", &["touch"; 2]);
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("serve.toml");
+    std::fs::write(&file, "gpu = \"2,1\"\n").expect("a file");
+    let config = file.to_str().expect("a path");
+    let machine = Machine::start_on(&serving(), 3, 2, &["--config", config]);
+    // By the numbers of the GPUs.
+    assert_eq!([machine.status(0), machine.status(1)].map(|status| status["gpu"]["number"].clone()), [1, 2]);
+    let mut programs: Vec<_> = [(0, 1, "one"), (1, 2, "two")]
+        .into_iter()
+        .map(|(at, gpu, name)| (at, name, machine.hold(name, gpu, "48")))
+        .collect();
+    touch(&mut programs, &want[0]);
+    std::fs::write(&file, "gpu = 1\n").expect("a file");
+    machine.kill_served(&[0, 1]);
+    until_back(&machine, &programs);
+    touch(&mut programs, &want[1]);
+    quit(programs, &want[2]);
+}
