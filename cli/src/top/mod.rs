@@ -50,16 +50,33 @@ pub struct Top {
 ///
 /// When no coordinator answers, at first or later.
 pub fn run(Top { place, every }: Top) -> Result<(), CliError> {
-    let socket = place.find()?;
-    let mut model = Model::default();
-    look(&socket, &mut model)?;
+    let sockets = place.all()?;
+    let model_of = |socket: &Path| {
+        let mut model = Model::default();
+        model.gpus = sockets.len();
+        look(socket, &mut model).map(|()| model)
+    };
     let is = |name: &str, value: &str| std::env::var_os(name).is_some_and(|word| word == value);
     if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() || is("TERM", "dumb") {
-        return Ok(print(&once(&model))?);
+        let all = sockets.iter().map(|socket| Ok(once(&model_of(socket)?))).collect::<Result<Vec<_>, CliError>>()?;
+        return Ok(print(&all.join("\n"))?);
     }
     let color = std::env::var_os("NO_COLOR").is_none_or(|word| word.is_empty());
+    // Its errors come before the screen is taken.
+    let mut model = model_of(&sockets[0])?;
     let mut terminal = ratatui::try_init()?;
-    let ended = follow(&socket, &mut model, &mut terminal, every, color);
+    let mut at = 0;
+    let ended = loop {
+        match follow(&sockets[at], &mut model, &mut terminal, every, color) {
+            Ok(Ended::NextGpu) => at = (at + 1) % sockets.len(),
+            Ok(Ended::Quit) => break Ok(()),
+            Err(error) => break Err(error),
+        }
+        match model_of(&sockets[at]) {
+            Ok(its) => model = its,
+            Err(error) => break Err(error),
+        }
+    };
     ratatui::restore();
     ended
 }
@@ -86,13 +103,19 @@ fn look(socket: &Path, model: &mut Model) -> Result<(), CliError> {
     Ok(())
 }
 
+/// The reason why a GPU is shown no longer.
+enum Ended {
+    Quit,
+    NextGpu,
+}
+
 fn follow(
     socket: &Path,
     model: &mut Model,
     terminal: &mut ratatui::DefaultTerminal,
     every: Duration,
     color: bool,
-) -> Result<(), CliError> {
+) -> Result<Ended, CliError> {
     let (done, said) = channel();
     let mut next = Instant::now() + every;
     loop {
@@ -113,7 +136,8 @@ fn follow(
             };
             match effect {
                 Effect::Nothing => {}
-                Effect::Quit => return Ok(()),
+                Effect::Quit => return Ok(Ended::Quit),
+                Effect::NextGpu => return Ok(Ended::NextGpu),
                 Effect::Do(action, name) => {
                     model.message = Some(format!("{} …", words(action, &name)));
                     act(socket.to_path_buf(), action, name, done.clone());

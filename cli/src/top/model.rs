@@ -80,6 +80,8 @@ pub enum Effect {
     Quit,
     /// An action on the program of this name.
     Do(Action, String),
+    /// The next GPU is shown.
+    NextGpu,
 }
 
 /// A line of the table.
@@ -112,6 +114,8 @@ pub struct Model {
     pub message: Option<String>,
     /// The name of the selected program.
     pub selected: Option<String>,
+    /// The number of GPUs that can be shown.
+    pub gpus: usize,
     letters: BTreeMap<u32, char>,
 }
 
@@ -126,6 +130,7 @@ impl Default for Model {
             filter: String::new(),
             message: None,
             selected: None,
+            gpus: 1,
             letters: BTreeMap::new(),
         }
     }
@@ -229,6 +234,7 @@ impl Model {
             Key::Char('?' | 'h') => self.mode = Mode::Help,
             Key::Char('/') => self.mode = Mode::Filter,
             Key::Escape => self.filter.clear(),
+            Key::Char('g') => return Effect::NextGpu,
             Key::Char('A') => self.sort = Sort::Age,
             Key::Char('N') => self.sort = Sort::Name,
             Key::Char('G') => self.sort = Sort::Gpu,

@@ -33,7 +33,7 @@ const HELP: &[&str] = &[
     "up, down    choose a program (also k, j)  /           show only names with these letters",
     "s           suspend it                    r           resume it",
     "e           move its memory to the host   p           bring its memory back",
-    "c           change its class",
+    "c           change its class              g           show the next GPU",
     "",
     "Sort:  A age   N name   G share of the GPU   M memory on the GPU   W waits   S switches",
     "",
@@ -86,8 +86,13 @@ fn header(model: &Model, buffer: &mut Buffer) {
         0 => String::new(),
         joining => format!(", {joining} joining"),
     };
+    let which = if model.gpus > 1 {
+        format!("GPU {} of {} (g: the next)   ", status.gpu.number, model.gpus)
+    } else {
+        String::new()
+    };
     let line = format!(
-        "on the GPU: {}   {count} {programs}{joining}   {} {}   up {}{}",
+        "{which}on the GPU: {}   {count} {programs}{joining}   {} {}   up {}{}",
         standing::on_gpu(status),
         status.gpu.name,
         size(status.gpu.memory_bytes),

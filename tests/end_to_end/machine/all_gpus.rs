@@ -130,7 +130,7 @@ fn commands_and_metrics_are_about_all_gpus() {
     let all: Vec<Value> = json.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     let numbers: Vec<_> = all.iter().map(|status| status["gpu"]["number"].clone()).collect();
     assert_eq!(numbers, [0, 1]);
-    for words in [&["status"][..], &["ps"]] {
+    for words in [&["status"][..], &["ps"], &["top"]] {
         let said = machine.baton(words).succeeded().out;
         assert!(programs.iter().all(|(_, name, _)| said.contains(name)), "{said}");
     }
