@@ -209,7 +209,7 @@ def main():
     for job, found in results.items():
         rows.append([job, "none", "", f"{found['bare']['seconds']:.1f}", "", "", "", ""])
     for gpus in [tuple(map(int, gpus.split(","))) for gpus in arguments.shared]:
-        name = " and ".join(map(str, gpus))
+        name = " and ".join(map(str, gpus)) + (", gangs" if arguments.gang else "")
         with Scene(install, gpus, arguments) as scene:
             for job in arguments.jobs:
                 try:

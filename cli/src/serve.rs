@@ -142,7 +142,7 @@ pub fn run(serve: Serve) -> Result<u8, CliError> {
         Some(number) => Keeper::at(given(number)?, again_as(KEEPS, for_keeper, kept_settings().as_ref()), restarts)?,
         None => (Keeper::default(), Left::default()),
     };
-    let is_first = left.gpus.is_empty();
+    let is_first = left.gpus.values().all(|gpu| gpu.place.is_none());
     let asked = all.gpu.clone().expect(set);
     let numbers: Vec<_> = if is_first {
         (0..).map(GpuNumber).zip(numbers(&asked, &all, passed.is_some(), library.as_deref())?).collect()
@@ -183,8 +183,10 @@ pub fn run(serve: Serve) -> Result<u8, CliError> {
             keeper.of(at).leave();
             continue;
         }
-        // Its programs wait: the next coordinator may have what this one lacks.
-        keeper.of(at).note_failure(failures);
+        if !is_first {
+            // Its programs wait: the next coordinator may have what this one lacks.
+            keeper.of(at).note_failure(failures);
+        }
         // A coordinator that has outlived the keeper which a user had started takes this one.
         let takes = |serving: &PathBuf| {
             let ask = |process: BorrowedFd<'_>| client::keep(serving, process).map_err(std::io::Error::other);

@@ -197,6 +197,8 @@ impl Servers {
         let mut begins: BTreeSet<GpuNumber> = self.all.keys().copied().collect();
         while !begins.is_empty() {
             match self.heard.recv() {
+                // One that was late: the others have gone on without it.
+                Ok((at, _)) if !self.all.contains_key(&at) => {}
                 Ok((at, Said::Serves)) => drop(begins.remove(&at)),
                 Ok((_, Said::Failed(why))) => return Err(why.error),
                 // One that has begun may have ended already.
@@ -210,17 +212,23 @@ impl Servers {
     /// Waits until all have ended, or others go on in their place.
     pub(super) fn end(self) -> Ended {
         let (mut first, mut handed_over) = (Ok(()), 0);
-        let mut early = self.early.into_iter();
-        for _ in &self.all {
-            match early.next().map_or_else(|| self.heard.recv(), Ok) {
-                Ok((_, Said::Ended(Err(error)))) if error.is_followed => {
+        let (mut early, mut all) = (self.early.into_iter(), self.all);
+        while let Some((at, said)) =
+            (!all.is_empty()).then(|| early.next().or_else(|| self.heard.recv().ok())).flatten()
+        {
+            match said {
+                // One that was late.
+                _ if !all.contains_key(&at) => continue,
+                Said::Ended(Err(error)) if error.is_followed => {
                     baton_messages::error!(another_goes_on(error.error));
                     return Ended::Followed { code: 1 };
                 }
-                Ok((_, Said::Ended(Err(error)))) => first = first.and(Err(error.error)),
-                Ok((_, Said::HandsOver)) => handed_over += 1,
-                _ => {}
+                Said::Ended(Err(error)) => first = first.and(Err(error.error)),
+                Said::HandsOver => handed_over += 1,
+                Said::Ended(Ok(())) => {}
+                Said::Prepared(_) | Said::Serves | Said::Failed(_) => continue,
             }
+            all.remove(&at);
         }
         if handed_over > 0 { Ended::Followed { code: 0 } } else { Ended::ByThemselves(first) }
     }
