@@ -62,7 +62,7 @@ impl Held {
         let is_inside = std::sync::Arc::new(AtomicBool::new(false));
         let its_mark = std::sync::Arc::clone(&is_inside);
         let tracer = std::thread::spawn(move || {
-            let seized = thread.seize();
+            let seized = thread.seize(pid);
             let is_seized = seized.is_ok();
             let _ = begun.send(seized);
             if is_seized { work(&thread, &its_end, &its_mark) } else { Ok(()) }
@@ -110,6 +110,16 @@ fn thread_of(pid: i32, name: &str) -> Option<i32> {
     }
 }
 
+/// True if a process has the first byte of a file locked: the simulated driver locks the table of its GPU so (`sim/src/gpu_file`).
+fn has_the_gpus_table(pid: i32) -> io::Result<bool> {
+    let locks = std::fs::read_to_string("/proc/locks")?;
+    // NUMBER: POSIX ADVISORY WRITE PID FILE FIRST LAST
+    Ok(locks.lines().any(|lock| {
+        let words: Vec<_> = lock.split_whitespace().collect();
+        matches!(words[..], [_, "POSIX", _, _, its_pid, _, "0", "0"] if its_pid.parse() == Ok(pid))
+    }))
+}
+
 /// A thread that is traced by the one that uses this.
 struct Traced(i32);
 
@@ -120,11 +130,19 @@ impl Traced {
         if answer < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
-    /// Stops it.
-    fn seize(&self) -> io::Result<()> {
+    /// Stops it, but not while its process has the simulated GPU's table: all processes that share the GPU would wait for it. A real
+    /// driver's locks are the kernel's, where no thread stops.
+    fn seize(&self, pid: i32) -> io::Result<()> {
         self.request(libc::PTRACE_SEIZE, 0, libc::PTRACE_O_TRACESYSGOOD as usize)?;
-        self.request(libc::PTRACE_INTERRUPT, 0, 0)?;
-        self.wait(0).map(drop)
+        loop {
+            self.request(libc::PTRACE_INTERRUPT, 0, 0)?;
+            self.wait(0)?;
+            if !has_the_gpus_table(pid)? {
+                return Ok(());
+            }
+            self.request(libc::PTRACE_CONT, 0, 0)?;
+            std::thread::sleep(Duration::from_micros(200));
+        }
     }
 
     fn let_go(&self) -> io::Result<()> {
@@ -174,5 +192,24 @@ impl Traced {
         self.request(libc::PTRACE_GET_SYSCALL_INFO, size_of_val(&info), (&raw mut info).addr())?;
         // SAFETY: this is the part that such a stop has.
         Ok(info.op == libc::PTRACE_SYSCALL_INFO_ENTRY && unsafe { info.u.entry.nr } == libc::SYS_write as u64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_has_the_table_while_it_has_its_byte() {
+        let (file, own) = (tempfile::tempfile().expect("a file"), std::process::id().cast_signed());
+        let lock = |kind: i32| {
+            // SAFETY: numbers, for which zero is a value: the first byte, once there is a length.
+            let mut lock: libc::flock = unsafe { std::mem::zeroed() };
+            (lock.l_type, lock.l_len) = (kind as _, 1);
+            // SAFETY: an open file, and a structure that lives over the call.
+            assert_eq!(unsafe { libc::fcntl(std::os::fd::AsRawFd::as_raw_fd(&file), libc::F_SETLK, &lock) }, 0);
+            has_the_gpus_table(own).expect("a list of locks")
+        };
+        assert!(lock(libc::F_WRLCK) && !lock(libc::F_UNLCK));
     }
 }
