@@ -1,7 +1,9 @@
 //! Programs of a gang have their GPUs at the same time, or not at all.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use baton_tests::LIMIT;
-use baton_tests::coordinator::{Serving, program, tenant};
+use baton_tests::coordinator::{Serving, SetAtEnd, program, tenant};
 use baton_tests::hold::{self, Busy};
 use baton_tests::machine::Machine;
 use baton_tests::running::Running;
@@ -118,6 +120,54 @@ fn gangs_go_on_when_the_coordinator_or_a_rank_dies() {
     touch(&mut ranks, &want[3]);
     for (_, name, mut rank) in ranks {
         assert_eq!((rank.ask("quit", LIMIT), rank.said().as_str()), (want[4].clone(), ""), "{name}");
+    }
+}
+
+/// A gang on all GPUs, three in a circle, and one program alone on each GPU; spinning ranks are preempted.
+#[test]
+fn gangs_of_two_and_four_beside_others_are_evicted_under_way() {
+    const ROUNDS: usize = 6;
+    let want = hold::alone("24", &["touch"; ROUNDS]);
+    let serving = Serving::arena("32MiB").option("--host-pool", "128MiB").option("--mode", "exclusive").keeper();
+    let machine = Machine::start(&serving, 4, &[]);
+    let gangs = [("a", &[0, 1, 2, 3][..]), ("b", &[0, 1]), ("c", &[1, 2]), ("d", &[2, 0])];
+    let ranks = gangs.iter().zip(1..).flat_map(|((name, gpus), gang)| {
+        gpus.iter().map(move |gpu| (format!("{name}{gpu}"), *gpu, Some(gang.to_string())))
+    });
+    let all: Vec<_> = ranks.chain((0..4).map(|gpu| (format!("alone{gpu}"), gpu, None))).collect();
+    let mut programs: Vec<Running> = all
+        .iter()
+        .map(|(name, gpu, gang)| {
+            let mut command = machine.joining(name, &program("hold"), &["--megabytes", "24"]);
+            command.env("CUDA_VISIBLE_DEVICES", gpu.to_string());
+            command.envs(gang.iter().map(|gang| ("BATON_GANG", gang)));
+            hold::ready(&mut command, None)
+        })
+        .collect();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let _over = SetAtEnd(&is_over);
+        scope.spawn(|| {
+            for (name, ..) in all.iter().step_by(3).cycle().take_while(|_| !is_over.load(Ordering::Relaxed)) {
+                machine.baton(&["evict", "--no-wait", name]).succeeded();
+            }
+        });
+        for round in &want[..ROUNDS] {
+            programs.iter_mut().for_each(|program| program.say("touch"));
+            for ((name, ..), program) in all.iter().zip(&mut programs) {
+                assert_eq!(&program.line(LIMIT), round, "{name}");
+            }
+            // Half of the gangs spin, and the others have their turns beside that.
+            let spinning = &mut programs[4..8];
+            let busy: Vec<_> = spinning.iter_mut().map(|one| Busy::start(one, &machine.prepared.place)).collect();
+            for idle in [0, 1, 2, 3, 8, 9] {
+                assert!(programs[idle].ask("spin 1", LIMIT).starts_with("spun"), "{}", all[idle].0);
+            }
+            busy.into_iter().zip(&mut programs[4..8]).for_each(|(busy, one)| busy.end(one));
+        }
+    });
+    for ((name, ..), mut program) in all.iter().zip(programs) {
+        assert_eq!((program.ask("quit", LIMIT), program.said().as_str()), (want[ROUNDS].clone(), ""), "{name}");
     }
 }
 
