@@ -46,7 +46,6 @@ impl Server {
         tenant.turn.expect_no_end();
         self.card.untold.push_back((id, Event::Left));
         baton_messages::info!(is_disconnected(&tenant.name, &tenant.connection.process, why));
-        self.front.keeper.let_go(Key::Tenant(id.0));
         self.card.tenants.listen_no_more(id);
         self.card.corun.cut_off(id);
         self.memory().drop_claims(id);
@@ -80,6 +79,8 @@ impl Server {
     pub(super) fn on_process_ended(&mut self, id: TenantId) {
         self.on_connection_ended(id);
         let Some((tenant, extents)) = self.card.tenants.remove(id) else { return };
+        // Not before: the next coordinator must not give others its memory either while it lives.
+        self.front.keeper.let_go(Key::Tenant(id.0));
         self.card.corun.leave(id);
         self.card.outsiders.on_left(tenant.connection.process.pid());
         let (switches, gpu_micros) = tenant.scheduling.counted;

@@ -393,26 +393,40 @@ fn memory_that_is_freed_while_a_program_without_a_connection_has_it_is_given_to_
     coordinator.until("it has lost it", |status| tenant(status, "second")["disconnected"] == true);
     let before = lent(&coordinator.status());
     assert_eq!(first.ask("free", LIMIT), "freed");
-    assert!(before.is_some() && lent(&coordinator.status()) == before, "the other one's work may still write there");
+    assert_eq!(lent(&coordinator.status()), before, "the other one's work may still write there");
     second.signal(libc::SIGKILL);
     until_only_is_left(&coordinator, 16);
     all_end([&mut first]);
 }
 
-/// Two programs share memory, and one of them loses its connection while nobody listens; ensures that the other one goes on with the
+/// Two programs share memory, and one of them loses its connection before the coordinator dies; ensures that the other one goes on with the
 /// next coordinator, and that memory which both had is given to no other, until that one has ended.
 #[track_caller]
 fn goes_on_without(lost: usize, left: u64) {
+    goes_on_without_one_lost(lost, left, |coordinator, program| {
+        coordinator.kill_served_after(|| loses_its_connection(program));
+    });
+    // The coordinator before has heard of it.
+    goes_on_without_one_lost(lost, left, |coordinator, program| {
+        loses_its_connection(program);
+        let name = ["first", "second"][lost];
+        coordinator.until("it has lost it", |status| tenant(status, name)["disconnected"] == true);
+        coordinator.kill_served_after(|| ());
+    });
+}
+
+#[track_caller]
+fn goes_on_without_one_lost(lost: usize, left: u64, lose: impl FnOnce(&Coordinator, &mut Running)) {
     let coordinator = Serving::small("64MiB").keeper().start();
     let mut programs = united(&coordinator, ["first", "second"]);
     let mut other = hold::joined(&coordinator, "other", "normal", "16", None);
-    coordinator.kill_served_after(|| loses_its_connection(&mut programs[lost]));
+    lose(&coordinator, &mut programs[lost]);
     let other_one = &mut programs[1 - lost];
     assert!(other_one.ask("touch", LIMIT).starts_with("touched "));
     assert!(other.ask("touch", LIMIT).starts_with("touched "));
     let before = lent(&coordinator.status());
     assert_eq!(other_one.ask("free", LIMIT), "freed");
-    assert!(before.is_some() && lent(&coordinator.status()) == before, "the other one's work may still write there");
+    assert_eq!(lent(&coordinator.status()), before, "the other one's work may still write there");
     programs[lost].signal(libc::SIGKILL);
     until_only_is_left(&coordinator, left);
     all_end([&mut programs[1 - lost], &mut other]);

@@ -126,7 +126,7 @@ fn gangs_go_on_when_the_coordinator_or_a_rank_dies() {
 /// A gang on all GPUs, three in a circle, and one program alone on each GPU; spinning ranks are preempted.
 #[test]
 fn gangs_of_two_and_four_beside_others_are_evicted_under_way() {
-    const ROUNDS: usize = 6;
+    const ROUNDS: usize = 3;
     let want = hold::alone("24", &["touch"; ROUNDS]);
     let serving = Serving::arena("32MiB").option("--host-pool", "128MiB").option("--mode", "exclusive").keeper();
     let machine = Machine::start(&serving, 4, &[]);
