@@ -33,8 +33,7 @@ impl Named {
     /// When there is no coordinator, or no program can have such a name.
     pub fn find(self) -> Result<(PathBuf, String), CliError> {
         let sockets = self.place.all()?;
-        let socket =
-            having(&sockets, &self.name).into_iter().next().ok_or_else(|| std::io::Error::other(self.name.clone()))?;
+        let socket = having(&sockets, &self.name)[0];
         let name = called(socket, self.name)?;
         Ok((socket.clone(), name))
     }
@@ -145,7 +144,8 @@ pub fn state(socket: &Path, name: &str) -> Result<Option<State>, CliError> {
     }
 }
 
-/// Returns those of these GPUs that a program of this name or process id shares; the first one if it shares none, which says so.
+/// Returns those of these GPUs that a program of this name or process id shares; the first one if it shares none, which says so. At
+/// least one, of at least one.
 fn having<'a>(sockets: &'a [PathBuf], word: &str) -> Vec<&'a PathBuf> {
     let is_there = |socket: &&PathBuf| {
         let status: Option<Status> = client::status(socket).ok().and_then(|text| read(&text).ok());

@@ -34,13 +34,18 @@ impl Place {
         }
     }
 
-    /// Returns the sockets of all GPUs that are meant, in order.
+    /// True if the user names one GPU or its socket.
+    fn names_one(&self) -> bool {
+        self.gpu.is_some() || self.socket.is_some() || named_socket().is_some()
+    }
+
+    /// Returns the sockets of all GPUs that are meant, in order; at least one.
     ///
     /// # Errors
     ///
     /// When there is none.
     pub fn all(self) -> Result<Vec<PathBuf>, CliError> {
-        if self.gpu.is_none() && self.socket.is_none() && named_socket().is_none() {
+        if !self.names_one() {
             let served = served(sockets());
             if served.len() > 1 {
                 return Ok(served.into_iter().map(|(socket, _)| socket).collect());
@@ -55,7 +60,7 @@ impl Place {
     ///
     /// Errors of [`Place::find`].
     pub fn of_coordinator(self) -> Result<Vec<PathBuf>, CliError> {
-        let is_named = self.gpu.is_some() || self.socket.is_some() || named_socket().is_some();
+        let is_named = self.names_one();
         let socket = self.find()?;
         let mut served = if is_named { Vec::new() } else { served(sockets()) };
         let pid = served.iter().find(|(its, _)| *its == socket).map(|(_, status)| status.pid);

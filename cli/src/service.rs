@@ -134,7 +134,7 @@ pub fn reload(sources: &Sources, served: &mut [Served]) {
             baton_messages::warn!(no_file_to_read_again());
         }
         Ok(new) => {
-            // What changes for all GPUs is said once.
+            // A change for all GPUs is said once.
             let (mut now, mut later) = (BTreeSet::new(), BTreeSet::new());
             let Some(level) = new.first().map(Settings::log_level) else { return };
             for (one, new) in served.iter_mut().zip(new) {

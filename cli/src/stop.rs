@@ -98,7 +98,7 @@ pub fn run(Stop { place, now, cancel, patience }: Stop) -> Result<(), CliError> 
     Ok(printed.went()?)
 }
 
-/// What is heard of a GPU's server that is to end.
+/// News of a GPU's server that is to end.
 enum Said<'a> {
     /// Its answer.
     Told(Vec<u8>),

@@ -36,7 +36,7 @@ impl PodFinder for Kubelet {
     }
 }
 
-/// What lies beside a GPU's socket for its user.
+/// Files and sockets beside a GPU's socket, for its user.
 #[derive(Default)]
 pub(super) struct Beside {
     /// The GPU's socket.

@@ -46,7 +46,7 @@ pub struct GangId {
     pub number: u64,
 }
 
-/// What an arbiter has decided about a gang's member at its GPU.
+/// An arbiter's decision about a gang's member at its GPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// It is there from now on, and off the GPU.
@@ -74,7 +74,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// What it means for a gang that a decision has changed the state of its member, in this order.
+    /// The events of a decision that has changed the state of a gang's member, in this order.
     pub fn of_change(before: State, after: State) -> impl Iterator<Item = Self> {
         let has_turn = |state| matches!(state, State::Running | State::Leaving);
         let waits = |state| matches!(state, State::Waiting | State::Arriving);
@@ -88,7 +88,7 @@ impl Event {
     }
 }
 
-/// What follows at a GPU. The GPU may have given the claim back meanwhile: what is about an earlier one is void.
+/// A consequence at a GPU. The GPU may have given the claim back meanwhile: one about an earlier claim is void.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Its turn is the next one.

@@ -10,6 +10,8 @@
 pub mod arbiter;
 pub mod arrival;
 pub mod bursts;
+#[cfg(test)]
+mod dice;
 pub mod first_use;
 pub mod gangs;
 pub mod in_flight;

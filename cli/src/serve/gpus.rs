@@ -26,7 +26,7 @@ use crate::{CliError, host_memory, journal, named_socket, open_gpu, service, usu
 /// How much later than another one a GPU may be ready.
 const LATE: Duration = Duration::from_secs(20);
 
-/// What all GPUs of a process have in common.
+/// Things that all GPUs of a process have in common.
 #[derive(Clone)]
 pub(super) struct Common {
     pub(super) machine: Machine<Server>,
@@ -52,11 +52,11 @@ pub(super) struct Job {
     /// The settings as they are for this GPU.
     pub(super) settings: Settings,
     pub(super) passed: Option<Passed>,
-    /// What the coordinator before has left, as far as it is there.
+    /// Left by the coordinator before, as far as it is there.
     pub(super) inherited: Inherited,
 }
 
-/// What a GPU's thread says.
+/// A word from a GPU's thread.
 pub(super) enum Said {
     /// It has all that it needs, and waits for what the coordinator before has left.
     Prepared(Box<Ready>),
@@ -179,7 +179,7 @@ impl Servers {
         self.all.values().map(|one| (one.number, &one.ready))
     }
 
-    /// What lies beside the sockets.
+    /// Takes the files and sockets beside the GPUs' sockets.
     pub(super) fn take_beside(&mut self) -> Vec<Beside> {
         self.all.values_mut().map(|one| std::mem::take(&mut one.ready.beside)).collect()
     }
@@ -241,7 +241,7 @@ fn serve(job: Job, common: &Common, begins: &Receiver<Inherited>) {
     if common.count > 1 {
         journal::name_gpu(job.number);
     }
-    // Nobody hears it if the process ends.
+    // It goes unheard if the process ends.
     let say = |said| drop(common.says.send((at, said)));
     let begun = prepare(job, common).and_then(|(mut server, ready, inherited)| {
         say(Said::Prepared(ready));

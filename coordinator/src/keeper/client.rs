@@ -213,7 +213,7 @@ pub struct KeptTenant {
 /// Everything that the coordinator before has left.
 #[derive(Debug, Default)]
 pub struct Left {
-    /// What belongs to each GPU.
+    /// The items of each GPU.
     pub gpus: BTreeMap<GpuNumber, Inherited>,
     /// The sockets on which it served the web, by their purposes.
     pub listeners: BTreeMap<u16, OwnedFd>,
@@ -221,7 +221,7 @@ pub struct Left {
     pub before: Option<OwnedFd>,
 }
 
-/// What the coordinator before has left of one GPU.
+/// Items of one GPU that the coordinator before has left.
 #[derive(Debug, Default)]
 pub struct Inherited {
     /// The socket that listens, and the GPU's lock.

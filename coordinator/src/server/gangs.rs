@@ -84,7 +84,7 @@ impl Server {
         self.tell_gangs(gang, gangs::Event::Claimed(claim));
     }
 
-    /// What the unit's gang is to know of it.
+    /// Tells the unit's gang of it.
     pub(super) fn tell_gang_of(&mut self, unit: TenantId, event: gangs::Event) {
         if let Some(gang) = self.gang_of(unit) {
             self.tell_gangs(gang, event);

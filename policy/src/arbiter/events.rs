@@ -74,7 +74,7 @@ impl Arbiter {
         }
     }
 
-    /// What its gang's GPUs have agreed upon holds no more here.
+    /// The agreement of its gang's GPUs holds no more here.
     pub(super) fn give_back(&mut self, id: TenantId, out: &mut Vec<Decision>) {
         let is_claimed = |tenant: &Tenant| matches!(tenant.gang, Some(Claim::Claimed | Claim::Called));
         if self.tenants.get(id).is_some_and(is_claimed) {

@@ -16,23 +16,10 @@ use baton_contract::scheduling::Scheduling;
 use memory::Memory;
 
 use super::*;
+use crate::dice::Dice;
 
 const MS: Micros = 1_000;
 const SECOND: Micros = 1_000 * MS;
-
-/// A generator good enough for delays.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % sides.max(1)
-    }
-
-    fn percent(&mut self, chance: u64) -> bool {
-        self.roll(100) < chance
-    }
-}
 
 /// The frequency of each trouble, in percent.
 #[derive(Clone, Copy, Debug, Default)]

@@ -5,22 +5,11 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::arbiter::{Arbiter, Decision, Event, Pressure, SHARE, State, TenantId};
+use crate::dice::Dice;
 
 const MS: Micros = 1_000;
 const SECOND: Micros = 1_000 * MS;
 const RULES: Rules = Rules { burst: MS, slack: 50, max_wait: 2 * SECOND, share: 20 * MS };
-
-/// Numbers that look random, the same for the same seed.
-struct Dice(u64);
-
-impl Dice {
-    /// A gap with this mean, as between independent arrivals.
-    fn gap(&mut self, mean: Micros) -> Micros {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let uniform = (self.0 >> 11) as f64 / (1u64 << 53) as f64;
-        (-(1.0 - uniform).ln() * mean as f64) as Micros
-    }
-}
 
 /// The results, in microseconds.
 #[derive(Debug, Default, PartialEq, Eq)]

@@ -9,6 +9,7 @@ use baton_contract::scheduling::Scheduling;
 
 use super::*;
 use crate::arbiter::{self, Arbiter, Decision, Micros, State, TenantId};
+use crate::dice::Dice;
 use crate::scheduler::Scheduler;
 
 const MS: Micros = 1_000;
@@ -19,20 +20,6 @@ const MAX_WAIT: Micros = 200 * MS;
 const ARRIVAL: Micros = 2 * MS;
 const DRAIN: Micros = MS;
 const MESSAGE: Micros = 200;
-
-/// A generator good enough for delays.
-struct Dice(u64);
-
-impl Dice {
-    fn roll(&mut self, sides: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % sides.max(1)
-    }
-
-    fn percent(&mut self, chance: u64) -> bool {
-        self.roll(100) < chance
-    }
-}
 
 /// The frequency of each trouble, in percent.
 #[derive(Clone, Copy, Default)]

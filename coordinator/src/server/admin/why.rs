@@ -48,6 +48,10 @@ impl Server {
         let prospect = self.card.arbiter.prospect(id, self.now());
         let waited = prospect.map(|prospect| micros_as_ms(prospect.waited));
         let is_put_off = tenant.memory.is_told(Notice::PutOff);
+        let has_turn = matches!(state, State::Running | State::Corunning | State::Leaving);
+        if !has_turn && let Some(gpus) = self.gang_waits_for(id) {
+            return WaitsFor { gpus, ..plain(Reason::Gang, waited) };
+        }
         match state {
             State::Running | State::Corunning | State::Leaving => {
                 if tenant.preemption.is_descheduled() {
@@ -63,9 +67,6 @@ impl Server {
                 };
                 let since_ms = self.card.arbiter.unchanged_for(id, self.now()).map(micros_as_ms);
                 plain(if runs { Reason::Running } else { Reason::Idle }, since_ms)
-            }
-            _ if self.gang_waits_for(id).is_some() => {
-                WaitsFor { gpus: self.gang_waits_for(id).unwrap_or_default(), ..plain(Reason::Gang, waited) }
             }
             State::Arriving => self.memory_for(id, waited).unwrap_or(plain(Reason::OwnMemory, waited)),
             State::Waiting => self.turn_for(id, tenant, prospect),
