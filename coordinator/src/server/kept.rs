@@ -8,7 +8,6 @@ use super::tenants::facts::Facts;
 use super::tenants::peer::Peer;
 use super::tenants::process::Process;
 use super::tenants::shared::TenantsPage;
-use super::tenants::tenant::Tenant;
 use crate::keeper::Key;
 use baton_books::sharing::Fact;
 use baton_policy::arbiter::TenantId;
@@ -16,8 +15,7 @@ use baton_policy::arbiter::TenantId;
 impl Server {
     /// Has the keeper hold what the next coordinator needs of a tenant.
     pub(super) fn keep_tenant(&self, id: TenantId) {
-        let is_kept = |tenant: &&Tenant| self.front.keeper.is_any() && tenant.connection.is_open();
-        let Some(tenant) = self.card.tenants.get(id).filter(is_kept) else { return };
+        let Some(tenant) = self.card.tenants.get(id).filter(|_| self.front.keeper.is_any()) else { return };
         let connection = &tenant.connection;
         let with = descriptors([&connection.control, &connection.requests], &connection.process, &connection.theirs);
         self.front.keeper.hold(Key::Tenant(id.0), &Facts::of(tenant, self.card.memory.account(id)).bytes(), &with);

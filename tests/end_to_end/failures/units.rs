@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use baton_tests::LIMIT;
-use baton_tests::coordinator::{Coordinator, Serving, program, tenant};
+use baton_tests::coordinator::{Coordinator, EndsWhatServes, Serving, program, tenant};
 use baton_tests::faults::{Strike, Victim};
 use baton_tests::held::{self, Held};
 use baton_tests::hold::{self, Busy};
-use baton_tests::running::Running;
+use baton_tests::running::{Running, signal};
 use baton_tests::strikes::with_board;
 
 /// A coordinator under which a turn lasts for as long as there is work.
@@ -415,9 +415,22 @@ fn goes_on_without(lost: usize, left: u64) {
     });
 }
 
+/// The same, if the keeper is another one by then.
+#[test]
+fn memory_of_one_that_has_lost_its_connection_is_known_to_the_next_keeper_too() {
+    goes_on_without_one_lost(1, 32, |coordinator, program| {
+        loses_its_connection(program);
+        coordinator.until("it has lost it", |status| tenant(status, "second")["disconnected"] == true);
+        signal(coordinator.pid(), libc::SIGKILL);
+        coordinator.until("another one holds all", |_| coordinator.log().contains("B0621"));
+        coordinator.kill_served();
+    });
+}
+
 #[track_caller]
 fn goes_on_without_one_lost(lost: usize, left: u64, lose: impl FnOnce(&Coordinator, &mut Running)) {
     let coordinator = Serving::small("64MiB").keeper().start();
+    let _end = EndsWhatServes(&coordinator);
     let mut programs = united(&coordinator, ["first", "second"]);
     let mut other = hold::joined(&coordinator, "other", "normal", "16", None);
     lose(&coordinator, &mut programs[lost]);
