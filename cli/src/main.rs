@@ -26,10 +26,9 @@ struct Arguments {
 enum Command {
     /// Run a program that shares the GPU, with a coordinator that is started if there is none.
     ///
-    /// Where the program can see several GPUs (`CUDA_VISIBLE_DEVICES`), a coordinator is started for the first one. A process
-    /// shares the GPU that it takes first, with that GPU's coordinator: `baton serve --gpu N` starts one for another GPU. GPUs
-    /// without a coordinator, and all others that the process uses, it uses as if Baton were not there. With `--gpu N`, GPU N is
-    /// the one that is shared.
+    /// Where the program can see several GPUs (`CUDA_VISIBLE_DEVICES`), a coordinator is started for the first one: `baton serve`
+    /// starts one for all. A process shares each GPU that it uses and that has a coordinator, and is on all of them or on none. A GPU
+    /// without a coordinator it uses as if Baton were not there. With `--gpu N`, GPU N is the one that is shared.
     Run(run::Run),
     /// Coordinate a GPU: own its memory, and decide which programs run.
     Serve(serve::Serve),

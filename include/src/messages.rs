@@ -438,6 +438,12 @@ declare::messages! {
                 /// The owner's number, in the importer's namespace.
                 owner: ProcessId,
             },
+            /// The program is about to use another GPU too: from now on this tenant is of a gang, unless it is of one already. Answered
+            /// by [`Answer::Noted`].
+            67 => JoinGang {
+                /// The gang's number; not 0.
+                gang: u64,
+            },
         }
     }
 }

@@ -116,6 +116,11 @@ impl Scheduler {
         self.unit_of.get(&id).copied().unwrap_or(id)
     }
 
+    /// True if the tenant has joined, and has not left.
+    pub fn knows(&self, id: TenantId) -> bool {
+        self.unit_of.contains_key(&id)
+    }
+
     /// All members of this tenant's unit, or of the unit with this number.
     pub fn members(&self, id: TenantId) -> Vec<TenantId> {
         match self.units.get(&self.unit(id)) {

@@ -82,6 +82,7 @@ mod launch {
 mod machine {
     mod all_gpus; // timed
     mod gangs; // timed
+    mod spanning; // timed
 }
 
 mod memory {

@@ -104,7 +104,7 @@ impl Liar<'_> {
     fn request(&mut self) -> Request {
         let handle = [self.random.below(3) as u8; IPC_HANDLE];
         let process = ProcessId { namespace: self.random.below(2) as u64, number: self.random.below(3) as u32 };
-        match self.random.below(17) {
+        match self.random.below(18) {
             0..=2 => {
                 let (at, bytes) = (self.at(), self.bytes());
                 self.addresses.push(at);
@@ -127,6 +127,7 @@ impl Liar<'_> {
             14 if self.random.below(2) == 0 => Request::ExportEvent { handle },
             14 => Request::OpenEvent { handle },
             15 => Request::ExportDescriptors { process },
+            16 => Request::JoinGang { gang: self.random.below(3) as u64 },
             _ => Request::ImportDescriptor { owner: process },
         }
     }

@@ -203,7 +203,8 @@ impl Server {
                 | Request::Unexport { .. }
                 | Request::ExportEvent { .. }
                 | Request::ExportDescriptors { .. }
-                | Request::ImportDescriptor { .. } => {}
+                | Request::ImportDescriptor { .. }
+                | Request::JoinGang { .. } => {}
             }
         }
         self.serve_request(id, request)
@@ -281,6 +282,10 @@ impl Server {
                 self.unite_with_owner(id, owner);
                 self.card.tenants.answer(id, &Answer::Noted, &[]);
             }
+            Request::JoinGang { gang } => {
+                self.is_of_gang_from_now_on(id, gang);
+                self.card.tenants.answer(id, &Answer::Noted, &[]);
+            }
         }
         Ok(())
     }
@@ -302,9 +307,7 @@ impl Server {
         self.note_unit(id);
         self.note_waiting(id);
         self.carry_out(decisions);
-        for other in self.keep_one_gang(id) {
-            self.tell_arbiter(other, Event::Gang(false));
-        }
+        self.leave_other_gangs(id);
         for member in self.card.arbiter.members(id) {
             self.memory().show_offer(member);
         }
@@ -628,15 +631,37 @@ impl Server {
         }
     }
 
-    /// Has a tenant that the arbiter has just got to know run with its gang.
+    /// A program that was on this GPU alone runs on several from now on.
+    fn is_of_gang_from_now_on(&mut self, id: TenantId, number: u64) {
+        let Some(tenant) = self.card.tenants.get_mut(id).filter(|tenant| tenant.gang.is_none() && number > 0) else {
+            return;
+        };
+        tenant.gang = Some(GangId { guest: tenant.connection.control.guest(), number });
+        self.keep_tenant(id);
+        // Otherwise the arbiter hears of both at once.
+        if self.card.arbiter.knows(id) {
+            self.join_its_gang(id);
+        }
+    }
+
+    /// Has a unit be of one gang.
+    fn leave_other_gangs(&mut self, unit: TenantId) {
+        for other in self.keep_one_gang(unit) {
+            self.tell_arbiter(other, Event::Gang(false));
+        }
+    }
+
+    /// Has a tenant that the arbiter knows run with its gang.
     fn join_its_gang(&mut self, id: TenantId) {
         let Some((gang, other)) = self.join_gang(id) else { return };
         self.tell_arbiter(id, Event::Gang(true));
         if let Some(tenant) = self.card.tenants.get(id) {
             baton_messages::info!(is_of_a_gang(&tenant.name, format_args!("{:x}", gang.number)));
         }
-        if let Some(other) = other {
-            self.unite(id, other);
+        match other {
+            Some(other) => self.unite(id, other),
+            // It may be united with members of another one.
+            None => self.leave_other_gangs(id),
         }
     }
 

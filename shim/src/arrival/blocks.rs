@@ -8,15 +8,15 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Instant;
 
-use baton_contract::cuda::{CUdeviceptr, CUresult};
+use baton_contract::cuda::{CUdevice, CUdeviceptr, CUresult};
 use baton_contract::memory::GRANULE;
 use baton_contract::messages::{ArrivalStats, ExtentId, HOST_MEMORY};
 
 use super::needs::{Named, Needs};
 use super::roots;
 use crate::gate::{self, Passage};
-use crate::memory::layout::{ExtentLayout, Layout};
-use crate::memory::space;
+use crate::memory::layout::{ExtentLayout, ExtentOf, Layout};
+use crate::memory::{space, vmm};
 use crate::sys::futex::{self, Scope};
 use crate::sys::user;
 
@@ -41,7 +41,7 @@ struct Block {
 /// Memory that arrives as a whole.
 #[derive(Debug)]
 struct Extent {
-    id: ExtentId,
+    id: ExtentOf,
     bytes: u64,
     is_mapped: AtomicBool,
     /// The blocks that it backs, wholly or in part: a part of [`Arrival::before`].
@@ -63,7 +63,7 @@ struct Arrival {
     before: Vec<u32>,
     /// Of the extents behind each block, those whose contents point somewhere.
     pointing: Vec<u32>,
-    of_id: HashMap<ExtentId, u32>,
+    of_id: HashMap<ExtentOf, u32>,
     /// Blocks that every call needs.
     roots: Vec<u32>,
     /// Kernels can access memory that cannot be read for pointers: then every call needs everything.
@@ -101,7 +101,7 @@ fn read() -> RwLockReadGuard<'static, Option<Arrival>> {
 
 /// Begins an arrival, before the gate is opened. `edges` are pointers from an extent's contents to an address, and `number` is the one by
 /// which work may wait.
-pub(super) fn begin(layout: Layout, edges: &[(ExtentId, CUdeviceptr)], roots: roots::Found, number: Option<u32>) {
+pub(super) fn begin(layout: Layout, edges: &[(ExtentOf, CUdeviceptr)], roots: roots::Found, number: Option<u32>) {
     for counter in [&WAITS, &WAITED, &OPAQUE] {
         counter.store(0, Ordering::Relaxed);
     }
@@ -112,11 +112,12 @@ pub(super) fn begin(layout: Layout, edges: &[(ExtentId, CUdeviceptr)], roots: ro
     *ARRIVAL.write().unwrap_or_else(PoisonError::into_inner) = Some(arrival);
 }
 
-/// Records that extents were mapped.
-pub(crate) fn mapped(extents: &[ExtentId]) {
+/// Records that extents of a GPU were mapped.
+pub(crate) fn mapped(device: CUdevice, extents: &[ExtentId]) {
     if let Some(arrival) = read().as_ref() {
         let _ = FIRST_EXTENT.compare_exchange(u64::MAX, arrival.micros(), Ordering::Relaxed, Ordering::Relaxed);
-        arrival.mapped(extents);
+        let extents: Vec<ExtentOf> = extents.iter().map(|extent| (device, *extent)).collect();
+        arrival.mapped(&extents);
     }
     wake();
 }
@@ -132,8 +133,8 @@ pub(crate) fn is_complete() -> bool {
     read().as_ref().is_none_or(|arrival| arrival.left.load(Ordering::Acquire) == 0)
 }
 
-/// The extents that the program has used so far, and the figures of the arrival.
-pub(crate) fn stats() -> Option<(Vec<(ExtentId, u32)>, ArrivalStats)> {
+/// The extents of a GPU that the program has used so far, and the figures of the arrival.
+pub(crate) fn stats(device: CUdevice) -> Option<(Vec<(ExtentId, u32)>, ArrivalStats)> {
     let arrival = read();
     let arrival = arrival.as_ref()?;
     let stats = ArrivalStats {
@@ -144,7 +145,8 @@ pub(crate) fn stats() -> Option<(Vec<(ExtentId, u32)>, ArrivalStats)> {
         waited_micros: WAITED.load(Ordering::Relaxed),
         opaque: OPAQUE.load(Ordering::Relaxed),
     };
-    Some((arrival.used(), stats))
+    let here = |((gpu, extent), at): (ExtentOf, u32)| (gpu == device).then_some((extent, at));
+    Some((arrival.used().into_iter().filter_map(here).collect(), stats))
 }
 
 /// Ends the arrival: all memory is here, or no thread is inside the gate, so that no call has to wait. A gate that was closed over waiting
@@ -319,7 +321,7 @@ impl Extent {
 }
 
 impl Arrival {
-    fn new(layout: Layout, edges: &[(ExtentId, CUdeviceptr)], roots: roots::Found) -> Self {
+    fn new(layout: Layout, edges: &[(ExtentOf, CUdeviceptr)], roots: roots::Found) -> Self {
         let Layout { blocks, mapped, extents } = layout;
         let allocated = blocks.iter().map(|block| (block, core::slice::from_ref(block)));
         let mapped = mapped.iter().map(|(addresses, homes)| (addresses, &homes[..]));
@@ -378,7 +380,7 @@ impl Arrival {
                 blocks.end += 1;
             }
         }
-        let of_id: HashMap<ExtentId, u32> = (0..).zip(&extents).map(|(at, extent)| (extent.id, at)).collect();
+        let of_id: HashMap<ExtentOf, u32> = (0..).zip(&extents).map(|(at, extent)| (extent.id, at)).collect();
         for (extent, address) in edges {
             // A pointer is known by the granule that it lies in: it may mean any block that begins or lies there, or begins right behind
             // it.
@@ -430,7 +432,7 @@ impl Arrival {
         &self.behind[block.extents.start as usize..block.extents.end as usize]
     }
 
-    fn mapped(&self, extents: &[ExtentId]) {
+    fn mapped(&self, extents: &[ExtentOf]) {
         for extent in extents {
             let Some(extent) = self.of_id.get(extent).map(|at| &self.extents[*at as usize]) else { continue };
             for block in self.blocks_of(extent) {
@@ -444,7 +446,7 @@ impl Arrival {
     }
 
     /// The extents in the order of their first use, and the time of each.
-    fn used(&self) -> Vec<(ExtentId, u32)> {
+    fn used(&self) -> Vec<(ExtentOf, u32)> {
         let order = self.order.lock().unwrap_or_else(PoisonError::into_inner);
         let extents = |(block, micros): &(u32, u32)| {
             let micros = *micros;
@@ -491,8 +493,8 @@ impl Arrival {
     /// The largest distance from a kernel's parameter to the memory that it means.
     fn reach_of(&self, address: CUdeviceptr) -> u64 {
         // Memory that was allocated since is in no block.
-        let is_new = |space: &space::Space| space.find(address).is_some() || space.mapping(address).is_some();
-        let is_in_nothing = || space::get().is_none_or(|space| !is_new(space));
+        let is_allocated = || space::at(address).is_some_and(|space| space.find(address).is_some());
+        let is_in_nothing = || !is_allocated() && vmm::mapping(address).is_none();
         if find(&self.blocks, address).is_none() && is_in_nothing() { FAR } else { NEAR }
     }
 

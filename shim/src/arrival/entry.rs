@@ -1,32 +1,32 @@
 //! The entry of every call that touches device memory.
 //!
-//! A call passes the gate when its memory is here, for whichever GPU it is: a program is on all its GPUs, or on none. If a call for another
-//! GPU than the shared one may access memory of ours, that GPU gets access to all of it first, now and whenever it comes back.
+//! A call passes the gate when its memory is here, for whichever GPU it is: a program is on all its GPUs, or on none. If a call for one GPU
+//! may access memory of another one, that GPU gets access to all of the process's memory there first, now and whenever it comes back.
 
 use baton_contract::cuda::{CUdevice, CUdeviceptr, CUresult, CUstream};
 use baton_contract::memory::GRANULE;
 
 use super::blocks::{is_lacking, wait, wait_until};
 use super::needs::Needs;
-use super::{ahead, elsewhere};
+use super::{ahead, gpus};
 use crate::driver::api::{self, Stream};
 use crate::gate::{self, Exclusive, MappingGuard, Passage};
-use crate::memory::space;
+use crate::memory::space::{self, Space};
 
-/// The GPU that a call is for.
+/// The GPU that a call is for, as to memory of ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Gpu {
-    /// One with access to memory of ours: the call's memory has to be here, with all memory that it leads to.
+    /// It has access: the call's memory has to be here, with all memory that it leads to.
     Shared,
-    /// One without: the question is which memory of ours the call itself accesses. A kernel accesses none that its GPU has no access to.
+    /// It has none: the question is which memory of ours the call itself accesses. A kernel accesses none that its GPU has no access to.
     Other,
 }
 
 /// Passes the gate. An error is the answer to the program's call.
 #[inline(always)]
 pub(crate) fn pass(needs: impl Fn(Gpu) -> Needs) -> Result<Passage, CUresult> {
-    if let Some(device) = elsewhere::current() {
-        return pass_elsewhere(device, &needs);
+    if gpus::are_several() {
+        return pass_among(None, &needs);
     }
     pass_here(|| needs(Gpu::Shared))
 }
@@ -34,10 +34,8 @@ pub(crate) fn pass(needs: impl Fn(Gpu) -> Needs) -> Result<Passage, CUresult> {
 /// Passes the gate for a call that puts work into a stream, which may be another GPU's.
 #[inline(always)]
 pub(crate) fn pass_into(stream: impl FnOnce() -> CUstream, needs: impl Fn(Gpu) -> Needs) -> Result<Passage, CUresult> {
-    if let Some(shared) = elsewhere::shared()
-        && let Some(passed) = pass_among(shared, stream(), &needs)
-    {
-        return passed;
+    if gpus::are_several() {
+        return pass_among(Some(stream()), &needs);
     }
     pass_here(|| needs(Gpu::Shared))
 }
@@ -50,10 +48,8 @@ pub(crate) fn pass_ahead(
     stream: impl FnOnce() -> Stream,
     needs: impl Fn(Gpu) -> Needs,
 ) -> Result<Passage, CUresult> {
-    if let Some(shared) = elsewhere::shared()
-        && let Some(passed) = pass_among(shared, handle(), &needs)
-    {
-        return passed;
+    if gpus::are_several() {
+        return pass_among(Some(handle()), &needs);
     }
     let passage = gate::pass()?;
     if gate::may_lack() {
@@ -82,47 +78,41 @@ pub(crate) fn enter_in_any_state() -> Exclusive {
     gate::enter_in_any_state(api::current_context())
 }
 
-/// True if the shared GPU is the current one.
-pub(crate) fn is_here() -> bool {
-    elsewhere::current().is_none()
-}
-
+/// Passes for a call of a program that uses several GPUs, perhaps into a stream of another one than the current.
 #[cold]
-fn pass_elsewhere(device: CUdevice, needs: &impl Fn(Gpu) -> Needs) -> Result<Passage, CUresult> {
-    let is_exposed = let_access(device, needs)?;
+fn pass_among(stream: Option<CUstream>, needs: &impl Fn(Gpu) -> Needs) -> Result<Passage, CUresult> {
+    let current = gpus::current();
+    let of_stream = stream.and_then(gpus::of_stream).or(current);
+    let mut has_access = true;
+    for device in current.into_iter().chain(of_stream.filter(|_| of_stream != current)) {
+        gpus::begin_work_on(device);
+        has_access = let_access(device, needs)?;
+    }
     // Without access to allocations, a kernel there may yet have some to mappings of the program's own.
-    pass_here(|| if is_exposed { needs(Gpu::Shared) } else { Needs::Everything })
+    pass_here(|| if has_access { needs(Gpu::Shared) } else { Needs::Everything })
 }
 
-/// Lets another GPU access memory of ours if a call there may. False if it cannot.
+/// Lets a GPU access the memory of others if a call there may. False if it has access to no memory of ours.
 fn let_access(device: CUdevice, needs: &impl Fn(Gpu) -> Needs) -> Result<bool, CUresult> {
-    let Some(space) = space::get() else { return Ok(false) };
-    let is_exposed = space.is_exposed_to(device);
-    if !is_exposed && needs(Gpu::Other).may_be_ours() {
-        return expose(device).map(|()| true);
+    let (mut has_access, mut named) = (false, None);
+    for space in space::all() {
+        if space.device != device && !space.is_exposed_to(device) {
+            if !named.get_or_insert_with(|| needs(Gpu::Other)).may_be_of(space) {
+                continue;
+            }
+            expose(space, device)?;
+        }
+        has_access = true;
     }
-    Ok(is_exposed)
+    Ok(has_access)
 }
 
-/// Passes for a call of a program that uses several GPUs; `None` if its stream is the shared one's.
+/// Gives a GPU access to all memory of another one.
 #[cold]
-fn pass_among(shared: CUdevice, stream: CUstream, needs: &impl Fn(Gpu) -> Needs) -> Option<Result<Passage, CUresult>> {
-    let (current, of_stream) = elsewhere::current_and_of(shared, stream);
-    if let Some(Err(answer)) = current.map(|device| let_access(device, needs)) {
-        return Some(Err(answer));
+pub(crate) fn expose(space: &Space, device: CUdevice) -> Result<(), CUresult> {
+    if space.device == device || space.is_exposed_to(device) {
+        return Ok(());
     }
-    of_stream.map(|device| pass_elsewhere(device, needs))
-}
-
-/// True if a stream is another GPU's.
-pub(crate) fn is_others(stream: CUstream) -> bool {
-    elsewhere::shared().is_some_and(|shared| elsewhere::current_and_of(shared, stream).1.is_some())
-}
-
-/// Gives another GPU access to all memory of ours.
-#[cold]
-pub(crate) fn expose(device: CUdevice) -> Result<(), CUresult> {
-    let Some(space) = space::get().filter(|space| !space.is_exposed_to(device)) else { return Ok(()) };
     let passage = pass_here(|| Needs::Everything)?;
     let guard = lock_mappings(&passage, Needs::Everything)?;
     space.expose(device, &guard)
@@ -138,7 +128,7 @@ pub(crate) fn wait_for(passage: &Passage, at: CUdeviceptr, bytes: u64) -> Result
     let places = (at..at + bytes).step_by(GRANULE as usize).chain([at + bytes - 1]);
     wait(passage, Needs::These(places.collect::<Vec<_>>().into()))?;
     // Memory that was being allocated when the gate was closed is in no block.
-    match space::get() {
+    match space::at(at) {
         Some(space) => wait_until(passage, || space.is_all_mapped(&(at..at + bytes))),
         None => Ok(()),
     }

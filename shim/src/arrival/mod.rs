@@ -10,7 +10,7 @@
 //! - [`footprint`]: the needs of a call: the addresses that it names, and all memory that can be reached from there.
 //! - [`copies`]: descriptions of copies and fills.
 //! - [`layouts`]: the layouts of functions' parameters. [`graphs`]: the contents of captured graphs.
-//! - [`elsewhere`]: calls for other GPUs than the shared one.
+//! - [`gpus`]: finds the GPU that a call is for.
 //! - [`roots`]: memory that kernels can access without being given it.
 //!
 //! Calls wait for memory in **blocks**: an allocation, or an extent that small ones share. A kernel that is given an address in an
@@ -22,9 +22,9 @@ mod ahead;
 mod blocks;
 pub(crate) mod brings;
 pub(crate) mod copies;
-pub(crate) mod elsewhere;
 mod entry;
 pub(crate) mod footprint;
+pub(crate) mod gpus;
 pub(crate) mod graphs;
 pub(crate) mod layouts;
 mod needs;
@@ -34,19 +34,17 @@ pub(crate) mod roots;
 pub(crate) use ahead::{all_is_here, is_waited_for_on_gpu, prepare, stream_goes};
 pub(crate) use blocks::{end, is_complete, is_waited_for, mapped, stats, wake};
 pub(crate) use entry::{
-    Gpu, ask_about, enter_in_any_state, expose, is_here, is_others, lock_mappings, pass, pass_ahead, pass_here,
-    pass_into, wait_for, with_all_here,
+    Gpu, ask_about, enter_in_any_state, expose, lock_mappings, pass, pass_ahead, pass_here, pass_into, wait_for,
+    with_all_here,
 };
 pub(crate) use needs::Needs;
 
+use crate::memory::layout::{ExtentOf, Layout};
 use baton_contract::cuda::CUdeviceptr;
-use baton_contract::messages::ExtentId;
-
-use crate::memory::layout::Layout;
 
 /// Begins an arrival, before the gate is opened. `edges` are pointers from an extent's contents to an address. Work of a `preemptible`
 /// tenant may wait for memory.
-pub(crate) fn begin(layout: Layout, edges: &[(ExtentId, CUdeviceptr)], roots: roots::Found, preemptible: bool) {
+pub(crate) fn begin(layout: Layout, edges: &[(ExtentOf, CUdeviceptr)], roots: roots::Found, preemptible: bool) {
     blocks::begin(layout, edges, roots, ahead::begin(preemptible));
 }
 

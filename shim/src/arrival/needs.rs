@@ -15,7 +15,7 @@
 
 use baton_contract::cuda::CUdeviceptr;
 
-use crate::memory::space::{self, Space};
+use crate::memory::space::Space;
 
 /// The memory that a call needs.
 #[derive(Clone, Debug)]
@@ -93,13 +93,13 @@ impl Needs {
         Self::These(vec![address].into())
     }
 
-    /// True if a call may concern memory of ours.
-    pub(super) fn may_be_ours(&self) -> bool {
-        let is_ours = |address: &CUdeviceptr| space::get().is_some_and(|space| space.may_lead_to_ours(*address));
+    /// True if a call may concern this memory.
+    pub(super) fn may_be_of(&self, space: &Space) -> bool {
+        let is_its = |address: &CUdeviceptr| space.may_have(*address);
         match self {
             Self::Nothing => false,
             Self::Everything => true,
-            Self::These(named) => named.addresses.iter().chain(&named.parameters).any(is_ours),
+            Self::These(named) => named.addresses.iter().chain(&named.parameters).any(is_its),
         }
     }
 }

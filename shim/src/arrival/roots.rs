@@ -12,7 +12,7 @@ use baton_contract::cuda::{CUDA_SUCCESS, CUdevice, CUdeviceptr, CUresult};
 
 use super::pointers::{TENSOR_MAP, add_window_words, add_words_anywhere};
 use crate::driver::api;
-use crate::memory::space::{is_ours, is_window};
+use crate::memory::space::{self, is_ours, is_window};
 use crate::sys::own_memory;
 use crate::work::capture;
 use crate::work::reading;
@@ -135,10 +135,10 @@ pub(crate) struct Found {
     pub(crate) unreadable: bool,
 }
 
-/// Reads the roots of kernels on a GPU. The caller is the control loop, all work has ended, and the gate is closed.
-pub(crate) fn read(device: CUdevice) -> Found {
+/// Reads the roots of kernels on all GPUs that are shared. The caller is the control loop, all work has ended, and the gate is closed.
+pub(crate) fn read() -> Found {
     let (mut addresses, globals, lost): (Vec<CUdeviceptr>, Vec<(CUdeviceptr, u64, usize)>, bool) = with(|roots| {
-        let here = || roots.globals.iter().filter(|(_, global)| global.device == device);
+        let here = || roots.globals.iter().filter(|(_, global)| space::of(global.device).is_some());
         let globals = here().map(|(at, global)| (*at, global.bytes, global.context));
         let textures = roots.textures.values().map(|(address, _)| *address);
         (textures.collect(), globals.collect(), roots.lost || here().any(|(_, global)| global.is_managed))
@@ -162,8 +162,8 @@ pub(crate) fn read(device: CUdevice) -> Found {
 }
 
 /// Called before the program uses this device.
-pub(crate) fn set_device(device: CUdevice) {
-    READS_PAGES.store(api::reads_pages(device), Ordering::Relaxed);
+pub(crate) fn add_device(device: CUdevice) {
+    READS_PAGES.fetch_or(api::reads_pages(device), Ordering::Relaxed);
 }
 
 pub(crate) fn texture_made(handle: u64, address: CUdeviceptr) {

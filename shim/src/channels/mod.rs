@@ -10,32 +10,51 @@ mod objects;
 mod owners;
 
 use core::ffi::{c_uint, c_void};
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 use std::ffi::CStr;
 use std::os::fd::BorrowedFd;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use baton_contract::cuda::{CUDA_SUCCESS, CUdevice, CUresult};
 use baton_contract::messages::{Channels, Elsewhere, MAX_CHANNELS, MAX_ELSEWHERE, PreemptionReport};
 use baton_contract::resource_manager::{Objects, USUAL_TIMESLICE};
 
 use crate::driver::{api, find};
+use crate::sys::by_device::places;
 
 pub(crate) use objects::{follow, pause_what_comes, resume_what_came};
 pub(crate) use owners::is_another_librarys;
 
-/// The objects to pause, and the way to do it.
+/// Our objects on a GPU, and what its coordinator was told of them.
+pub(crate) struct Own {
+    gpu: [u8; 16],
+    driver: Driver,
+    told: Mutex<Option<Told>>,
+}
+
+/// What a coordinator was told.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Told {
+    /// The count of changes of these objects.
+    changes: u32,
+    /// The count of objects that were about to be made.
+    begun: u32,
+    /// The GPUs without a coordinator: a bit for each.
+    others: u64,
+}
+
+/// The way to pause objects.
 #[derive(Clone, Copy)]
-pub(crate) enum Own {
+enum Driver {
     /// A process of the simulated driver.
     Simulated(Simulated),
-    /// The objects that NVIDIA's driver has made; the GPU with this UUID is shared.
-    ResourceManager([u8; 16]),
+    /// The objects that NVIDIA's driver has made.
+    ResourceManager,
 }
 
 /// The simulated driver's own functions for it.
 #[derive(Clone, Copy)]
-pub(crate) struct Simulated {
-    gpu: [u8; 16],
+struct Simulated {
     process: c_uint,
     get: unsafe extern "C" fn(*const [u8; 16], *mut c_uint) -> CUresult,
     resume: unsafe extern "C" fn(c_uint) -> CUresult,
@@ -51,37 +70,24 @@ pub(crate) fn another_coordinator() {
     COORDINATORS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// The count of changes of these objects when the coordinator was last told.
-static TOLD: AtomicU32 = AtomicU32::new(0);
-/// The count of objects that were about to be made by then.
-static TOLD_BEGUN: AtomicU32 = AtomicU32::new(0);
-/// A bit for each GPU that it was told of then.
-static TOLD_GPUS: AtomicU64 = AtomicU64::new(0);
-/// True if the coordinator was told anything yet.
-static IS_TOLD: AtomicBool = AtomicBool::new(false);
-
 /// The report of the objects, and the control device.
 type Report = (PreemptionReport, Option<BorrowedFd<'static>>);
 
 impl Own {
     /// Finds out which driver this is, after `cuInit`.
     pub(crate) fn find(gpu: [u8; 16]) -> Self {
-        Simulated::find(gpu).map_or(Self::ResourceManager(gpu), Self::Simulated)
+        let driver = Simulated::find(gpu).map_or(Driver::ResourceManager, Driver::Simulated);
+        Self { gpu, driver, told: Mutex::new(None) }
     }
 
-    /// The objects as the coordinator is told.
-    fn told(self, gpus: u64) -> (Channels, Elsewhere, Option<BorrowedFd<'static>>) {
-        TOLD.store(objects::changes(), Ordering::SeqCst);
-        TOLD_GPUS.store(gpus, Ordering::SeqCst);
-        let gpu = match self {
-            Self::Simulated(own) => {
-                let channels = own.elsewhere(gpus).map(|process| (process, 0)).collect();
-                return (Channels::Simulated { process: own.process }, Elsewhere { channels }, None);
-            }
-            Self::ResourceManager(gpu) => gpu,
-        };
+    /// The objects as the coordinator is told, with those on the `others`.
+    fn objects(&self, others: u64) -> (Channels, Elsewhere, Option<BorrowedFd<'static>>) {
+        if let Driver::Simulated(own) = self.driver {
+            let channels = own.on(others).map(|process| (process, 0)).collect();
+            return (Channels::Simulated { process: own.process }, Elsewhere { channels }, None);
+        }
         let none = (Channels::None, Elsewhere::default(), None);
-        let Some((here, others, control)) = objects::of_gpus(gpu) else { return none };
+        let Some((here, others, control)) = objects::of_gpus(self.gpu, &uuids(others)) else { return none };
         let of_gpu = |one: &Objects| one.channels.iter().map(|channel| (one.subdevice, *channel)).collect::<Vec<_>>();
         let elsewhere: Vec<(u32, u32)> = others.iter().flat_map(of_gpu).collect();
         if here.channels.len() > MAX_CHANNELS || elsewhere.len() > MAX_ELSEWHERE {
@@ -91,48 +97,45 @@ impl Own {
     }
 
     /// The report to the coordinator, with the count of objects that were about to be made by then: at first, and when that has changed.
-    /// `gpus`: a bit for each GPU that this process uses.
-    pub(crate) fn news(self, gpus: u64) -> Option<Report> {
-        // Read before the objects are: so objects that are made later are not taken for known.
-        let begun = objects::begun();
-        let has_changed = match self {
-            Self::Simulated(_) => TOLD_GPUS.load(Ordering::SeqCst) != gpus,
-            Self::ResourceManager(_) => {
-                TOLD.load(Ordering::SeqCst) != objects::changes() || TOLD_BEGUN.load(Ordering::SeqCst) != begun
-            }
-        };
-        let is_first = !IS_TOLD.swap(true, Ordering::Relaxed);
-        (is_first || has_changed).then(|| self.all_since(begun, gpus))
+    /// `begun` is that count, and `others` has a bit for each GPU that this process uses and that has no coordinator.
+    pub(crate) fn news(&self, begun: u32, others: u64) -> Option<Report> {
+        let known = *self.told();
+        let has_changed = known.is_none_or(|known| match self.driver {
+            Driver::Simulated(_) => known.others != others,
+            Driver::ResourceManager => known != Told { changes: objects::changes(), begun, others },
+        });
+        has_changed.then(|| self.all(begun, others))
     }
 
-    /// The report to a coordinator that knows nothing yet.
-    pub(crate) fn all(self, gpus: u64) -> Report {
-        self.all_since(objects::begun(), gpus)
-    }
-
-    fn all_since(self, begun: u32, gpus: u64) -> Report {
-        TOLD_BEGUN.store(begun, Ordering::SeqCst);
-        let (channels, elsewhere, descriptor) = self.told(gpus);
+    /// The report to a coordinator that knows nothing yet. `begun` was read before: so objects that are made later are not taken for
+    /// known.
+    pub(crate) fn all(&self, begun: u32, others: u64) -> Report {
+        *self.told() = Some(Told { changes: objects::changes(), begun, others });
+        let (channels, elsewhere, descriptor) = self.objects(others);
         (PreemptionReport::Channels { channels, begun, elsewhere }, descriptor)
     }
 
-    /// Resumes our work on these GPUs, even if another process paused it, with the usual time slice.
-    pub(crate) fn resume(self, gpus: u64) {
+    fn told(&self) -> MutexGuard<'_, Option<Told>> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Resumes our work here and on the `others`, even if another process paused it, with the usual time slice.
+    pub(crate) fn resume(&self, others: u64) {
         let coordinators = COORDINATORS.load(Ordering::Relaxed);
-        match self {
+        match self.driver {
             // SAFETY: our own number.
-            Self::Simulated(own) => unsafe {
+            Driver::Simulated(own) => unsafe {
                 // Each coordinator may have paused and descheduled it, which is one count there.
-                for process in core::iter::once(own.process).chain(own.elsewhere(gpus)) {
+                for process in core::iter::once(own.process).chain(own.on(others)) {
                     for _ in 0..2 * coordinators {
                         (own.resume)(process);
                     }
                     (own.set_slice)(process, USUAL_TIMESLICE);
                 }
             },
-            Self::ResourceManager(_) => {
+            Driver::ResourceManager => {
                 // Also if there are some now that cannot be paused together with the others.
-                for (objects, control) in objects::all() {
+                for (objects, control) in objects::of_any(self.gpu, &uuids(others)) {
                     // If this is refused, calls wait for ever, as they do when a GPU is lost.
                     let _ = objects.restore(control, coordinators);
                     let _ = objects.set_timeslice(control, USUAL_TIMESLICE);
@@ -142,12 +145,15 @@ impl Own {
     }
 }
 
+/// The UUIDs of these GPUs.
+fn uuids(gpus: u64) -> Vec<[u8; 16]> {
+    places(gpus).filter_map(|device| api::uuid(device as CUdevice)).collect()
+}
+
 impl Simulated {
-    /// The numbers of this process on the others of these GPUs.
-    fn elsewhere(self, gpus: u64) -> impl Iterator<Item = u32> {
-        let uuids =
-            (0..u64::BITS as CUdevice).filter(move |device| gpus & api::bit(*device) != 0).filter_map(api::uuid);
-        uuids.filter(move |gpu| *gpu != self.gpu).filter_map(move |gpu| {
+    /// The numbers of this process on these GPUs.
+    fn on(self, gpus: u64) -> impl Iterator<Item = u32> {
+        uuids(gpus).into_iter().filter_map(move |gpu| {
             let mut process = 0;
             // SAFETY: a UUID and an out-parameter.
             (unsafe { (self.get)(&gpu, &mut process) } == CUDA_SUCCESS).then_some(process)
@@ -172,6 +178,6 @@ impl Simulated {
         };
         let mut process = 0;
         // SAFETY: a UUID and an out-parameter.
-        (unsafe { get(&gpu, &mut process) } == CUDA_SUCCESS).then_some(Self { gpu, process, get, resume, set_slice })
+        (unsafe { get(&gpu, &mut process) } == CUDA_SUCCESS).then_some(Self { process, get, resume, set_slice })
     }
 }

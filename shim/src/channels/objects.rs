@@ -1,14 +1,16 @@
 //! The objects of the driver's resource manager that this process has made, as far as they are needed to pause it.
 
 use core::ffi::c_int;
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::MutexGuard;
 
+use baton_contract::cuda::CUdevice;
 use baton_contract::resource_manager::{
     self as rm, Allocation, CHANNEL_GROUP, DEVICE, Freed, GRAPHICS, Objects, SUBDEVICE,
 };
 
+use crate::sys::by_device::ByDevice;
 use crate::sys::lock::Lock;
 
 /// An object.
@@ -85,36 +87,31 @@ pub(super) fn changes() -> u32 {
 
 /// An object was paused when it was made.
 static WERE_ANY: AtomicBool = AtomicBool::new(false);
-/// The word by which the coordinator tells that we are paused without having reported it: `CoordinatorPage::taken`.
-static TAKEN: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
+/// The words that we share with the coordinator of a GPU.
+struct Words {
+    /// It tells by this that we are paused without having reported it: `CoordinatorPage::taken`.
+    taken: &'static AtomicU32,
+    /// It sees by this how many objects we were about to make: `TenantPage::channels_begun`.
+    begun: &'static AtomicU32,
+}
 
-/// The word in which others see how many objects we were about to make.
-static BEGUN: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
+static WORDS: ByDevice<Words> = ByDevice::new();
 
-/// Sets the two words: objects that are made while `taken` is not 0 are paused at once too; and before an object is made, `begun` is
+/// Sets a GPU's two words: objects that are made while `taken` is not 0 are paused at once too; and before an object is made, `begun` is
 /// counted up.
-pub(crate) fn follow(taken: &'static AtomicU32, begun: &'static AtomicU32) {
-    TAKEN.store(core::ptr::from_ref(taken).cast_mut(), Ordering::Release);
-    BEGUN.store(core::ptr::from_ref(begun).cast_mut(), Ordering::Release);
+pub(crate) fn follow(device: CUdevice, taken: &'static AtomicU32, begun: &'static AtomicU32) {
+    WORDS.set(device, Box::leak(Box::new(Words { taken, begun })));
 }
 
 /// Notes that an object is about to be made.
 pub(super) fn note_begun() {
-    // SAFETY: null, or a word that lives for ever.
-    if let Some(begun) = unsafe { BEGUN.load(Ordering::Acquire).as_ref() } {
-        begun.fetch_add(1, Ordering::SeqCst);
+    for words in WORDS.all() {
+        words.begun.fetch_add(1, Ordering::SeqCst);
     }
 }
 
-/// The count of objects that were about to be made.
-pub(super) fn begun() -> u32 {
-    // SAFETY: as above.
-    unsafe { BEGUN.load(Ordering::Acquire).as_ref() }.map_or(0, |begun| begun.load(Ordering::SeqCst))
-}
-
 fn is_taken() -> bool {
-    // SAFETY: null, or a word that lives for ever.
-    unsafe { TAKEN.load(Ordering::Acquire).as_ref() }.is_some_and(|taken| taken.load(Ordering::SeqCst) != 0)
+    WORDS.all().any(|words| words.taken.load(Ordering::SeqCst) != 0)
 }
 
 /// From here on, objects are paused as soon as they are made.
@@ -133,25 +130,26 @@ pub(crate) fn resume_what_came() {
     }
 }
 
-/// The objects to pause on this GPU, those on others, and the descriptor for that; `None` if there are none here, or if two clients have
-/// channels, as when a program also draws: pausing one would not pause all.
-pub(super) fn of_gpus(gpu: [u8; 16]) -> Option<(Objects, Vec<Objects>, BorrowedFd<'static>)> {
+/// The objects to pause on this GPU, those on the others of these, and the descriptor for that; `None` if there are none here, or if two
+/// clients have channels, as when a program also draws: pausing one would not pause all.
+pub(super) fn of_gpus(gpu: [u8; 16], others: &[[u8; 16]]) -> Option<(Objects, Vec<Objects>, BorrowedFd<'static>)> {
     // Asked without the lock: the driver may be making objects meanwhile.
     let mut all = table().by_subdevice();
-    let is_here =
-        |(descriptor, objects): &(RawFd, Objects)| objects.gpu(control(*descriptor)).is_ok_and(|found| found == gpu);
-    let (descriptor, here) = all.swap_remove(all.iter().position(is_here)?);
+    let gpu_of = |(descriptor, objects): &(RawFd, Objects)| objects.gpu(control(*descriptor)).ok();
+    let (descriptor, here) = all.swap_remove(all.iter().position(|one| gpu_of(one) == Some(gpu))?);
     let is_anothers = |(other, objects): &(RawFd, Objects)| (*other, objects.client) != (descriptor, here.client);
     if all.iter().any(is_anothers) {
         return None;
     }
-    Some((here, all.into_iter().map(|(_, objects)| objects).collect(), control(descriptor)))
+    let there = all.into_iter().filter(|one| gpu_of(one).is_none_or(|gpu| others.contains(&gpu)));
+    Some((here, there.map(|(_, objects)| objects).collect(), control(descriptor)))
 }
 
-/// All objects of each GPU and client, and the descriptor to resume them.
-pub(super) fn all() -> Vec<(Objects, BorrowedFd<'static>)> {
-    let all = table().by_subdevice();
-    all.into_iter().map(|(descriptor, objects)| (objects, control(descriptor))).collect()
+/// All objects of each client on this GPU, and on the others of these, and the descriptor to resume them.
+pub(super) fn of_any(gpu: [u8; 16], others: &[[u8; 16]]) -> Vec<(Objects, BorrowedFd<'static>)> {
+    let all = table().by_subdevice().into_iter().map(|(descriptor, objects)| (objects, control(descriptor)));
+    let is_one = |found: [u8; 16]| found == gpu || others.contains(&found);
+    all.filter(|(objects, control)| objects.gpu(*control).map_or(true, is_one)).collect()
 }
 
 /// The driver's control device.

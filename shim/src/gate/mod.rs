@@ -26,8 +26,8 @@ pub(crate) use closing::{
 };
 pub(crate) use exclusive::KeptOff;
 pub(crate) use passage::{
-    Exclusive, Keeper, MappingGuard, Passage, check, checked, enter_in_any_state, is_contended, is_waited_at, keep,
-    lock_mappings, lock_mappings_if_open, may_lack, pass, pass_if_open, start_anew,
+    Exclusive, Keeper, MappingGuard, Passage, begin_work_on, check, checked, enter_in_any_state, is_contended,
+    is_waited_at, keep, lock_mappings, lock_mappings_if_open, may_lack, pass, pass_if_open, start_anew,
 };
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 use core::time::Duration;
 
-use baton_contract::cuda::{CUDA_ERROR_DEVICE_UNAVAILABLE, CUDA_ERROR_INVALID_VALUE, CUresult};
+use baton_contract::cuda::{CUDA_ERROR_DEVICE_UNAVAILABLE, CUDA_ERROR_INVALID_VALUE, CUdevice, CUresult};
 
 use super::activity;
 use super::exclusive::{self, Inside};
@@ -26,6 +26,8 @@ pub(crate) struct Keeper {
     pub(crate) demand: fn(),
     /// The first call after a rest: there is a request to be watched.
     pub(crate) awoke: fn(),
+    /// A call is the first for this GPU.
+    pub(crate) begin_work_on: fn(CUdevice),
 }
 
 static KEEPER: AtomicPtr<Keeper> = AtomicPtr::new(core::ptr::null_mut());
@@ -40,6 +42,12 @@ fn tell(what: impl FnOnce(&Keeper)) {
     if let Some(keeper) = unsafe { KEEPER.load(Ordering::Acquire).as_ref() } {
         what(keeper);
     }
+}
+
+/// Called before the first call for a GPU passes.
+#[cold]
+pub(crate) fn begin_work_on(device: CUdevice) {
+    tell(|keeper| (keeper.begin_work_on)(device));
 }
 
 /// A call's passage; ends when dropped.

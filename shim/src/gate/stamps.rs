@@ -9,58 +9,53 @@
 //! calls are not seen. A request that began there is not stamped, or only its rest from the moment when a call has to wait. The thread
 //! that watches the program stamps the request's end (`session::requests`).
 
-use core::ptr;
-use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering, fence};
+use core::sync::atomic::{AtomicU32, Ordering, fence};
 
+use baton_contract::cuda::CUdevice;
 use baton_contract::page::{RequestRing, TenantPage};
 
 use super::activity;
+use crate::sys::by_device::ByDevice;
 
-/// The requests' ring in our own page, mapped for ever; null without one.
-static RING: AtomicPtr<RequestRing> = AtomicPtr::new(ptr::null_mut());
-static RESTS: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
+/// Our own pages: one for each GPU that is shared, as each has a coordinator that reads them.
+static PAGES: ByDevice<TenantPage> = ByDevice::new();
 
-/// Sets our page.
-pub(crate) fn use_page(page: &'static TenantPage) {
-    RING.store(ptr::from_ref(&page.requests).cast_mut(), Ordering::Release);
-    RESTS.store(ptr::from_ref(&page.rests).cast_mut(), Ordering::Release);
+/// Sets our page of a GPU.
+pub(crate) fn use_page(device: CUdevice, page: &'static TenantPage) {
+    PAGES.set(device, page);
 }
 
-/// Forgets the page in a forked child, which does not have its parent's page. Async-signal-safe.
+/// Forgets the pages in a forked child, which does not have its parent's. Async-signal-safe.
 pub(super) fn forget() {
-    RING.store(ptr::null_mut(), Ordering::Release);
-    RESTS.store(ptr::null_mut(), Ordering::Release);
+    PAGES.clear();
 }
 
-fn rests() -> Option<&'static AtomicU32> {
-    // SAFETY: null, or a reference that lives for ever.
-    unsafe { RESTS.load(Ordering::Acquire).as_ref() }
+fn rings() -> impl Iterator<Item = &'static RequestRing> {
+    PAGES.all().map(|page| &page.requests)
 }
 
-fn ring() -> Option<&'static RequestRing> {
-    // SAFETY: null, or a reference that lives for ever.
-    unsafe { RING.load(Ordering::Acquire).as_ref() }
+/// The counts of rests: to be read before the gate rests.
+pub(crate) struct Rests(Vec<(&'static AtomicU32, u32)>);
+
+/// Reads the counts of rests.
+pub(crate) fn rests_before() -> Rests {
+    Rests(PAGES.all().map(|page| (&page.rests, page.rests.load(Ordering::SeqCst))).collect())
 }
 
-/// The count of rests: to be read before the gate rests.
-pub(crate) fn rests_before() -> Option<u32> {
-    rests().map(|rests| rests.load(Ordering::SeqCst))
-}
-
-/// Stamps that the program rests in its turn: the gate has rested since the count was read, and no thread was inside. Does nothing if a
+/// Stamps that the program rests in its turn: the gate has rested since the counts were read, and no thread was inside. Does nothing if a
 /// call has come meanwhile.
-pub(crate) fn rest(before: Option<u32>) {
-    if let (Some(rests), Some(before)) = (rests(), before.filter(|count| count.is_multiple_of(2))) {
-        let _ = rests.compare_exchange(before, before.wrapping_add(1), Ordering::SeqCst, Ordering::SeqCst);
+pub(crate) fn rest(before: &Rests) {
+    for (rests, before) in before.0.iter().filter(|(_, count)| count.is_multiple_of(2)) {
+        let _ = rests.compare_exchange(*before, before.wrapping_add(1), Ordering::SeqCst, Ordering::SeqCst);
     }
 }
 
 /// Stamps that the program does not rest, or no longer: before the gate lets any call pass. The next even number cancels a rest that was
 /// about to be stamped.
 pub(super) fn rest_ends() {
-    if let Some(rests) = rests() {
+    for page in PAGES.all() {
         let next = |count: u32| Some((count | 1).wrapping_add(1));
-        let _ = rests.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next);
+        let _ = page.rests.fetch_update(Ordering::SeqCst, Ordering::SeqCst, next);
     }
 }
 
@@ -77,11 +72,10 @@ pub(crate) fn now() -> u64 {
 /// afterwards.
 pub(crate) fn begin() {
     fence(Ordering::SeqCst);
-    if let Some(ring) = ring()
-        && activity::has_slot()
-        && ring.present().is_none()
-    {
-        ring.begin(now());
+    if activity::has_slot() {
+        for ring in rings().filter(|ring| ring.present().is_none()) {
+            ring.begin(now());
+        }
     }
     fence(Ordering::SeqCst);
 }
@@ -89,14 +83,12 @@ pub(crate) fn begin() {
 /// True if there is a request.
 pub(crate) fn is_any() -> bool {
     fence(Ordering::SeqCst);
-    ring().is_some_and(|ring| ring.present().is_some())
+    rings().any(|ring| ring.present().is_some())
 }
 
 /// Ends the request: its work had ended at this time. This also ends a request that has lost its slot meanwhile. Only the control loop
 /// calls this, and begins another request if a call has come since.
 pub(crate) fn end(at: u64) {
-    if let Some(ring) = ring() {
-        ring.end(at);
-    }
+    rings().for_each(|ring| ring.end(at));
     fence(Ordering::SeqCst);
 }

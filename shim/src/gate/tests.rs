@@ -27,8 +27,9 @@ pub(crate) struct Stamping {
 impl Stamping {
     pub(crate) fn begin() -> Self {
         let page: &'static TenantPage = Box::leak(Box::default());
-        activity::use_page(Box::leak(Box::default()), 0);
-        stamps::use_page(page);
+        activity::use_page(0, Box::leak(Box::default()), 0);
+        activity::take_seat(0);
+        stamps::use_page(0, page);
         Self { ring: &page.requests, rests: &page.rests }
     }
 
@@ -43,7 +44,7 @@ impl Drop for Stamping {
     fn drop(&mut self) {
         stamps::forget();
         activity::end();
-        activity::give_up_slot();
+        activity::give_up_slot(0);
     }
 }
 
@@ -77,7 +78,7 @@ fn a_rest_is_said_to_be_over_before_a_call_passes() {
     let rests = || stamping.rests.load(Ordering::SeqCst);
     let before = stamps::rests_before();
     assert!(rest_alone() && rests().is_multiple_of(2), "nobody has looked yet whether a call came");
-    stamps::rest(before);
+    stamps::rest(&before);
     let said = rests();
     assert!(!said.is_multiple_of(2));
     call();
@@ -86,12 +87,12 @@ fn a_rest_is_said_to_be_over_before_a_call_passes() {
     let before = stamps::rests_before();
     assert!(rest_alone());
     call();
-    stamps::rest(before);
+    stamps::rest(&before);
     assert!(rests().is_multiple_of(2));
     // The control loop ends it.
     let before = stamps::rests_before();
     assert!(rest_alone());
-    stamps::rest(before);
+    stamps::rest(&before);
     work_on();
     assert!(rests().is_multiple_of(2));
 }
@@ -103,7 +104,7 @@ fn a_request_begins_with_the_first_call_that_finds_the_gate_closed() {
     let stamping = Stamping::begin();
     for has_slot in [true, false] {
         if !has_slot {
-            activity::give_up_slot();
+            activity::give_up_slot(0);
         }
         assert!(closing::close(None, || ()));
         let closed = stamps::now();

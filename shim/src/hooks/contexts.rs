@@ -9,11 +9,17 @@ use baton_contract::cuda::{CUDA_SUCCESS, CUcontext, CUdevice, CUresult};
 use super::retry::{context_gone, with_room};
 use crate::arrival::{self, Needs, roots};
 use crate::driver::api::{self, Handle};
+use crate::gate;
 use crate::gate::Passage;
 use crate::memory::space;
+use crate::session::{self, Session};
 use crate::work::leaving::{self, Left, Way};
 use crate::work::{contexts, pools};
-use crate::{gate, session};
+
+/// The session for a GPU; or, for one that is not shared, that for a GPU which is.
+fn session_beside(device: CUdevice) -> Option<&'static Session> {
+    session::of(device).or_else(|| session::all().next())
+}
 
 /// Enters a context that was made.
 ///
@@ -23,7 +29,7 @@ use crate::{gate, session};
 unsafe fn made(answer: CUresult, out: *mut CUcontext, device: CUdevice) -> CUresult {
     if answer == CUDA_SUCCESS
         && !out.is_null()
-        && let Some(session) = session::get()
+        && let Some(session) = session_beside(device)
     {
         // SAFETY: by this function's contract.
         let context = unsafe { *out }.expose_provenance();
@@ -92,7 +98,7 @@ fn green() -> MutexGuard<'static, BTreeMap<usize, usize>> {
 pub(super) unsafe fn from_green(original: FromGreen, out: *mut CUcontext, green_context: *mut c_void) -> CUresult {
     // SAFETY: the driver's own function with the program's own arguments.
     let answer = unsafe { original(out, green_context) };
-    if answer != CUDA_SUCCESS || out.is_null() || session::get().is_none() {
+    if answer != CUDA_SUCCESS || out.is_null() || !session::is_any() {
         return answer;
     }
     // SAFETY: the driver has written it.
@@ -107,11 +113,13 @@ pub(super) unsafe fn green_destroy(original: OfGreen, green_context: *mut c_void
     // SAFETY: the driver's own function with the program's own arguments.
     let call = || unsafe { original(green_context) };
     let context = green().get(&green_context.addr()).copied();
-    let Some(context) = context.filter(|_| session::get().is_some()) else {
+    let Some(context) = context.filter(|_| session::is_any()) else {
         let answer = call();
         if answer == CUDA_SUCCESS {
             // No context that could be current was made of it, but it was a context.
-            context_gone(0);
+            if let Some(session) = session::current() {
+                context_gone(session.link, 0);
+            }
         }
         return answer;
     };
@@ -138,7 +146,7 @@ pub(super) unsafe fn retain(original: Retain, out: *mut CUcontext, device: CUdev
     session::join(device);
     // Most calls find that the context exists already.
     let call = || {
-        let retaining = session::get().map(|_| leaving::begin_retain(device));
+        let retaining = session::is_any().then(|| leaving::begin_retain(device));
         // SAFETY: the driver's own function with the program's own arguments.
         let answer = unsafe { original(out, device) };
         if let Some(retaining) = retaining {
@@ -150,7 +158,7 @@ pub(super) unsafe fn retain(original: Retain, out: *mut CUcontext, device: CUdev
     let answer = if known { call() } else { with_room(device, call) };
     if answer == CUDA_SUCCESS
         && !out.is_null()
-        && let Some(session) = session::get()
+        && let Some(session) = session_beside(device)
     {
         // SAFETY: the driver has written it.
         let context = unsafe { *out }.expose_provenance();
@@ -192,14 +200,13 @@ fn end(context: Handle, device: Option<CUdevice>, way: Way, call: impl FnOnce() 
 fn forget(context: Handle, device: CUdevice, passage: Option<&Passage>) {
     arrival::context_gone();
     roots::context_goes(context);
-    let Some(session) = session::get() else { return };
+    let Some(session) = session_beside(device) else { return };
     if session.device == device {
-        context_gone(context);
+        context_gone(session.link, context);
     }
-    if let Some(space) = space::get() {
-        let _guard = passage.and_then(|passage| gate::lock_mappings(passage).ok());
-        space.free_context(context);
-    }
+    let guard = passage.and_then(|passage| gate::lock_mappings(passage).ok());
+    space::all().for_each(|space| space.free_context(context));
+    drop(guard);
     pools::context_gone(context);
     session.channels_changed();
 }
@@ -217,7 +224,7 @@ fn device_of(context: Handle) -> Option<CUdevice> {
 pub(super) unsafe fn destroy(original: OfContext, context: CUcontext) -> CUresult {
     // SAFETY: the driver's own function with the program's own arguments.
     let call = || unsafe { original(context) };
-    if session::get().is_none() {
+    if !session::is_any() {
         return call();
     }
     let context = context.expose_provenance();
@@ -228,7 +235,7 @@ pub(super) unsafe fn destroy(original: OfContext, context: CUcontext) -> CUresul
 pub(super) unsafe fn detach(original: OfContext, context: CUcontext) -> CUresult {
     // SAFETY: the driver's own function with the program's own arguments.
     let call = || unsafe { original(context) };
-    if session::get().is_none() {
+    if !session::is_any() {
         return call();
     }
     let context = context.expose_provenance();
@@ -237,7 +244,7 @@ pub(super) unsafe fn detach(original: OfContext, context: CUcontext) -> CUresult
 
 /// `cuDevicePrimaryCtxRelease`: the context ends with its last release.
 pub(super) unsafe fn release_primary(original: OfDevice, device: CUdevice) -> CUresult {
-    if let Some(passing) = session::get().and_then(|_| leaving::begin_release(device)) {
+    if let Some(passing) = session::is_any().then(|| leaving::begin_release(device)).flatten() {
         // SAFETY: the driver's own function with the program's own arguments.
         let answer = unsafe { original(device) };
         passing.done(answer == CUDA_SUCCESS);
@@ -256,7 +263,7 @@ pub(super) unsafe fn reset_primary(original: OfDevice, device: CUdevice) -> CUre
 unsafe fn leave_primary(original: OfDevice, device: CUdevice, way: Way) -> CUresult {
     // SAFETY: the driver's own function with the program's own arguments.
     let call = || unsafe { original(device) };
-    if session::get().is_none() {
+    if !session::is_any() {
         return call();
     }
     // A context that is in no books has no handle.
@@ -268,10 +275,9 @@ type EnablePeer = unsafe extern "C-unwind" fn(CUcontext, c_uint) -> CUresult;
 /// `cuCtxEnablePeerAccess`: the current context is to access another one's allocations.
 pub(super) unsafe fn enable_peer(original: EnablePeer, peer: CUcontext, flags: c_uint) -> CUresult {
     let of_peer = contexts::device_of(peer.expose_provenance());
-    if let Some(session) = session::get()
-        && of_peer == Some(session.device)
-        && let Some(device) = arrival::elsewhere::current()
-        && let Err(answer) = arrival::expose(device)
+    if let Some(space) = of_peer.and_then(space::of)
+        && let Some(device) = arrival::gpus::current()
+        && let Err(answer) = arrival::expose(space, device)
     {
         return answer;
     }

@@ -8,7 +8,6 @@ use core::ffi::{c_int, c_void};
 
 use baton_contract::cuda::{CUDA_SUCCESS, CUmemoryPool, CUresult};
 
-use crate::arrival;
 use crate::driver::api;
 use crate::memory::unmanaged::foreign_made;
 use crate::session;
@@ -20,9 +19,11 @@ type ImportPool = unsafe extern "C-unwind" fn(*mut CUmemoryPool, *mut c_void, c_
 
 /// Marks a descriptor that leaves this process: importers find that it came from here.
 pub(super) fn give_out(descriptor: c_int) {
-    if let Some((session, process)) = session::get().zip(owner::this_process()) {
+    if session::is_any()
+        && let Some(process) = owner::this_process()
+    {
         owner::own(descriptor);
-        session.link.requests.export_descriptors(process);
+        session::all().for_each(|session| session.link.requests.export_descriptors(process));
     }
 }
 
@@ -56,8 +57,7 @@ pub(super) unsafe fn export_pool(
 fn take_in(handle: *mut c_void, kind: c_int) {
     let descriptor = c_int::try_from(handle.addr()).ok().filter(|_| kind == api::POSIX_DESCRIPTOR);
     if let Some(owner) = descriptor.and_then(owner::other_owner)
-        && arrival::is_here()
-        && let Some(session) = session::get()
+        && let Some(session) = session::current()
     {
         session.link.requests.import_descriptor(owner);
     }

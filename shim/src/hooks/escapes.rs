@@ -28,9 +28,10 @@ use baton_contract::cuda::{
 
 use crate::arrival::{self, Needs};
 use crate::gate::Passage;
-use crate::link;
 use crate::memory::bounds::{as_unknown, is_outside};
 use crate::memory::space::{self, Space, is_window};
+use crate::memory::vmm;
+use crate::session;
 
 /// The driver's answer to a call about addresses that are not the caller's own mapping.
 pub(super) const REFUSED: CUresult = CUDA_ERROR_INVALID_VALUE;
@@ -41,7 +42,7 @@ pub(super) fn is_ours(address: CUdeviceptr, bytes: usize) -> bool {
     let (start, end) = Space::window();
     let bytes = bytes.max(1) as u64;
     let may_be = address < end && address.saturating_add(bytes) > start;
-    may_be && space::get().is_some_and(|space| space.reserves_any(address, bytes))
+    may_be && space::reserves_any(address, bytes)
 }
 
 type GetAccess = unsafe extern "C-unwind" fn(*mut u64, *const CUmemLocation, CUdeviceptr) -> CUresult;
@@ -56,7 +57,7 @@ pub(super) unsafe fn access(
 ) -> CUresult {
     // SAFETY: the driver's own function with the program's own arguments.
     let ask = |address| unsafe { original(flags, location, address) };
-    if let Some(mapping) = space::get().and_then(|space| space.mapping(address)) {
+    if let Some(mapping) = vmm::mapping(address) {
         let answer = arrival::ask_about(address, || ask(address));
         // While its contents are on their way, no GPU has access yet.
         // SAFETY: the program's own structure, which the driver has just read.
@@ -67,7 +68,7 @@ pub(super) unsafe fn access(
         }
         return answer;
     }
-    if space::get().and_then(|space| space.find(address)).is_none() {
+    if space::at(address).and_then(|space| space.find(address)).is_none() {
         return ask(as_unknown(address));
     }
     // The driver is asked first, for its answer to any other error.
@@ -97,7 +98,7 @@ pub(super) unsafe fn to_a_handle(
         return REFUSED;
     }
     // A process that has opened memory cannot let others access it (measured: `opened-devices` in `bench/results/rules.json`).
-    if space::get().and_then(|space| space.find(address)).is_some_and(|(_, found)| found.is_opened) {
+    if space::at(address).and_then(|space| space.find(address)).is_some_and(|(_, found)| found.is_opened) {
         return REFUSED;
     }
     match let_in(address) {
@@ -111,10 +112,10 @@ pub(super) fn let_in(address: CUdeviceptr) -> Result<Passage, CUresult> {
     let here = || Needs::at(address);
     let passage = arrival::pass_here(here)?;
     let guard = arrival::lock_mappings(&passage, here())?;
-    let stays = match (space::get(), link::get()) {
-        (Some(space), Some(link)) => space.let_escape(&link.requests, address, &guard)?,
+    let stays = match session::at(address) {
+        Some(session) => session.space.let_escape(&session.link.requests, address, &guard)?,
         // Without a coordinator nothing moves.
-        _ => true,
+        None => true,
     };
     if stays { Ok(passage) } else { Err(REFUSED) }
 }

@@ -10,7 +10,7 @@ use core::ffi::{c_uint, c_void};
 use baton_contract::cuda::{CUDA_ERROR_INVALID_VALUE, CUDA_SUCCESS, CUdeviceptr, CUipcMemHandle, CUresult};
 
 use super::escapes;
-use super::memory::{is_allowed, let_go, ours, space};
+use super::memory::{is_allowed, let_go, ours, space_at};
 use crate::arrival::{self, Needs};
 use crate::driver::api;
 use crate::memory::bounds::NOTHING;
@@ -44,8 +44,7 @@ pub(super) unsafe fn memory_handle(original: MemoryHandle, out: *mut CUipcMemHan
     if !escapes::is_ours(address, 1) {
         return ask(address);
     }
-    let Some((session, space)) = session::get().zip(space()).filter(|_| !out.is_null() && api::current_context() != 0)
-    else {
+    let Some(session) = session::at(address).filter(|_| !out.is_null() && api::current_context() != 0) else {
         return ask(NOTHING);
     };
     let here = || Needs::at(address);
@@ -54,7 +53,7 @@ pub(super) unsafe fn memory_handle(original: MemoryHandle, out: *mut CUipcMemHan
         Err(answer) => return answer,
     };
     let exported = arrival::lock_mappings(&passage, here())
-        .and_then(|guard| space.export_allocation(session.link, address, &guard));
+        .and_then(|guard| session.space.export_allocation(session.link, address, &guard));
     match exported {
         Ok(exported) => {
             // SAFETY: not null, and the program's own out-parameter.
@@ -83,18 +82,23 @@ pub(super) unsafe fn open_memory(
     if out.is_null() || flags & LAZY == 0 {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    let passage = match arrival::pass(|_| Needs::Nothing) {
-        Ok(passage) => passage,
-        Err(answer) => return answer,
-    };
-    let Some((session, space, context)) = ours() else { return by_driver(NO_HANDLE) };
+    let Some((here, context)) = ours() else { return by_driver(NO_HANDLE) };
+    // Memory of another GPU is opened there: this process shares that from now on, even without a context.
+    let Some(session) = session::join_for_memory(exported.gpu) else { return by_driver(NO_HANDLE) };
     if exported.exporter == session.link.tenant {
         return INVALID_CONTEXT;
     }
     if let Err(answer) = is_allowed() {
         return answer;
     }
-    match space.open(&passage, &session.link.requests, &exported, context) {
+    if let Err(answer) = arrival::expose(session.space, here.device) {
+        return answer;
+    }
+    let passage = match arrival::pass(|_| Needs::Nothing) {
+        Ok(passage) => passage,
+        Err(answer) => return answer,
+    };
+    match session.space.open(&passage, &session.link.requests, &exported, context) {
         Ok(at) => {
             // SAFETY: not null, and the program's own out-parameter.
             unsafe { *out = at };
@@ -115,7 +119,7 @@ pub(super) unsafe fn close_memory(original: CloseMemory, address: CUdeviceptr) -
         Ok(passage) => passage,
         Err(answer) => return answer,
     };
-    let opened = space().and_then(|space| Some((space, space.get(address).filter(|found| found.is_opened)?)));
+    let opened = space_at(address).and_then(|space| Some((space, space.get(address).filter(|found| found.is_opened)?)));
     let Some((space, found)) = opened else { return CUDA_ERROR_INVALID_VALUE };
     // Another thread may have closed it meanwhile.
     let is_gone = CUDA_ERROR_INVALID_VALUE;
@@ -130,12 +134,11 @@ pub(super) unsafe fn close_memory(original: CloseMemory, address: CUdeviceptr) -
 pub(super) unsafe fn event_handle(original: EventHandle, out: *mut CUipcEventHandle, event: *mut c_void) -> CUresult {
     // SAFETY: the driver's own function with the program's own arguments.
     let answer = unsafe { original(out, event) };
-    if answer == CUDA_SUCCESS
-        && let Some(session) = session::get()
-        // SAFETY: the driver has just written it.
-        && let Some(handle) = unsafe { out.as_ref() }
+    // SAFETY: null, or the driver has just written it.
+    if let Some(handle) = unsafe { out.as_ref() }
+        && answer == CUDA_SUCCESS
     {
-        session.link.requests.export_event(handle.0);
+        session::all().for_each(|session| session.link.requests.export_event(handle.0));
     }
     answer
 }
@@ -148,10 +151,15 @@ pub(super) unsafe fn open_event(original: OpenEvent, out: *mut *mut c_void, hand
         Ok(passage) => passage,
         Err(answer) => return answer,
     };
-    let Some((session, space)) = session::get().zip(space()).filter(|_| !out.is_null()) else { return call() };
-    match space.before_opening_event(&passage, &session.link.requests, &handle.0) {
-        Err(NoMemory::Answer(answer)) => answer,
-        // Without a coordinator no tenant takes turns.
-        Ok(()) | Err(NoMemory::Alone | NoMemory::TryAgain) => call(),
+    if out.is_null() {
+        return call();
     }
+    for session in session::all() {
+        let may_open = session.space.before_opening_event(&passage, &session.link.requests, &handle.0);
+        // Without a coordinator no tenant takes turns.
+        if let Err(NoMemory::Answer(answer)) = may_open {
+            return answer;
+        }
+    }
+    call()
 }

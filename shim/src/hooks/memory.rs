@@ -1,6 +1,6 @@
 //! The driver's functions for memory, as far as the shim answers them.
 //!
-//! The shim answers a call if there is a session, and the thread's context is on the shared GPU. A call with an error (a null pointer, no
+//! The shim answers a call if there is a session for the GPU of the thread's context, or of the memory that the call names. A call with an error (a null pointer, no
 //! context, no bytes) is left to the driver, which knows the right answer.
 
 use core::ffi::{c_int, c_uint, c_void};
@@ -19,8 +19,8 @@ use crate::memory::pools::STEP;
 use crate::memory::reported;
 use crate::memory::space::{self, NoMemory, Space, is_window};
 use crate::memory::table::Facts;
-use crate::memory::unmanaged;
-use crate::session::{self, Of, Session};
+use crate::memory::{unmanaged, vmm};
+use crate::session::{self, Relation, Session};
 use crate::sys::thread;
 use crate::work::drain::Pauses;
 use crate::work::mark::{Ended, Mark};
@@ -42,7 +42,7 @@ macro_rules! passage {
         passage!(=> arrival::pass(|_| Needs::Nothing))
     };
     ($address:expr) => {
-        // Memory of another GPU is not ours, whichever GPU is current.
+        // Other memory is not ours, whichever GPU is current.
         match is_window($address) {
             true => passage!(=> arrival::pass_here(|| Needs::at($address))),
             false => passage!(),
@@ -56,9 +56,11 @@ macro_rules! passage {
     };
 }
 
-/// The session and its memory, and the thread's context, if that is on the shared GPU.
-pub(super) fn ours() -> Option<(&'static Session, &'static Space, usize)> {
-    let session = session::get()?;
+/// The session for the GPU of the thread's context, if that is shared, and the context.
+pub(super) fn ours() -> Option<(&'static Session, usize)> {
+    if !session::is_any() {
+        return None;
+    }
     let (mut context, mut device) = (ptr::null_mut(), -1);
     // SAFETY: out-parameters.
     let known = unsafe {
@@ -66,21 +68,29 @@ pub(super) fn ours() -> Option<(&'static Session, &'static Space, usize)> {
             && !context.is_null()
             && api::current_device(&mut device) == CUDA_SUCCESS
     };
-    let space = space::get()?;
-    if !known || device != session.device {
-        return None;
-    }
+    let session = if known { session::of(device)? } else { return None };
     let context = context.expose_provenance();
     if contexts::id_of(context).is_none() {
         // Memory that is allocated in it is freed when its work has ended.
         leaving::adopt(context, device);
     }
-    Some((session, space, context))
+    Some((session, context))
 }
 
-/// The memory of this process, if it is a tenant.
-pub(super) fn space() -> Option<&'static Space> {
-    session::get().and_then(|_| space::get())
+/// The memory that has an address among those for allocations, if this process is a tenant.
+pub(super) fn space_at(address: CUdeviceptr) -> Option<&'static Space> {
+    if session::is_any() { space::at(address) } else { None }
+}
+
+/// The mapping of the program's own that an address lies in.
+fn mapping_at(address: CUdeviceptr) -> Option<Mapping> {
+    if session::is_any() { vmm::mapping(address) } else { None }
+}
+
+/// The allocation that an address lies in, where it begins, and the memory that it is part of.
+fn allocation(address: CUdeviceptr) -> Option<(&'static Space, CUdeviceptr, Facts)> {
+    let space = space_at(address)?;
+    space.find(address).map(|(at, found)| (space, at, found))
 }
 
 /// The driver's answer to a call, here and now, that a capture may forbid, such as allocating or freeing memory; a broken context fails
@@ -102,11 +112,11 @@ pub(super) unsafe fn alloc(original: Alloc, out: *mut CUdeviceptr, bytes: usize)
     if out.is_null() || bytes == 0 {
         return pass_on();
     }
-    let Some((session, space, context)) = ours() else { return pass_on() };
+    let Some((session, context)) = ours() else { return pass_on() };
     if let Err(answer) = is_allowed() {
         return answer;
     }
-    match allocate(&passage, session, space, bytes as u64, context) {
+    match allocate(&passage, session, bytes as u64, context) {
         Ok(at) => {
             // SAFETY: not null, and the program's own out-parameter.
             unsafe { *out = at };
@@ -117,15 +127,9 @@ pub(super) unsafe fn alloc(original: Alloc, out: *mut CUdeviceptr, bytes: usize)
     }
 }
 
-fn allocate(
-    passage: &Passage,
-    session: &Session,
-    space: &Space,
-    bytes: u64,
-    context: usize,
-) -> Result<CUdeviceptr, NoMemory> {
-    frees::collect_first(passage, space).map_err(NoMemory::Answer)?;
-    space.allocate(passage, &session.link.requests, bytes, context)
+fn allocate(passage: &Passage, session: &Session, bytes: u64, context: usize) -> Result<CUdeviceptr, NoMemory> {
+    frees::collect_first(passage).map_err(NoMemory::Answer)?;
+    session.space.allocate(passage, &session.link.requests, bytes, context)
 }
 
 pub(super) unsafe fn alloc_pitch(
@@ -142,13 +146,13 @@ pub(super) unsafe fn alloc_pitch(
     if out.is_null() || pitch.is_null() || width == 0 || height == 0 || !matches!(element, 4 | 8 | 16) {
         return pass_on();
     }
-    let Some((session, space, context)) = ours() else { return pass_on() };
+    let Some((session, context)) = ours() else { return pass_on() };
     if let Err(answer) = is_allowed() {
         return answer;
     }
     let Some(step) = width.checked_next_multiple_of(PITCH) else { return pass_on() };
     let Some(bytes) = step.checked_mul(height) else { return CUDA_ERROR_OUT_OF_MEMORY };
-    match allocate(&passage, session, space, bytes as u64, context) {
+    match allocate(&passage, session, bytes as u64, context) {
         Ok(at) => {
             // SAFETY: not null, and the program's own out-parameters.
             unsafe {
@@ -167,9 +171,9 @@ const PITCH: usize = 512;
 
 pub(super) unsafe fn free(original: Free, address: CUdeviceptr) -> CUresult {
     let passage = passage!(address);
-    match space().and_then(|space| Some((space, space.get(address)?))) {
+    match space_at(address).and_then(|space| Some((space, space.get(address)?))) {
         Some((space, found)) => free_ours(&passage, space, address, found),
-        None if space().is_some_and(|space| space.is_freeing(address)) => {
+        None if space_at(address).is_some_and(|space| space.is_freeing(address)) => {
             let _relaxed = api::Relaxed::enter();
             finish_freeing(&passage, address)
         }
@@ -184,9 +188,9 @@ pub(super) unsafe fn free(original: Free, address: CUdeviceptr) -> CUresult {
 /// Frees memory again that was freed in a stream's order: the driver waits for the first free, and takes this one for the second.
 fn finish_freeing(passage: &Passage, address: CUdeviceptr) -> CUresult {
     let mut pauses = Pauses::new();
-    while let Some(space) = space().filter(|space| space.is_freeing(address)) {
+    while space_at(address).is_some_and(|space| space.is_freeing(address)) {
         match gate::lock_mappings(passage) {
-            Ok(_guard) => frees::collect(space, space::give_to_coordinator),
+            Ok(_guard) => frees::collect(Space::give_to_coordinator),
             Err(answer) => return answer,
         }
         if let Err(answer) = passage.outside(|| thread::sleep(pauses.next())) {
@@ -243,7 +247,7 @@ pub(super) fn let_go(
         Err(answer) => return answer,
     };
     match begin() {
-        Ok(Some(number)) => space.finish_free(address, number, space::give_to_coordinator),
+        Ok(Some(number)) => space.finish_free(address, number, |given_up| space.give_to_coordinator(given_up)),
         Ok(None) => CUDA_SUCCESS,
         Err(answer) => answer,
     }
@@ -294,8 +298,8 @@ pub(super) unsafe fn get_info(original: GetInfo, free: *mut usize, total: *mut u
     if answer != CUDA_SUCCESS || free.is_null() || total.is_null() {
         return answer;
     }
-    if let Some((session, space, _)) = ours() {
-        let (all, left) = told_now(session, space);
+    if let Some((session, _)) = ours() {
+        let (all, left) = told_now(session);
         // SAFETY: not null, and the driver has just written to them.
         unsafe {
             *total = all as usize;
@@ -306,18 +310,19 @@ pub(super) unsafe fn get_info(original: GetInfo, free: *mut usize, total: *mut u
 }
 
 /// The total and the free memory that the program is told.
-fn told_now(session: &Session, space: &Space) -> (u64, u64) {
-    let all = session.link.total();
+fn told_now(session: &Session) -> (u64, u64) {
+    let (device, all) = (session.device, session.link.total());
     // Memory that the program has beside its allocations counts as its own too, as without Baton.
-    (all, reported::free(all, session.link.could_have(), space.taken(), unmanaged::used()).min(all))
+    let (could_have, taken) = (session.link.could_have(), session.space.taken());
+    (all, reported::free(device, all, could_have, taken, unmanaged::used(device)).min(all))
 }
 
 /// The total and the free memory of a GPU by its UUID, even before the program has joined; `None` if the GPU is not shared.
 pub(crate) fn memory_of(uuid: [u8; 16]) -> Option<(u64, u64)> {
-    match session::of(uuid)? {
-        Of::Session(session) => space::get().map(|space| told_now(session, space)),
-        Of::Offer(bytes) => Some((bytes, bytes)),
-    }
+    Some(match session::relation_to(uuid)? {
+        Relation::Session(session) => told_now(session),
+        Relation::Offer(bytes) => (bytes, bytes),
+    })
 }
 
 pub(super) unsafe fn total_memory(original: TotalMemory, bytes: *mut usize, device: CUdevice) -> CUresult {
@@ -333,9 +338,10 @@ pub(super) unsafe fn total_memory(original: TotalMemory, bytes: *mut usize, devi
     answer
 }
 
-/// True if the current context can access an allocation of the shared GPU: a context of another GPU only if the program allowed it.
-fn is_reached(found: Facts) -> bool {
-    arrival::is_here() || contexts::reaches(api::current_context(), found.context)
+/// True if the current context can access an allocation: one of another GPU only if the program allowed it.
+fn is_reached(space: &Space, found: Facts) -> bool {
+    session::current().is_some_and(|session| session.device == space.device)
+        || contexts::reaches(api::current_context(), found.context)
 }
 
 pub(super) unsafe fn address_range(
@@ -357,7 +363,7 @@ pub(super) unsafe fn address_range(
     };
     // SAFETY: the driver's own function with the program's own arguments.
     let ask = |address| unsafe { original(base, size, address) };
-    if let Some(mapping) = space().and_then(|space| space.mapping(address)) {
+    if let Some(mapping) = mapping_at(address) {
         // The driver knows which contexts can access it, and mappings of smaller pieces.
         let asked = arrival::ask_about(address, || ask(address));
         if asked == CUDA_SUCCESS {
@@ -365,8 +371,8 @@ pub(super) unsafe fn address_range(
         }
         return asked;
     }
-    let Some((at, found)) = space().and_then(|space| space.find(address)) else { return ask(as_unknown(address)) };
-    if !is_reached(found) {
+    let Some((space, at, found)) = allocation(address) else { return ask(as_unknown(address)) };
+    if !is_reached(space, found) {
         return CUDA_ERROR_NOT_FOUND;
     }
     answer(at, found.bytes);
@@ -456,7 +462,7 @@ pub(super) unsafe fn pointer_attribute(
 ) -> CUresult {
     // SAFETY: the driver's own function with the program's own arguments.
     let ask = |address| unsafe { original(out, attribute, address) };
-    if let Some(mapping) = space().and_then(|space| space.mapping(address)) {
+    if let Some(mapping) = mapping_at(address) {
         let answer = arrival::ask_about(address, || ask(address));
         if answer == CUDA_SUCCESS {
             // SAFETY: the driver has just written it.
@@ -464,8 +470,8 @@ pub(super) unsafe fn pointer_attribute(
         }
         return answer;
     }
-    let Some((at, found)) = space().and_then(|space| space.find(address)) else { return ask(as_unknown(address)) };
-    if attribute == attribute::DEVICE_POINTER && !is_reached(found) {
+    let Some((space, at, found)) = allocation(address) else { return ask(as_unknown(address)) };
+    if attribute == attribute::DEVICE_POINTER && !is_reached(space, found) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     let answer = arrival::ask_about(address, || ask(address));
@@ -485,7 +491,7 @@ pub(super) unsafe fn pointer_attributes(
 ) -> CUresult {
     // SAFETY: the driver's own function with the program's own arguments.
     let ask = |address| unsafe { original(count, attributes, out, address) };
-    if let Some(mapping) = space().and_then(|space| space.mapping(address)) {
+    if let Some(mapping) = mapping_at(address) {
         let answer = arrival::ask_about(address, || ask(address));
         if answer == CUDA_SUCCESS {
             for n in 0..count as usize {
@@ -495,7 +501,7 @@ pub(super) unsafe fn pointer_attributes(
         }
         return answer;
     }
-    let Some((at, found)) = space().and_then(|space| space.find(address)) else { return ask(as_unknown(address)) };
+    let Some((_, at, found)) = allocation(address) else { return ask(as_unknown(address)) };
     let answer = arrival::ask_about(address, || ask(address));
     if answer == CUDA_SUCCESS {
         for n in 0..count as usize {
@@ -518,7 +524,9 @@ pub(super) unsafe fn free_async<const INDEX: usize>(
     let _must_not_wait = api::MustNotWait::begin();
     // SAFETY: the driver's own function with the program's own arguments.
     let pass_on = || unmanaged::remove(address, || unsafe { original(address, stream) });
-    let Some((space, found)) = space().and_then(|space| Some((space, space.get(address)?))) else { return pass_on() };
+    let Some((space, found)) = space_at(address).and_then(|space| Some((space, space.get(address)?))) else {
+        return pass_on();
+    };
     let stream = Stream::of::<INDEX>(stream);
     if capture::captures(stream) {
         // Only memory of the graph itself can be freed in it; the driver has the answer.
@@ -560,5 +568,8 @@ pub(super) unsafe fn join_for(properties: *const c_void) {
     let location = unsafe { properties.cast::<CUmemAllocationProp>().as_ref() }.map(|properties| properties.location);
     if let Some(CUmemLocation { kind: CU_MEM_LOCATION_TYPE_DEVICE, id }) = location {
         session::join(id);
+        if arrival::gpus::are_several() {
+            arrival::gpus::begin_work_on(id);
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! The driver's functions for pools, and for memory that streams allocate in their order.
 //!
-//! A pool of the shared GPU is the driver's, and so are its settings; the memory is ours. The driver is always asked first, for its answer
+//! A pool of a shared GPU is the driver's, and so are its settings; the memory is ours. The driver is always asked first, for its answer
 //! to any error in a call. Pools that are made for other processes, or on the host, are the driver's with all their memory: that memory is
 //! unmanaged, and the ledger is asked first. So is memory that a graph allocates.
 
@@ -12,7 +12,7 @@ use baton_contract::memory::Unmanaged;
 use super::memory::{self, is_allowed, join_for};
 use super::unmanaged;
 use crate::arrival::{self, Needs};
-use crate::driver::api::{self, Stream};
+use crate::driver::api::{self, Handle, Stream};
 use crate::gate::Passage;
 use crate::memory::pools::attribute;
 use crate::memory::space::{self, NoMemory, Space, is_window};
@@ -41,11 +41,11 @@ type RecordWithFlags = unsafe extern "C-unwind" fn(*mut c_void, CUstream, c_uint
 
 /// The users and the place of a pool's memory.
 enum Kind {
-    /// A pool of this process alone, on this GPU, of at most this many bytes (0 is no limit).
-    Plain { most: u64 },
-    /// Other processes too, on this GPU.
-    Shared,
-    /// On the host, or on another GPU.
+    /// A pool of this process alone, on this GPU, which is shared, of at most this many bytes (0 is no limit).
+    Plain { device: CUdevice, most: u64 },
+    /// Other processes too, on this GPU, which is shared.
+    Shared { device: CUdevice },
+    /// On the host, or on a GPU that is not shared.
     Elsewhere,
 }
 
@@ -54,21 +54,23 @@ enum Kind {
 /// # Safety
 ///
 /// A `CUmemPoolProps` that the driver has taken.
-unsafe fn kind_of(properties: *const c_void, device: CUdevice) -> Kind {
+unsafe fn kind_of(properties: *const c_void) -> Kind {
     /// `CUmemPoolProps::maxSize`: behind type, handle types, location and a pointer.
     const MOST: usize = 24;
     // SAFETY: by this function's contract; the fields up to the location are the same in both.
     let (properties, most) = unsafe {
         (&*properties.cast::<CUmemAllocationProp>(), properties.byte_add(MOST).cast::<usize>().read_unaligned())
     };
-    if properties.location != (CUmemLocation { kind: CU_MEM_LOCATION_TYPE_DEVICE, id: device })
+    let CUmemLocation { kind, id: device } = properties.location;
+    if kind != CU_MEM_LOCATION_TYPE_DEVICE
+        || session::of(device).is_none()
         || properties.kind != CU_MEM_ALLOCATION_TYPE_PINNED
     {
         Kind::Elsewhere
     } else if properties.handle_types == 0 {
-        Kind::Plain { most: most as u64 }
+        Kind::Plain { device, most: most as u64 }
     } else {
-        Kind::Shared
+        Kind::Shared { device }
     }
 }
 
@@ -77,15 +79,13 @@ pub(super) unsafe fn create(original: PoolCreate, out: *mut CUmemoryPool, proper
     unsafe { join_for(properties) };
     // SAFETY: the driver's own function with the program's own arguments.
     let answer = unsafe { original(out, properties) };
-    if answer == CUDA_SUCCESS
-        && let Some(session) = session::get()
-    {
+    if answer == CUDA_SUCCESS && session::is_any() {
         // SAFETY: the driver has written it.
         let pool = unsafe { *out }.expose_provenance();
         // SAFETY: the driver has taken them.
-        match unsafe { kind_of(properties, session.device) } {
-            Kind::Plain { most } => pools::made(pool, most),
-            Kind::Shared => pools::made_by_the_driver(pool),
+        match unsafe { kind_of(properties) } {
+            Kind::Plain { device, most } => pools::made(pool, device, most),
+            Kind::Shared { device } => pools::made_by_the_driver(pool, device),
             Kind::Elsewhere => {}
         }
     }
@@ -162,17 +162,14 @@ pub(super) unsafe fn set_access(
 ) -> CUresult {
     // SAFETY: the driver's own function with the program's own arguments.
     let answer = unsafe { original(pool, access, count) };
-    let Some(session) = session::get().filter(|_| answer == CUDA_SUCCESS) else { return answer };
-    if !pools::is_ours(pool.expose_provenance()) {
-        return answer;
-    }
+    let of_ours = || pools::device_of(pool.expose_provenance()).and_then(space::of);
+    let Some(space) = (answer == CUDA_SUCCESS).then(of_ours).flatten() else { return answer };
     for n in 0..count {
         // SAFETY: an array of `count`, which the driver has just read.
         let CUmemAccessDesc { location, flags } = unsafe { *access.add(n) };
         if location.kind == CU_MEM_LOCATION_TYPE_DEVICE
-            && location.id != session.device
             && flags != CU_MEM_ACCESS_FLAGS_PROT_NONE
-            && let Err(answer) = arrival::expose(location.id)
+            && let Err(answer) = arrival::expose(space, location.id)
         {
             return answer;
         }
@@ -208,7 +205,7 @@ pub(super) unsafe fn alloc_async<const INDEX: usize>(
     // SAFETY: the driver's own function with the program's own arguments.
     let call = || unsafe { original(out, bytes, stream) };
     // SAFETY: the program's own out-parameter.
-    unsafe { allocate::<INDEX>(From::Current, out, bytes, stream, call) }
+    unsafe { allocate::<INDEX>(None, out, bytes, stream, call) }
 }
 
 pub(super) unsafe fn alloc_from_pool<const INDEX: usize>(
@@ -221,16 +218,16 @@ pub(super) unsafe fn alloc_from_pool<const INDEX: usize>(
     // SAFETY: the driver's own function with the program's own arguments.
     let call = || unsafe { original(out, bytes, pool, stream) };
     // SAFETY: the program's own out-parameter.
-    unsafe { allocate::<INDEX>(From::Pool(pool.expose_provenance()), out, bytes, stream, call) }
+    unsafe { allocate::<INDEX>(Some(pool.expose_provenance()), out, bytes, stream, call) }
 }
 
-/// Allocates memory in a stream's order, of ours or by `call` of the driver's.
+/// Allocates memory in a stream's order, of ours or by `call` of the driver's: from this pool, or from the current one of the stream's GPU.
 ///
 /// # Safety
 ///
 /// `out` is the program's own out-parameter.
 unsafe fn allocate<const INDEX: usize>(
-    from: From,
+    pool: Option<Handle>,
     out: *mut CUdeviceptr,
     bytes: usize,
     stream: CUstream,
@@ -241,9 +238,20 @@ unsafe fn allocate<const INDEX: usize>(
         Ok(passage) => passage,
         Err(answer) => return answer,
     };
-    if out.is_null() || bytes == 0 || passage.is_ungated() || arrival::is_others(stream) {
+    if out.is_null() || bytes == 0 || passage.is_ungated() || !session::is_any() {
         return call();
     }
+    let of_stream = || match arrival::gpus::are_several() {
+        true => arrival::gpus::of_stream(stream).or_else(arrival::gpus::current),
+        false => session::current().map(|session| session.device),
+    };
+    let from = match pool {
+        Some(pool) => From::Pool(pool),
+        None => match of_stream() {
+            Some(device) => From::Current(device),
+            None => return call(),
+        },
+    };
     let _must_not_wait = api::MustNotWait::begin();
     match give(&passage, from, bytes as u64, of_call) {
         Ok(Given::Ours(at)) => {
@@ -255,7 +263,7 @@ unsafe fn allocate<const INDEX: usize>(
             graph_allocates();
             call()
         }
-        Ok(Given::Drivers) => {
+        Ok(Given::Drivers(device)) => {
             // The room is asked for outside the gate.
             drop(passage);
             let call = || match arrival::pass_into(|| stream, |_| Needs::Nothing) {
@@ -263,7 +271,7 @@ unsafe fn allocate<const INDEX: usize>(
                 Err(answer) => answer,
             };
             // SAFETY: the driver writes the address on success.
-            unsafe { unmanaged::make(Unmanaged::Pool, bytes as u64, 0, out, call) }
+            unsafe { unmanaged::make_on(session::of(device), Unmanaged::Pool, bytes as u64, 0, out, call) }
         }
         Ok(Given::Hosts) => call(),
         Err(answer) => answer,
@@ -274,8 +282,8 @@ unsafe fn allocate<const INDEX: usize>(
 enum Given {
     /// The memory is ours: its address.
     Ours(CUdeviceptr),
-    /// The driver allocates it, from a pool of the GPU that is not ours.
-    Drivers,
+    /// The driver allocates it, from a pool of this GPU that is not ours.
+    Drivers(CUdevice),
     /// The driver allocates it, on the host or on another GPU; or it reports the error in the call.
     Hosts,
     /// A graph, which the stream is recorded into.
@@ -284,22 +292,22 @@ enum Given {
 
 /// Allocates memory of ours, or returns its other owner. An error is the call's answer.
 fn give(passage: &Passage, from: From, bytes: u64, stream: Stream) -> Result<Given, CUresult> {
-    let (Some(session), Some(space)) = (session::get(), space::get()) else { return Ok(Given::Hosts) };
     if capture::captures(stream) {
         return Ok(Given::Graphs);
     }
     let is_nowhere = !matches!(stream, Stream::Created(_)) && api::current_context() == 0;
-    let pool = match pools::find(from, session.device) {
-        Whose::Ours(pool, handle) if !is_nowhere => (pool, handle),
-        Whose::Drivers => return Ok(Given::Drivers),
+    let (pool, device) = match pools::find(from) {
+        Whose::Ours(pool, handle, device) if !is_nowhere => ((pool, handle), device),
+        Whose::Drivers(device) => return Ok(Given::Drivers(device)),
         _ => return Ok(Given::Hosts),
     };
+    let Some(session) = session::of(device) else { return Ok(Given::Hosts) };
     is_allowed()?;
-    match pools::allocate(passage, &session.link.requests, space, pool, bytes, stream) {
+    match pools::allocate(passage, &session.link.requests, session.space, pool, bytes, stream) {
         // Memory that another allocation has left may still be on its way.
         Ok(at) => arrival::wait_for(passage, at, bytes).map(|()| Given::Ours(at)),
         Err(NoMemory::Answer(answer)) => Err(answer),
-        Err(NoMemory::Alone | NoMemory::TryAgain) => Ok(Given::Drivers),
+        Err(NoMemory::Alone | NoMemory::TryAgain) => Ok(Given::Drivers(device)),
     }
 }
 
@@ -343,7 +351,7 @@ pub(super) unsafe fn free(original: Free, address: CUdeviceptr) -> CUresult {
     }
     match space.remove_pooled(address) {
         Some(freed) => {
-            pools::free_now(space, &freed, address);
+            pools::free_now(&freed, address);
             CUDA_SUCCESS
         }
         // Another thread was faster.
@@ -356,7 +364,7 @@ fn pool_of(address: CUdeviceptr) -> Option<&'static Space> {
     if !is_window(address) {
         return None;
     }
-    space::get().filter(|space| space.get(address).is_some_and(|found| found.pool != 0))
+    space::at(address).filter(|space| space.get(address).is_some_and(|found| found.pool != 0))
 }
 
 // Waiting: afterwards pools give up unused memory above their thresholds.

@@ -29,7 +29,7 @@ const KNOWN: CUdeviceptr = 0;
 
 /// Takes note of a call after the driver has made it, if there is a session that needs it.
 fn noted(answer: CUresult, note: impl FnOnce()) -> CUresult {
-    if answer == CUDA_SUCCESS && session::get().is_some() {
+    if answer == CUDA_SUCCESS && session::is_any() {
         note();
     }
     answer
@@ -138,7 +138,7 @@ pub(crate) unsafe fn global(
 pub(crate) unsafe fn unload(drivers: Unload, code: Handle) -> CUresult {
     // SAFETY: the driver's own function with the program's own arguments.
     let call = || unsafe { drivers(code) };
-    if session::get().is_none() {
+    if !session::is_any() {
         return call();
     }
     // The driver waits for all work of the context.
@@ -193,7 +193,7 @@ pub(crate) unsafe fn host_register(drivers: Register, at: *mut c_void, bytes: us
 pub(crate) unsafe fn host_free(drivers: OfHost, at: *mut c_void) -> CUresult {
     // SAFETY: the driver's own function with the program's own arguments.
     let call = || unsafe { drivers(at) };
-    if session::get().is_none() {
+    if !session::is_any() {
         return call();
     }
     // As in `unload`.
@@ -345,9 +345,9 @@ pub(crate) unsafe fn im2col_wide(
 
 /// A tensor map is recognised by its contents, which this call changes.
 pub(crate) unsafe fn set_class(drivers: SetClass, map: *mut c_void, class: c_int, now: *mut c_int) -> CUresult {
-    let known = session::get().filter(|_| !map.is_null() && roots::has_tensor_maps());
+    let known = session::is_any() && !map.is_null() && roots::has_tensor_maps();
     // SAFETY: not null, so the program's own map, which the driver is about to read.
-    let base = known.and_then(|_| unsafe { roots::tensor_map_base(map) });
+    let base = if known { unsafe { roots::tensor_map_base(map) } } else { None };
     // SAFETY: the driver's own function with the program's own arguments.
     let answer = unsafe { drivers(map, class, now) };
     match base {
@@ -473,7 +473,7 @@ pub(crate) unsafe fn instantiate_with_parameters(
 }
 
 pub(crate) unsafe fn graph_destroy(drivers: OfGraph, graph: CUgraphExec) -> CUresult {
-    if session::get().is_some() {
+    if session::is_any() {
         graphs::gone(graph);
     }
     // SAFETY: the driver's own function with the program's own arguments.

@@ -6,10 +6,11 @@ use baton_contract::cuda::{CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUdevice, CUr
 
 use crate::arrival::{self, Needs};
 use crate::driver::api::Handle;
+use crate::link::Link;
 use crate::link::requests::Unserved;
 use crate::memory::unmanaged;
+use crate::session;
 use crate::sys::thread;
-use crate::{link, session};
 
 /// Bytes that are freed after a call has found no memory. Less on a small GPU.
 const ROOM_BYTES: u64 = 128 << 20;
@@ -20,7 +21,7 @@ pub(super) const AGAIN: Duration = Duration::from_millis(1);
 /// Calls the driver for a context on a GPU: with room for it beside the arena, so that the arena can shrink; with more if that was not
 /// enough. The coordinator measures the memory that it takes.
 pub(super) fn with_room(device: CUdevice, call: impl Fn() -> CUresult) -> CUresult {
-    let Some(session) = session::get().filter(|session| session.device == device) else { return call() };
+    let Some(session) = session::of(device) else { return call() };
     let link = session.link;
     let _ = link.requests.room_for_context(false);
     let mut answer = call();
@@ -36,21 +37,19 @@ pub(super) fn with_room(device: CUdevice, call: impl Fn() -> CUresult) -> CUresu
     answer
 }
 
-/// Called when a context of the shared GPU has gone, with everything that was made in it.
-pub(super) fn context_gone(context: Handle) {
+/// Called when a context of a shared GPU has gone, with everything that was made in it.
+pub(super) fn context_gone(link: &Link, context: Handle) {
     unmanaged::context_gone(context);
-    if let Some(link) = link::get() {
-        link.context_gone();
-    }
+    link.context_gone();
 }
 
 /// Makes a call of the driver that may need memory beside the arena: if there was none, makes room and calls once more.
 pub(super) fn retried(mut call: impl FnMut() -> CUresult) -> CUresult {
-    match (call(), link::get()) {
-        (CUDA_ERROR_OUT_OF_MEMORY, Some(link)) => {
-            link.requests.room(ROOM_BYTES.min(link.total() / 16));
+    match call() {
+        CUDA_ERROR_OUT_OF_MEMORY if let Some(session) = session::current() => {
+            session.link.requests.room(ROOM_BYTES.min(session.link.total() / 16));
             call()
         }
-        (answer, _) => answer,
+        answer => answer,
     }
 }

@@ -21,7 +21,7 @@ type WaitEvent = unsafe extern "C-unwind" fn(CUstream, *mut c_void, c_uint) -> C
 ///
 /// On success, `out` was written by the driver.
 unsafe fn stream_made(answer: CUresult, out: *mut CUstream, flags: c_uint) -> CUresult {
-    if answer == CUDA_SUCCESS && !out.is_null() && session::get().is_some() {
+    if answer == CUDA_SUCCESS && !out.is_null() && session::is_any() {
         // SAFETY: by this function's contract.
         contexts::add_stream(unsafe { *out }.expose_provenance(), flags & api::NON_BLOCKING != 0);
     }
@@ -55,7 +55,7 @@ pub(super) unsafe fn green_stream(
 }
 
 pub(super) unsafe fn stream_destroy(original: OfStream, stream: CUstream) -> CUresult {
-    if session::get().is_none() {
+    if !session::is_any() {
         // SAFETY: the driver's own function with the program's own arguments.
         return unsafe { original(stream) };
     }
@@ -75,7 +75,7 @@ pub(super) unsafe fn stream_destroy(original: OfStream, stream: CUstream) -> CUr
 fn begun(stream: Stream, begin: impl FnOnce() -> CUresult) -> CUresult {
     // A stream that captures already is refused, and an event put there now would invalidate its capture.
     // SAFETY: the stream of the program's own call.
-    if session::get().is_none() || unsafe { api::captures(stream) } == Some(true) {
+    if !session::is_any() || unsafe { api::captures(stream) } == Some(true) {
         return begin();
     }
     let beginning = capture::begin(stream);
@@ -138,7 +138,7 @@ pub(super) unsafe fn begin_capture_to_cig(
     stream: CUstream,
     parameters: *mut c_void,
 ) -> CUresult {
-    if session::get().is_some() {
+    if session::is_any() {
         return CUDA_ERROR_NOT_SUPPORTED;
     }
     // SAFETY: the driver's own function with the program's own arguments.
@@ -164,7 +164,7 @@ pub(super) unsafe fn wait_event<const INDEX: usize>(
         Err(answer) => return answer,
     };
     let stream = Stream::of::<INDEX>(stream);
-    if session::get().is_none() || !contexts::is_capturing() {
+    if !session::is_any() || !contexts::is_capturing() {
         let event = event.expose_provenance();
         let recorded = pools::before_stream_waits(event);
         let answer = call();
@@ -185,7 +185,7 @@ pub(super) unsafe fn wait_event<const INDEX: usize>(
 pub(super) unsafe fn end_capture(original: EndCapture, stream: CUstream, graph: *mut *mut c_void) -> CUresult {
     // SAFETY: the driver's own function with the program's own arguments.
     let answer = unsafe { original(stream, graph) };
-    if contexts::is_capturing() && session::get().is_some() {
+    if contexts::is_capturing() && session::is_any() {
         capture::is_any();
     }
     answer

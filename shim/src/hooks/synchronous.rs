@@ -16,6 +16,7 @@ use super::{memory, vmm};
 use crate::arrival::{self, Needs};
 use crate::driver::api::{self, Stream};
 use crate::memory::space::{self, Space};
+use crate::memory::vmm as books;
 
 const TOKENS: c_int = 5;
 const SYNC_MEMOPS: c_int = 6;
@@ -35,13 +36,15 @@ pub(super) unsafe fn set_attribute(
     if !is_ours(address, 1) {
         // SAFETY: the driver's own function with the program's own arguments.
         let call = || unsafe { original(value, attribute, address) };
-        let is_mapped = space::get().is_some_and(|space| space.has_mapped(address, 1));
+        let is_mapped = space::has_mapped(address, 1);
         return if is_mapped { arrival::ask_about(address, call) } else { call() };
     }
-    let Some(space) = space::get().filter(|_| attribute == SYNC_MEMOPS && !value.is_null()) else { return REFUSED };
+    let Some(space) = space::at(address).filter(|_| attribute == SYNC_MEMOPS && !value.is_null()) else {
+        return REFUSED;
+    };
     // SAFETY: the program's own value, of 32 bits.
     let is_on = unsafe { value.cast::<c_uint>().read_unaligned() } != 0;
-    let may_be = if is_on { stays(space, address) } else { Ok(()) };
+    let may_be = if is_on { stays(address) } else { Ok(()) };
     match may_be {
         Ok(()) if set(space, address, is_on) => CUDA_SUCCESS,
         Ok(()) => REFUSED,
@@ -51,9 +54,9 @@ pub(super) unsafe fn set_attribute(
 
 /// Makes the memory at an address stay where it is, and be here, because others are about to access it past its addresses. An error is the
 /// call's answer.
-fn stays(space: &Space, address: CUdeviceptr) -> Result<(), CUresult> {
-    match space.mapping(address) {
-        Some(mapping) => vmm::let_in(space, mapping.at, mapping.bytes, || CUDA_SUCCESS).map(drop),
+fn stays(address: CUdeviceptr) -> Result<(), CUresult> {
+    match books::mapping(address) {
+        Some(mapping) => vmm::let_in(mapping.at, mapping.bytes, || CUDA_SUCCESS).map(drop),
         None => escapes::let_in(address).map(drop),
     }
 }
@@ -81,9 +84,10 @@ pub(super) unsafe fn pointer_attribute(
 
 /// Returns tokens: their owner can access the memory.
 fn told(address: CUdeviceptr, call: impl Fn() -> CUresult) -> CUresult {
-    let known = space::get().filter(|space| space.find(address).is_some() || space.mapping(address).is_some());
+    let allocated = space::at(address).filter(|space| space.find(address).is_some());
+    let known = allocated.or_else(|| books::with_mapping(address).map(|(space, _)| space));
     let Some(space) = known else { return call() };
-    if let Err(answer) = stays(space, address) {
+    if let Err(answer) = stays(address) {
         return answer;
     }
     let answer = call();
@@ -103,7 +107,8 @@ pub(super) fn is_any() -> bool {
 #[cold]
 pub(super) fn wait<const INDEX: usize>(places: Needs) -> CUresult {
     let Needs::These(places) = places else { return CUDA_SUCCESS };
-    let waits = space::get().is_some_and(|space| places.addresses.iter().any(|at| space.is_synchronous(*at)));
+    let is_synchronous = |at: &CUdeviceptr| space::at(*at).is_some_and(|space| space.is_synchronous(*at));
+    let waits = places.addresses.iter().any(is_synchronous);
     // SAFETY: the stream that the call has just been made in; while it captures, such calls are refused.
     if waits { unsafe { api::synchronize(Stream::of::<INDEX>(ptr::null_mut())) } } else { CUDA_SUCCESS }
 }

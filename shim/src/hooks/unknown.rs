@@ -106,9 +106,9 @@ struct Inside {
 fn enter() -> Result<(Option<MappingGuard>, Passage), CUresult> {
     let passage = arrival::pass(|_| Needs::Everything)?;
     // Other calls inside may lose their memory, and are repeated then; this one may not be repeatable.
-    let guard = match session::get() {
-        Some(_) if !passage.is_ungated() => Some(arrival::lock_mappings(&passage, Needs::Everything)?),
-        _ => None,
+    let guard = match session::is_any() && !passage.is_ungated() {
+        true => Some(arrival::lock_mappings(&passage, Needs::Everything)?),
+        false => None,
     };
     Ok((guard, passage))
 }

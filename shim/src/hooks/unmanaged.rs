@@ -12,18 +12,18 @@ use super::retry::{AGAIN, retried};
 use crate::arrival::{self, Needs};
 use crate::driver::api;
 use crate::memory::unmanaged::{self, Asked};
-use crate::session;
+use crate::session::{self, Session};
 use crate::sys::thread;
 
-/// Asks for memory of a kind, from outside the gate. False if there is none; an error is the call's answer. A thread that has to
+/// Asks for memory of a kind on a GPU, from outside the gate. False if there is none; an error is the call's answer. A thread that has to
 /// ask the coordinator passes the gate first: so the GPU is its program's, and tenants with memory in the arena can make way.
-pub(super) fn ask(kind: Unmanaged, bytes: u64) -> Result<bool, CUresult> {
-    if unmanaged::ask_nobody(kind, bytes) {
+pub(super) fn ask(device: CUdevice, kind: Unmanaged, bytes: u64) -> Result<bool, CUresult> {
+    if unmanaged::ask_nobody(device, kind, bytes) {
         return Ok(true);
     }
     loop {
         let passage = arrival::pass(|_| Needs::Nothing)?;
-        match unmanaged::ask(kind, bytes) {
+        match unmanaged::ask(device, kind, bytes) {
             Asked::Granted => return Ok(true),
             Asked::Denied => return Ok(false),
             Asked::TryAgain => passage.outside(|| thread::sleep(AGAIN))?,
@@ -31,17 +31,11 @@ pub(super) fn ask(kind: Unmanaged, bytes: u64) -> Result<bool, CUresult> {
     }
 }
 
-/// True if memory that is made now is on the shared GPU.
-fn is_ours() -> bool {
-    session::get().is_some() && arrival::is_here()
-}
-
-/// Makes memory of a kind by `call`, which writes its address or handle to `out`. A call that asks for more than the driver could ever
-/// allocate is left to the driver.
+/// Makes memory of a kind on the current GPU by `call`, which writes its address or handle to `out`.
 ///
 /// # Safety
 ///
-/// `out` is null, or the driver writes it on success.
+/// As for [`make_on`].
 pub(super) unsafe fn make(
     kind: Unmanaged,
     bytes: u64,
@@ -49,25 +43,42 @@ pub(super) unsafe fn make(
     out: *const u64,
     call: impl FnMut() -> CUresult,
 ) -> CUresult {
-    if out.is_null() || bytes == 0 || !is_ours() {
-        return retried(call);
-    }
-    let is_leased = match ask(kind, bytes) {
+    // SAFETY: by this function's contract.
+    unsafe { make_on(session::current(), kind, bytes, context, out, call) }
+}
+
+/// Makes memory of a kind by `call`, which writes its address or handle to `out`. Without a session for its GPU, it is nobody's. A call
+/// that asks for more than the driver could ever allocate is left to the driver.
+///
+/// # Safety
+///
+/// `out` is null, or the driver writes it on success.
+pub(super) unsafe fn make_on(
+    session: Option<&Session>,
+    kind: Unmanaged,
+    bytes: u64,
+    context: usize,
+    out: *const u64,
+    call: impl FnMut() -> CUresult,
+) -> CUresult {
+    let Some(session) = session.filter(|_| !out.is_null() && bytes != 0) else { return retried(call) };
+    let device = session.device;
+    let is_leased = match ask(device, kind, bytes) {
         Ok(is_leased) => is_leased,
         Err(answer) => return answer,
     };
-    let is_too_much = || session::get().is_some_and(|session| bytes / 2 > session.link.total());
+    let is_too_much = bytes / 2 > session.link.total();
     // A program may have more managed memory than the GPU has.
-    if !is_leased && kind != Unmanaged::Managed && !is_too_much() {
+    if !is_leased && kind != Unmanaged::Managed && !is_too_much {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     let answer = retried(call);
     match (answer, is_leased) {
         // SAFETY: not null, and written.
-        (CUDA_SUCCESS, true) => unmanaged::keep(kind, unsafe { *out }, bytes, context),
+        (CUDA_SUCCESS, true) => unmanaged::keep(device, kind, unsafe { *out }, bytes, context),
         // SAFETY: as above.
-        (CUDA_SUCCESS, false) => unmanaged::note(kind, unsafe { *out }, bytes, context),
-        (_, true) => unmanaged::give_back(kind, bytes),
+        (CUDA_SUCCESS, false) => unmanaged::note(device, kind, unsafe { *out }, bytes, context),
+        (_, true) => unmanaged::give_back(device, kind, bytes),
         (_, false) => {}
     }
     answer
@@ -237,13 +248,13 @@ pub(super) unsafe fn import_external(original: Import, out: *mut *mut c_void, ha
     // SAFETY: null, or the program's own description, which the driver has just read.
     let memory = unsafe { handle.cast::<ExternalMemory>().as_ref() };
     if answer == CUDA_SUCCESS
-        && is_ours()
+        && let Some(session) = session::current()
         && let Some(memory) = memory
         && !out.is_null()
     {
         // SAFETY: not null, and written.
         let made = unsafe { *out }.expose_provenance() as u64;
-        unmanaged::note(Unmanaged::External, made, memory.bytes, api::current_context());
+        unmanaged::note(session.device, Unmanaged::External, made, memory.bytes, api::current_context());
     }
     answer
 }
@@ -256,26 +267,26 @@ pub(super) fn before_instantiating(graph: *mut c_void) {
     if !unmanaged::graphs_allocate() {
         return;
     }
-    let (Some(reserved), needed) = (reserved(), allocated_by(graph)) else { return };
+    let Some(device) = session::current().map(|session| session.device) else { return };
+    let (Some(reserved), needed) = (reserved(device), allocated_by(graph)) else { return };
     if needed > 0 {
-        set_reserved(reserved.saturating_add(needed));
+        set_reserved(device, reserved.saturating_add(needed));
     }
 }
 
-/// Sets the counted memory of this program's graphs to the bytes that they have, or are about to have.
-fn set_reserved(bytes: u64) {
-    let counted = unmanaged::of_kind(Unmanaged::Graph);
+/// Sets the counted memory of this program's graphs on a GPU to the bytes that they have, or are about to have.
+fn set_reserved(device: CUdevice, bytes: u64) {
+    let counted = unmanaged::of_kind(device, Unmanaged::Graph);
     match bytes.checked_sub(counted) {
-        Some(more) => drop(ask(Unmanaged::Graph, more)),
-        None => unmanaged::give_back(Unmanaged::Graph, counted - bytes),
+        Some(more) => drop(ask(device, Unmanaged::Graph, more)),
+        None => unmanaged::give_back(device, Unmanaged::Graph, counted - bytes),
     }
 }
 
-/// Bytes that the driver has taken for graphs of this program.
-fn reserved() -> Option<u64> {
+/// Bytes that the driver has taken for graphs of this program on a GPU.
+fn reserved(device: CUdevice) -> Option<u64> {
     /// `CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT`.
     const RESERVED: c_int = 2;
-    let device = session::get()?.device;
     let mut bytes = 0_u64;
     // SAFETY: this attribute is a number of 64 bits.
     let answer = unsafe { api::graph_memory(device, RESERVED, (&raw mut bytes).cast()) };
@@ -340,11 +351,11 @@ pub(super) unsafe fn trim_graphs(original: OfDevice, device: CUdevice) -> CUresu
     let answer = unsafe { original(device) };
     if answer == CUDA_SUCCESS
         && unmanaged::graphs_allocate()
-        && session::get().is_some_and(|session| session.device == device)
-        && let Some(reserved) = reserved()
+        && session::of(device).is_some()
+        && let Some(reserved) = reserved(device)
     {
-        let counted = unmanaged::of_kind(Unmanaged::Graph);
-        unmanaged::give_back(Unmanaged::Graph, counted.saturating_sub(reserved));
+        let counted = unmanaged::of_kind(device, Unmanaged::Graph);
+        unmanaged::give_back(device, Unmanaged::Graph, counted.saturating_sub(reserved));
     }
     answer
 }

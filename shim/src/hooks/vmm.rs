@@ -18,13 +18,14 @@ use super::descriptors;
 use super::escapes::{self, REFUSED};
 use super::memory::join_for;
 use super::retry::retried;
-use super::unmanaged::{ask, make};
+use super::unmanaged::{ask, make_on};
 use crate::arrival::{self, Needs};
 use crate::driver::api;
+use crate::gate::MappingGuard;
 use crate::memory::bounds::NOTHING;
 use crate::memory::mappings::{HandleNumber, Memory, Properties, RDMA, Reach, is_handle};
 use crate::memory::space::{self, NoMemory, Space};
-use crate::memory::unmanaged;
+use crate::memory::{unmanaged, vmm as books};
 use crate::session::{self, Session};
 
 type Create = unsafe extern "C-unwind" fn(*mut u64, usize, *const c_void, u64) -> CUresult;
@@ -38,9 +39,9 @@ type OfProperties = unsafe extern "C-unwind" fn(*mut c_void, u64) -> CUresult;
 type Bind = unsafe extern "C-unwind" fn(u64, usize, u64, usize, usize, u64) -> CUresult;
 type Export = unsafe extern "C-unwind" fn(*mut c_void, u64, c_int, u64) -> CUresult;
 
-/// The memory of this process, if it has handles of ours: without them, the driver's call alone is enough.
-fn with_handles() -> Option<&'static Space> {
-    space::get().filter(|space| session::get().is_some() && space.has_handles())
+/// True if this process has handles of ours: without them, the driver's call alone is enough.
+fn has_handles() -> bool {
+    session::is_any() && books::has_handles()
 }
 
 /// The driver's answers to handles of the smallest size whose properties are not plain: some machines cannot make all of them.
@@ -72,7 +73,7 @@ fn is_made(properties: &CUmemAllocationProp) -> CUresult {
 ///
 /// # Safety
 ///
-/// As for [`make`].
+/// As for [`make_on`].
 unsafe fn make_other(
     out: *mut u64,
     bytes: usize,
@@ -81,12 +82,9 @@ unsafe fn make_other(
 ) -> CUresult {
     // SAFETY: null, or the program's own structure.
     let location = unsafe { properties.cast::<CUmemAllocationProp>().as_ref() }.map(|properties| properties.location);
-    let is_here = session::get().is_some_and(|session| {
-        location == Some(CUmemLocation { kind: CU_MEM_LOCATION_TYPE_DEVICE, id: session.device })
-    });
-    let counted = if is_here { bytes as u64 } else { 0 };
+    let on_gpu = location.filter(|location| location.kind == CU_MEM_LOCATION_TYPE_DEVICE);
     // SAFETY: by this function's contract.
-    unsafe { make(Unmanaged::Other, counted, 0, out, call) }
+    unsafe { make_on(on_gpu.and_then(|gpu| session::of(gpu.id)), Unmanaged::Other, bytes as u64, 0, out, call) }
 }
 
 /// No machine has so many places from which memory could be used.
@@ -95,14 +93,12 @@ const MOST_PLACES: usize = 4096;
 /// `CU_MEM_HANDLE_TYPE_FABRIC`: only the driver knows whether the machine is part of a fabric, and can export to it.
 const FABRIC: c_int = 8;
 
-/// True if a handle with these properties can be a row of extents: plain memory of the shared GPU.
+/// True if a handle with these properties can be a row of extents: plain memory of a shared GPU.
 fn can_move(properties: &CUmemAllocationProp, bytes: usize, flags: u64) -> bool {
     let is_plain = properties.flags.iter().enumerate().all(|(at, flag)| at == RDMA || *flag == 0);
-    let of_ours =
-        CUmemLocation { kind: CU_MEM_LOCATION_TYPE_DEVICE, id: session::get().map_or(-1, |session| session.device) };
     properties.kind == CU_MEM_ALLOCATION_TYPE_PINNED
         && properties.handle_types & FABRIC == 0
-        && properties.location == of_ours
+        && properties.location.kind == CU_MEM_LOCATION_TYPE_DEVICE
         && is_plain
         && properties.windows.is_null()
         && flags == 0
@@ -129,7 +125,8 @@ pub(super) unsafe fn create(
     };
     // SAFETY: null, or the program's own structure.
     let wanted = unsafe { properties.cast::<CUmemAllocationProp>().as_ref() };
-    let (Some(wanted), Some(session), Some(space)) = (wanted, session::get(), space::get()) else { return pass_on() };
+    let shared = wanted.and_then(|wanted| Some((wanted, session::of(wanted.location.id)?)));
+    let Some((wanted, session)) = shared else { return pass_on() };
     if out.is_null() || !can_move(wanted, bytes, flags) {
         return pass_on();
     }
@@ -143,7 +140,7 @@ pub(super) unsafe fn create(
     };
     let mut properties = *wanted;
     properties.flags[RDMA] = u8::from(properties.flags[RDMA] != 0);
-    match space.create(&passage, &session.link.requests, bytes as u64, Properties(properties)) {
+    match session.space.create(&passage, &session.link.requests, bytes as u64, Properties(properties)) {
         Ok(handle) => {
             // SAFETY: not null, and the program's own out-parameter.
             unsafe { *out = handle };
@@ -155,7 +152,7 @@ pub(super) unsafe fn create(
 }
 
 pub(super) unsafe fn release(original: OfHandle, handle: u64) -> CUresult {
-    match space::get().filter(|_| is_handle(handle)) {
+    match space::of_handle(handle) {
         Some(space) => {
             arrival::with_all_here(|guard| space.release_handle(handle, guard)).unwrap_or_else(|answer| answer)
         }
@@ -170,8 +167,8 @@ pub(super) unsafe fn retain(original: Retain, out: *mut u64, address: *mut c_voi
     if escapes::is_ours(at, 1) {
         return REFUSED;
     }
-    let of_ours = || with_handles().filter(|space| space.has_mapped(at, 1));
-    let Some(space) = of_ours().filter(|_| !out.is_null()) else {
+    let of_ours = if has_handles() && !out.is_null() { books::with_mapping(at) } else { None };
+    let Some((space, _)) = of_ours else {
         // SAFETY: the driver's own function with the program's own arguments.
         return unsafe { original(out, address) };
     };
@@ -199,11 +196,12 @@ pub(super) unsafe fn map(
     }
     // SAFETY: the driver's own function with the program's own arguments.
     let pass_on = || unsafe { original(address, bytes, offset, handle, flags) };
-    let Some(space) = with_handles() else {
+    let space = space::of_handle(handle);
+    if !has_handles() {
         // A number of ours must not reach the driver.
         return if is_handle(handle) { CUDA_ERROR_INVALID_VALUE } else { pass_on() };
-    };
-    if !is_handle(handle) && !space.has_mapped(address, bytes as u64) {
+    }
+    if !is_handle(handle) && !space::has_mapped(address, bytes as u64) {
         // If the handle is a multicast object's, the driver waits for other processes.
         return pass_on();
     }
@@ -211,7 +209,8 @@ pub(super) unsafe fn map(
         if !is_handle(handle) {
             return pass_on();
         }
-        let Some((_, whole, _)) = space.handle(handle) else { return CUDA_ERROR_INVALID_VALUE };
+        let known = space.and_then(|space| Some((space, space.handle(handle)?)));
+        let Some((space, (_, whole, _))) = known else { return CUDA_ERROR_INVALID_VALUE };
         if flags != 0 || bytes == 0 {
             return CUDA_ERROR_INVALID_VALUE;
         }
@@ -229,12 +228,14 @@ pub(super) unsafe fn unmap(original: OfRange, address: CUdeviceptr, bytes: usize
     }
     // SAFETY: the driver's own function with the program's own arguments.
     let pass_on = || unsafe { original(address, bytes) };
-    let Some(space) = with_handles() else { return pass_on() };
+    if !has_handles() {
+        return pass_on();
+    }
     arrival::with_all_here(|guard| {
-        if space.cuts_mapping(address, bytes as u64) {
+        if books::cuts_mapping(address, bytes as u64) {
             return REFUSED;
         }
-        space.unmap(address, bytes as u64, guard, pass_on)
+        books::unmap(address, bytes as u64, guard, pass_on)
     })
     .unwrap_or_else(|answer| answer)
 }
@@ -251,7 +252,9 @@ pub(super) unsafe fn set_access(
     }
     // SAFETY: the driver's own function with the program's own arguments.
     let pass_on = || unsafe { original(address, bytes, access, count) };
-    let Some((session, space)) = session::get().zip(with_handles()) else { return pass_on() };
+    if !has_handles() {
+        return pass_on();
+    }
     let is_list = !access.is_null() && count <= MOST_PLACES;
     // SAFETY: the program's own list, which the driver is about to read.
     let list = if is_list { unsafe { core::slice::from_raw_parts(access, count) } } else { &[] };
@@ -260,23 +263,26 @@ pub(super) unsafe fn set_access(
     };
     let is_for_host = list.iter().any(by_host);
     arrival::with_all_here(|guard| {
-        if !space.has_mapped(address, bytes as u64) || list.is_empty() {
+        if !space::has_mapped(address, bytes as u64) || list.is_empty() {
             return pass_on();
         }
-        if space.cuts_mapping(address, bytes as u64) {
+        if books::cuts_mapping(address, bytes as u64) {
             return REFUSED;
         }
-        if is_for_host
-            && let Err(answer) =
-                space.make_mappings_stay(&session.link.requests, (address, bytes as u64), Reach::Mappings, guard)
-        {
+        if is_for_host && let Err(answer) = make_mappings_stay((address, bytes as u64), Reach::Mappings, guard) {
             return answer;
         }
         let answer = pass_on();
-        space.access_changed(address, bytes as u64, list, guard);
+        books::access_changed(address, bytes as u64, list, guard);
         answer
     })
     .unwrap_or_else(|answer| answer)
+}
+
+/// Makes the memory of the mappings in a range stay where it is, because others are about to access it.
+fn make_mappings_stay(range: (CUdeviceptr, u64), reach: Reach, guard: &MappingGuard) -> Result<(), CUresult> {
+    let mut sessions = session::all();
+    sessions.try_for_each(|session| session.space.make_mappings_stay(&session.link.requests, range, reach, guard))
 }
 
 pub(super) unsafe fn reserve(
@@ -289,16 +295,16 @@ pub(super) unsafe fn reserve(
 ) -> CUresult {
     // SAFETY: the driver's own function with the program's own arguments, except for the wish where the program has none.
     let ask = |wish| unsafe { original(out, bytes, alignment, wish, flags) };
-    let Some(space) = space::get().filter(|_| session::get().is_some() && !out.is_null()) else { return ask(wish) };
+    let Some(session) = session::all().next().filter(|_| !out.is_null()) else { return ask(wish) };
     let is_plain = alignment == 0 || alignment.is_power_of_two();
-    let beside = if wish == 0 && is_plain { space.beside(alignment as u64) } else { None };
+    let beside = if wish == 0 && is_plain { session.space.beside(alignment as u64) } else { None };
     let answer = match beside.map(ask) {
         Some(CUDA_SUCCESS) => CUDA_SUCCESS,
         _ => ask(wish),
     };
     if answer == CUDA_SUCCESS {
         // SAFETY: the driver has just written it.
-        space.add_reservation(unsafe { *out }, bytes as u64);
+        space::add_reservation(unsafe { *out }, bytes as u64);
     }
     answer
 }
@@ -309,19 +315,24 @@ pub(super) unsafe fn address_free(original: OfRange, address: CUdeviceptr, bytes
     }
     // SAFETY: the driver's own function with the program's own arguments.
     let pass_on = || unsafe { original(address, bytes) };
-    let answer = match with_handles().filter(|space| space.has_mapped(address, bytes as u64)) {
-        Some(_) => arrival::with_all_here(|_| pass_on()).unwrap_or_else(|answer| answer),
-        None => pass_on(),
+    let answer = match has_handles() && space::has_mapped(address, bytes as u64) {
+        true => arrival::with_all_here(|_| pass_on()).unwrap_or_else(|answer| answer),
+        false => pass_on(),
     };
-    if let Some(space) = space::get().filter(|_| answer == CUDA_SUCCESS) {
-        space.remove_reservation(address);
+    if answer == CUDA_SUCCESS {
+        space::remove_reservation(address);
     }
     answer
 }
 
+/// The session for the GPU of a handle of ours.
+fn session_of(handle: HandleNumber) -> Option<&'static Session> {
+    space::of_handle(handle).and_then(|space| session::of(space.device))
+}
+
 /// The properties that a handle of ours was made with.
 fn properties_of(handle: HandleNumber) -> Option<CUmemAllocationProp> {
-    space::get()?.handle(handle).map(|(_, _, properties)| properties)
+    space::of_handle(handle)?.handle(handle).map(|(_, _, properties)| properties)
 }
 
 pub(super) unsafe fn properties(original: OfProperties, out: *mut c_void, handle: u64) -> CUresult {
@@ -342,23 +353,23 @@ pub(super) unsafe fn export(original: Export, out: *mut c_void, handle: u64, kin
     if !is_handle(handle) {
         return by_driver(handle);
     }
-    let (Some(properties), Some((session, space))) = (properties_of(handle), session::get().zip(space::get())) else {
+    let (Some(properties), Some(session)) = (properties_of(handle), session_of(handle)) else {
         return CUDA_ERROR_INVALID_VALUE;
     };
     if out.is_null() || flags != 0 || kind != api::POSIX_DESCRIPTOR || properties.handle_types & kind == 0 {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    if let Some(piece) = piece_of(space, handle) {
+    if let Some(piece) = piece_of(session.space, handle) {
         return by_driver(piece);
     }
-    match arrival::with_all_here(|guard| space.export(&session.link.requests, handle, guard)).flatten() {
+    match arrival::with_all_here(|guard| session.space.export(&session.link.requests, handle, guard)).flatten() {
         Ok(Some(descriptor)) => {
             descriptors::give_out(descriptor.as_raw_fd());
             // SAFETY: not null, and the program's own place for a descriptor.
             unsafe { *out.cast::<c_int>() = descriptor.into_raw_fd() };
             CUDA_SUCCESS
         }
-        Ok(None) => match consolidate(session, space, handle, &properties) {
+        Ok(None) => match consolidate(session, handle, &properties) {
             Ok(piece) => by_driver(piece),
             Err(answer) => answer,
         },
@@ -375,14 +386,10 @@ fn piece_of(space: &Space, handle: HandleNumber) -> Option<u64> {
 }
 
 /// Moves a handle's memory into one piece beside the arena, and returns the driver's handle of that piece.
-fn consolidate(
-    session: &Session,
-    space: &Space,
-    handle: HandleNumber,
-    properties: &CUmemAllocationProp,
-) -> Result<u64, CUresult> {
+fn consolidate(session: &Session, handle: HandleNumber, properties: &CUmemAllocationProp) -> Result<u64, CUresult> {
+    let (device, space) = (session.device, session.space);
     let (_, bytes, _) = space.handle(handle).ok_or(CUDA_ERROR_INVALID_VALUE)?;
-    if !ask(Unmanaged::Exported, bytes)? {
+    if !ask(device, Unmanaged::Exported, bytes)? {
         return Err(CUDA_ERROR_OUT_OF_MEMORY);
     }
     // The coordinator fills it.
@@ -393,7 +400,7 @@ fn consolidate(
     match unsafe { api::create(&mut piece, bytes as usize, &properties, 0) } {
         CUDA_SUCCESS => {}
         answer => {
-            unmanaged::give_back(Unmanaged::Exported, bytes);
+            unmanaged::give_back(device, Unmanaged::Exported, bytes);
             return Err(answer);
         }
     }
@@ -401,7 +408,7 @@ fn consolidate(
     match descriptor.and_then(|descriptor| session.consolidate(handle, piece, descriptor.as_fd())) {
         Ok(()) => Ok(piece),
         Err(answer) => {
-            unmanaged::give_back(Unmanaged::Exported, bytes);
+            unmanaged::give_back(device, Unmanaged::Exported, bytes);
             // SAFETY: just made, and mapped nowhere. Data that the coordinator copies there is not used.
             unsafe { api::release(piece) };
             // Another thread may have exported it meanwhile.
@@ -411,9 +418,9 @@ fn consolidate(
 }
 
 /// Moves the exportable handles that are mapped in a range into one piece each, before others access them and they have to stay.
-fn consolidate_in(session: &Session, space: &Space, address: CUdeviceptr, bytes: usize) -> Result<(), CUresult> {
-    let mut handles = space.exportable_in_pieces(address, bytes as u64).into_iter();
-    handles.try_for_each(|handle| one_piece(session, space, handle).map(drop))
+fn consolidate_in(session: &Session, address: CUdeviceptr, bytes: usize) -> Result<(), CUresult> {
+    let mut handles = session.space.exportable_in_pieces(address, bytes as u64).into_iter();
+    handles.try_for_each(|handle| one_piece(session, handle).map(drop))
 }
 
 /// Binds a handle to an object by which others access memory: its memory becomes one piece, which stays. The call waits until other
@@ -422,8 +429,8 @@ fn bound(handle: u64, bind: impl FnOnce(u64) -> CUresult) -> CUresult {
     if !is_handle(handle) {
         return bind(handle);
     }
-    let Some((session, space)) = session::get().zip(space::get()) else { return CUDA_ERROR_INVALID_VALUE };
-    one_piece(session, space, handle).map_or_else(|answer| answer, bind)
+    let Some(session) = session_of(handle) else { return CUDA_ERROR_INVALID_VALUE };
+    one_piece(session, handle).map_or_else(|answer| answer, bind)
 }
 
 /// Binds the memory of a mapping to such an object. Allocated memory cannot be bound; only the driver knows whether binding is possible at
@@ -435,9 +442,9 @@ fn bound_at(address: CUdeviceptr, bytes: usize, bind: impl Fn(CUdeviceptr) -> CU
             answer => answer,
         };
     }
-    let mapped = || with_handles().and_then(|space| Some((space, space.mapping(address)?)));
-    let Some((session, (space, mapping))) = session::get().zip(mapped()) else { return bind(address) };
-    one_piece(session, space, mapping.handle).map_or_else(|answer| answer, |_| bind(address))
+    let mapped = books::mapping(address).and_then(|mapping| Some((session_of(mapping.handle)?, mapping.handle)));
+    let Some((session, handle)) = mapped else { return bind(address) };
+    one_piece(session, handle).map_or_else(|answer| answer, |_| bind(address))
 }
 
 pub(super) unsafe fn bind(
@@ -534,12 +541,12 @@ pub(super) unsafe fn bind_endpoint_address(
 }
 
 /// Makes a handle's memory one piece, which stays, and returns the driver's handle of it.
-fn one_piece(session: &Session, space: &Space, handle: HandleNumber) -> Result<u64, CUresult> {
-    if let Some(piece) = piece_of(space, handle) {
+fn one_piece(session: &Session, handle: HandleNumber) -> Result<u64, CUresult> {
+    if let Some(piece) = piece_of(session.space, handle) {
         return Ok(piece);
     }
     let properties = properties_of(handle).ok_or(CUDA_ERROR_INVALID_VALUE)?;
-    consolidate(session, space, handle, &properties)
+    consolidate(session, handle, &properties)
 }
 
 /// `cuMemGetHandleForAddressRange`: returns a descriptor by which other devices on the bus access memory, of the program's own mappings or
@@ -552,26 +559,20 @@ pub(super) unsafe fn to_a_handle(
     kind: c_int,
     flags: u64,
 ) -> CUresult {
-    let Some(space) = with_handles().filter(|space| space.has_mapped(address, bytes as u64)) else {
+    if !has_handles() || !space::has_mapped(address, bytes as u64) {
         // SAFETY: the same promise.
         return unsafe { escapes::to_a_handle(original, out, address, bytes, kind, flags) };
-    };
+    }
     // SAFETY: the driver's own function with the program's own arguments.
     let call = || unsafe { original(out, address, bytes, kind, flags) };
-    let_in(space, address, bytes as u64, call).unwrap_or_else(|answer| answer)
+    let_in(address, bytes as u64, call).unwrap_or_else(|answer| answer)
 }
 
 /// Lets others access the mappings in a range past their addresses, by the handle that `call` returns: the memory is here, and stays.
-pub(super) fn let_in(
-    space: &Space,
-    address: CUdeviceptr,
-    bytes: u64,
-    call: impl FnOnce() -> CUresult,
-) -> Result<CUresult, CUresult> {
-    let Some(session) = session::get() else { return Ok(call()) };
-    consolidate_in(session, space, address, bytes as usize)?;
+pub(super) fn let_in(address: CUdeviceptr, bytes: u64, call: impl FnOnce() -> CUresult) -> Result<CUresult, CUresult> {
+    session::all().try_for_each(|session| consolidate_in(session, address, bytes as usize))?;
     arrival::with_all_here(|guard| {
-        space.make_mappings_stay(&session.link.requests, (address, bytes), Reach::Past, guard)?;
+        make_mappings_stay((address, bytes), Reach::Past, guard)?;
         Ok(call())
     })
     .flatten()

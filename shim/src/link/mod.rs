@@ -1,5 +1,5 @@
-//! The coordinator's client: the connection and the shared pages. `requests` has the requests of the program's threads, one at a time,
-//! each answered.
+//! The coordinator's client: the connection and the shared pages, for each GPU that is shared. `requests` has the requests of the program's
+//! threads, one at a time for each GPU, each answered.
 
 pub(crate) mod requests;
 
@@ -7,17 +7,21 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
+use baton_contract::cuda::CUdevice;
 use baton_contract::link;
 use baton_contract::messages::{MemoryReport, Message};
 use baton_contract::page::{CoordinatorPage, TenantPage};
 use baton_contract::wire::GpuNumber;
 
-use crate::sys::once::Once;
+use crate::sys::by_device::{ByDevice, MOST, place};
 use crate::sys::{cancel, pages, process};
 use requests::Requests;
 
 /// A tenant's side of its connection.
+#[derive(Debug)]
 pub(crate) struct Link {
+    /// The GPU that is shared by it.
+    pub(crate) device: CUdevice,
     /// The socket for the coordinator's commands and this process's reports.
     pub(crate) control: OwnedFd,
     pub(crate) requests: Requests,
@@ -34,52 +38,60 @@ unsafe impl Send for Link {}
 // SAFETY: as above.
 unsafe impl Sync for Link {}
 
-static LINK: Once<Link> = Once::new();
+static LINKS: ByDevice<Link> = ByDevice::new();
 /// The process that is a tenant, by its [number](process::number); 0 if none is. A link whose coordinator is gone stays: its memory is
 /// still here.
 static TENANT: AtomicU32 = AtomicU32::new(0);
-/// The two sockets, for [`forget`], which may touch only plain integers.
-static SOCKETS: [AtomicU32; 2] = [const { AtomicU32::new(u32::MAX) }; 2];
+/// The two sockets of each link, for [`forget`], which may touch only plain integers.
+static SOCKETS: [[AtomicU32; 2]; MOST] = [const { [const { AtomicU32::new(NONE) }; 2] }; MOST];
+const NONE: u32 = u32::MAX;
 
-/// The link, if this process is a tenant.
+/// True if this process is a tenant.
 #[inline]
-pub(crate) fn get() -> Option<&'static Link> {
-    if TENANT.load(Ordering::Acquire) != process::number() {
-        return None;
-    }
-    LINK.get()
+pub(crate) fn is_any() -> bool {
+    TENANT.load(Ordering::Acquire) == process::number()
 }
 
-/// Makes this process a tenant.
+/// The link for a GPU, if this process is a tenant there.
+#[inline]
+pub(crate) fn of(device: CUdevice) -> Option<&'static Link> {
+    if is_any() { LINKS.get(device) } else { None }
+}
+
+/// Makes this process a tenant of a GPU.
 pub(crate) fn begin(link: Link) -> &'static Link {
-    SOCKETS[0].store(link.control.as_raw_fd() as u32, Ordering::Relaxed);
-    SOCKETS[1].store(link.requests.raw() as u32, Ordering::Relaxed);
-    let (link, _) = LINK.keep(link);
+    let link: &'static Link = Box::leak(Box::new(link));
+    let sockets = &SOCKETS[place(link.device)];
+    sockets[0].store(link.control.as_raw_fd() as u32, Ordering::Relaxed);
+    sockets[1].store(link.requests.raw() as u32, Ordering::Relaxed);
+    LINKS.set(link.device, link);
     TENANT.store(process::number(), Ordering::Release);
     link
 }
 
 /// Undoes [`begin`].
-pub(crate) fn give_up() {
-    TENANT.store(0, Ordering::Release);
+pub(crate) fn give_up(device: CUdevice) {
+    LINKS.remove(device);
+    if !LINKS.is_any() {
+        TENANT.store(0, Ordering::Release);
+    }
 }
 
 /// Makes a forked child no tenant. True if its parent was one. Async-signal-safe.
 pub(crate) fn forget() -> bool {
+    LINKS.clear();
     TENANT.swap(0, Ordering::AcqRel) != 0
 }
 
 /// Closes the parent's sockets, in a forked child that has forgotten them. Async-signal-safe.
 pub(crate) fn close_sockets() {
-    for socket in &SOCKETS {
-        // SAFETY: a descriptor of the link, which the child does not have.
-        unsafe { libc::close(socket.load(Ordering::Relaxed) as i32) };
+    for socket in SOCKETS.iter().flatten() {
+        let number = socket.load(Ordering::Relaxed);
+        if number != NONE {
+            // SAFETY: a descriptor of a link, which the child does not have.
+            unsafe { libc::close(number as i32) };
+        }
     }
-}
-
-/// The size of "the GPU" that this program sees, in bytes; zero if it is no tenant.
-pub(crate) fn total() -> u64 {
-    get().map_or(0, Link::total)
 }
 
 impl Link {
@@ -87,12 +99,13 @@ impl Link {
     ///
     /// Both pages are mapped for ever, whole and aligned; its own one writable.
     pub(crate) unsafe fn new(
+        device: CUdevice,
         (control, requests): (OwnedFd, OwnedFd),
         (gpu, tenant): (GpuNumber, u32),
         coordinators: NonNull<CoordinatorPage>,
         own: NonNull<TenantPage>,
     ) -> Self {
-        Self { control, requests: Requests::new(requests, gpu), gpu, tenant, coordinators, own }
+        Self { device, control, requests: Requests::new(requests, gpu), gpu, tenant, coordinators, own }
     }
 
     /// Sends a report. A lost coordinator is noticed by the thread that reads its commands.

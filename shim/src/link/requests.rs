@@ -359,6 +359,12 @@ impl Requests {
         let _ = self.ask_until_served(&Request::ImportDescriptor { owner });
     }
 
+    /// Reports that this program is of a gang from now on: it is about to use another GPU too.
+    pub(crate) fn join_gang(&self, gang: u64) {
+        // Without a coordinator there are no turns.
+        let _ = self.ask_until_served(&Request::JoinGang { gang });
+    }
+
     fn granted(&self, request: &Request) -> Result<u64, Unserved> {
         match self.ask_until_served(request)? {
             (Answer::UnmanagedMemory { bytes }, _) => Ok(bytes),

@@ -13,7 +13,7 @@ pub(crate) fn is_outside(address: CUdeviceptr, bytes: usize) -> bool {
 
 #[cold]
 fn reaches_outside(address: CUdeviceptr, bytes: usize) -> bool {
-    let Some(space) = space::get().filter(|space| space.is_reserved(address)) else { return false };
+    let Some(space) = space::at(address) else { return false };
     match space.bytes_from(address) {
         Some(left) => bytes as u64 > left,
         None => bytes > 0,
@@ -26,6 +26,6 @@ pub(crate) const NOTHING: CUdeviceptr = 8;
 /// The address to ask the driver about. An address of ours without an allocation may still be mapped, as a part of a shared extent or as
 /// freed memory that is kept; the program is to be told that nothing is there.
 pub(crate) fn as_unknown(address: CUdeviceptr) -> CUdeviceptr {
-    let is_ours = space::is_window(address) && space::get().is_some_and(|space| space.is_reserved(address));
+    let is_ours = space::is_window(address) && space::at(address).is_some();
     if is_ours { NOTHING } else { address }
 }

@@ -46,8 +46,9 @@ struct Extent {
     held: u64,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Table {
+    device: CUdevice,
     all: HashMap<ExtentId, Extent>,
     by_address: BTreeMap<CUdeviceptr, ExtentId>,
     /// The program's own handles and mappings.
@@ -72,7 +73,7 @@ impl Table {
 
     fn layout(&self, id: &ExtentId) -> Option<ExtentLayout> {
         let extent = self.get(id)?;
-        Some(ExtentLayout { id: *id, addresses: extent.addresses(), is_mapped: extent.mapped })
+        Some(ExtentLayout { id: (self.device, *id), addresses: extent.addresses(), is_mapped: extent.mapped })
     }
 
     fn insert(&mut self, id: ExtentId, address: CUdeviceptr, class: SizeClass) {
@@ -115,13 +116,22 @@ impl Extent {
     }
 }
 
-/// All extents of this process. The lock is never held while the driver is called.
-#[derive(Debug, Default)]
-pub(crate) struct Extents(Mutex<Table>);
+/// All extents of this process on a GPU. The lock is never held while the driver is called.
+#[derive(Debug)]
+pub(crate) struct Extents {
+    device: CUdevice,
+    table: Mutex<Table>,
+}
 
 impl Extents {
+    /// Those of a GPU: none yet.
+    pub(super) fn of(device: CUdevice) -> Self {
+        let (all, by_address, mappings) = (HashMap::new(), BTreeMap::new(), Mappings::of(device));
+        Self { device, table: Mutex::new(Table { device, all, by_address, mappings }) }
+    }
+
     pub(super) fn lock(&self) -> MutexGuard<'_, Table> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds extents that were lent, from an address on. The caller maps them.
@@ -231,9 +241,10 @@ impl Extents {
         self.remove(ids);
     }
 
-    /// Gives access to extents that have memory; their contents are there. Those of an allocation are for a GPU, and for all `others`: the
-    /// program itself decides which GPUs have access to its own mappings.
-    pub(crate) fn map(&self, ids: &[ExtentId], device: CUdevice, others: u64) -> Result<(), CUresult> {
+    /// Gives access to extents that have memory; their contents are there. Those of an allocation are for their GPU, and for all `others`:
+    /// the program itself decides which GPUs have access to its own mappings.
+    pub(crate) fn map(&self, ids: &[ExtentId], others: u64) -> Result<(), CUresult> {
+        let device = self.device;
         let (kept, mut places): (Vec<_>, Vec<_>) = self.kept(ids).into_iter().unzip();
         let of_allocations = |placed: &&mut Placed| !is_home(placed.extent.address);
         set_access(places.iter_mut().filter(of_allocations), Access::of(api::bit(device) | others));
@@ -433,12 +444,12 @@ mod tests {
 
     #[test]
     fn commands_about_memory_that_the_program_has_given_up_change_nothing() {
-        let extents = Extents::default();
+        let extents = Extents::of(0);
         let [gone, goes] = [ExtentId(1), ExtentId(2)];
         extents.add(1 << 40, &[(goes, SizeClass::ALL[0])]);
         extents.set_given_up(&[goes], true);
         let both = [gone, goes];
-        assert_eq!((extents.map(&both, 0, 0), extents.unmap(&both)), (Ok(()), Ok(())));
+        assert_eq!((extents.map(&both, 0), extents.unmap(&both)), (Ok(()), Ok(())));
         assert_eq!(extents.place(&both, Vec::new()), Ok(()));
     }
 }

@@ -60,7 +60,7 @@ impl Space {
     /// Lets others access the allocation at an address past its mappings. False if there is none. The memory is here.
     pub(crate) fn let_escape(&self, requests: &Requests, at: CUdeviceptr, _: &MappingGuard) -> Result<bool, CUresult> {
         let Some((at, bytes)) = self.lock().table.let_escape(at) else { return Ok(false) };
-        let extents: Vec<ExtentId> = self.extents.within(at, bytes).into_iter().map(|extent| extent.id).collect();
+        let extents: Vec<ExtentId> = self.extents.within(at, bytes).into_iter().map(|extent| extent.id.1).collect();
         if self.extents.are_to_stay(&extents, requests)? { Ok(true) } else { Err(CUDA_ERROR_OUT_OF_MEMORY) }
     }
 }

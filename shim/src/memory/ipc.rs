@@ -11,8 +11,9 @@ use baton_contract::cuda::{CUDA_ERROR_INVALID_VALUE, CUdeviceptr, CUresult};
 use baton_contract::memory::{GRANULE, SizeClass};
 use baton_contract::messages::{ExtentId, IPC_HANDLE};
 
-use super::space::{NoMemory, Space, give_to_coordinator};
+use super::space::{NoMemory, Space};
 use super::table::{Key, Released};
+use crate::driver::api;
 use crate::gate::{MappingGuard, Passage};
 use crate::link::Link;
 use crate::link::requests::{Attached, Requests};
@@ -23,6 +24,8 @@ const MAGIC: [u8; 8] = *b"BatonMem";
 /// The contents of one of our handles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Exported {
+    /// The UUID of the GPU that has it.
+    pub(crate) gpu: [u8; 16],
     /// The tenant whose memory it is.
     pub(crate) exporter: u32,
     /// The coordinator's key of the allocation.
@@ -39,6 +42,7 @@ impl Exported {
         handle[8..12].copy_from_slice(&self.exporter.to_ne_bytes());
         handle[12..28].copy_from_slice(&self.key);
         handle[28..36].copy_from_slice(&self.bytes.to_ne_bytes());
+        handle[36..52].copy_from_slice(&self.gpu);
         handle
     }
 
@@ -47,8 +51,10 @@ impl Exported {
         let rest = handle.strip_prefix(&MAGIC)?;
         let (exporter, rest) = rest.split_first_chunk()?;
         let (key, rest) = rest.split_first_chunk()?;
-        let (bytes, _) = rest.split_first_chunk()?;
-        Some(Self { exporter: u32::from_ne_bytes(*exporter), key: *key, bytes: u64::from_ne_bytes(*bytes) })
+        let (bytes, rest) = rest.split_first_chunk()?;
+        let (gpu, _) = rest.split_first_chunk()?;
+        let (exporter, bytes) = (u32::from_ne_bytes(*exporter), u64::from_ne_bytes(*bytes));
+        Some(Self { gpu: *gpu, exporter, key: *key, bytes })
     }
 
     /// The most addresses that its extents need: the first and the last may also hold other allocations.
@@ -74,7 +80,8 @@ impl Space {
             link.requests.unexport(at);
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
-        Ok(Exported { exporter: link.tenant, key, bytes: found.bytes })
+        let gpu = api::uuid(self.device).ok_or(CUDA_ERROR_INVALID_VALUE)?;
+        Ok(Exported { gpu, exporter: link.tenant, key, bytes: found.bytes })
     }
 
     /// Opens an allocation that another tenant has exported, and returns its address.
@@ -128,7 +135,7 @@ impl Space {
         };
         if known.is_some() {
             // Another thread was faster, and the program is to have it once. A broken context keeps its memory until the process ends.
-            let _ = self.release(vec![memory], give_to_coordinator);
+            let _ = self.release(vec![memory], |given_up| self.give_to_coordinator(given_up));
         }
         Ok(known.unwrap_or(area.start + offset))
     }
@@ -164,8 +171,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_handle_says_what_was_put_into_it(exporter: u32, key: [u8; 16], bytes: u64) {
-            let exported = Exported { exporter, key, bytes };
+        fn a_handle_says_what_was_put_into_it(gpu: [u8; 16], exporter: u32, key: [u8; 16], bytes: u64) {
+            let exported = Exported { gpu, exporter, key, bytes };
             prop_assert_eq!(Exported::decode(&exported.encode()), Some(exported));
         }
 
@@ -184,16 +191,16 @@ mod tests {
 
     #[test]
     fn the_same_allocation_has_the_same_handle_which_is_empty_behind_what_it_says() {
-        let exported = Exported { exporter: 7, key: [9; 16], bytes: 4 << 20 };
+        let exported = Exported { gpu: [5; 16], exporter: 7, key: [9; 16], bytes: 4 << 20 };
         assert_eq!(exported.encode(), exported.encode());
-        assert!(exported.encode()[36..].iter().all(|byte| *byte == 0));
+        assert!(exported.encode()[52..].iter().all(|byte| *byte == 0));
         let other = Exported { key: [8; 16], ..exported };
         assert_ne!(exported.encode(), other.encode());
     }
 
     #[test]
     fn there_is_room_for_whatever_lies_before_and_behind() {
-        let room = |bytes| Exported { exporter: 0, key: [0; 16], bytes }.room();
+        let room = |bytes| Exported { gpu: [0; 16], exporter: 0, key: [0; 16], bytes }.room();
         assert_eq!(room(1), Some(GRANULE + (1 << 30)));
         assert_eq!((room(u64::MAX), room(u64::MAX - (1 << 29))), (None, None));
     }

@@ -2,10 +2,14 @@
 
 use core::ops::Range;
 
-use baton_contract::cuda::CUdeviceptr;
+use baton_contract::cuda::{CUdevice, CUdeviceptr};
 use baton_contract::messages::ExtentId;
 
-/// All memory of the tenant.
+/// An extent by its GPU, and its number there.
+pub(crate) type ExtentOf = (CUdevice, ExtentId);
+
+/// All memory of the process.
+#[derive(Default)]
 pub(crate) struct Layout {
     /// Blocks that a call waits for as a whole, in no order.
     pub(crate) blocks: Vec<Range<CUdeviceptr>>,
@@ -18,7 +22,7 @@ pub(crate) struct Layout {
 /// An extent.
 #[derive(Clone, Debug)]
 pub(crate) struct ExtentLayout {
-    pub(crate) id: ExtentId,
+    pub(crate) id: ExtentOf,
     /// Its addresses.
     pub(crate) addresses: Range<CUdeviceptr>,
     /// True if it is mapped.

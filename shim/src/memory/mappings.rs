@@ -13,11 +13,15 @@ use baton_contract::memory::GRANULE;
 
 use super::access::Access;
 use super::window::Window;
+use crate::sys::by_device::{MOST, place};
 
-/// The addresses of homes, far above all real addresses.
+/// The addresses of homes, far above all real addresses; and how many of them each GPU's memory has.
 const HOMES: Range<u64> = 1 << 60..1 << 61;
+const HOMES_OF_GPU: u64 = (HOMES.end - HOMES.start) / MOST as u64;
 /// The upper half of our handles' numbers; the driver's numbers are small, or addresses.
 const TAG: u64 = 0xBA70_7E9A;
+/// The bits of such a number that count a GPU's handles. Those between are the GPU's.
+const COUNTED: u32 = 24;
 
 /// A handle's number, as the program has it (`CUmemGenericAllocationHandle`).
 pub(crate) type HandleNumber = u64;
@@ -29,6 +33,11 @@ pub(crate) const RDMA: usize = 1;
 /// True if a number is that of a handle of ours, living or not.
 pub(crate) fn is_handle(number: HandleNumber) -> bool {
     number >> 32 == TAG
+}
+
+/// The GPU of a handle of ours, living or not.
+pub(crate) fn device_of(number: HandleNumber) -> Option<CUdevice> {
+    is_handle(number).then_some((number as u32 >> COUNTED) as CUdevice)
 }
 
 /// True if an address of an extent is a home.
@@ -126,9 +135,10 @@ pub(crate) struct Gone {
     pub(crate) bytes: u64,
 }
 
-/// All handles and mappings of the process.
+/// All handles of a GPU's memory, and the mappings of them.
 #[derive(Debug)]
 pub(super) struct Mappings {
+    device: CUdevice,
     handles: BTreeMap<HandleNumber, Handle>,
     homes: BTreeMap<CUdeviceptr, HandleNumber>,
     free_homes: Window,
@@ -137,11 +147,13 @@ pub(super) struct Mappings {
     taken: u64,
 }
 
-impl Default for Mappings {
-    fn default() -> Self {
+impl Mappings {
+    /// Those of a GPU: none yet.
+    pub(super) fn of(device: CUdevice) -> Self {
         let mut free_homes = Window::default();
-        free_homes.give_back(HOMES.start, HOMES.end - HOMES.start);
+        free_homes.give_back(HOMES.start + place(device) as u64 * HOMES_OF_GPU, HOMES_OF_GPU);
         Self {
+            device,
             handles: BTreeMap::new(),
             homes: BTreeMap::new(),
             free_homes,
@@ -150,9 +162,7 @@ impl Default for Mappings {
             taken: 0,
         }
     }
-}
 
-impl Mappings {
     /// True if there is any handle.
     pub(super) fn is_any(&self) -> bool {
         !self.handles.is_empty()
@@ -177,7 +187,8 @@ impl Mappings {
     pub(super) fn add(&mut self, home: CUdeviceptr, bytes: u64, properties: Properties) -> HandleNumber {
         let number = loop {
             self.last = self.last.wrapping_add(1);
-            let number = TAG << 32 | u64::from(self.last);
+            let number =
+                TAG << 32 | (place(self.device) as u64) << COUNTED | u64::from(self.last & ((1 << COUNTED) - 1));
             if !self.handles.contains_key(&number) {
                 break number;
             }
@@ -402,7 +413,7 @@ mod tests {
 
     #[test]
     fn a_handle_that_is_being_mapped_stays_until_that_is_over() {
-        let mut mappings = Mappings::default();
+        let mut mappings = Mappings::of(0);
         let (first, home) = handle(&mut mappings, 2 * MIB);
         assert!(mappings.begin_map(first, 64 * MIB) && !mappings.begin_map(first, 64 * MIB));
         assert_eq!(mappings.places_of(home.at), [], "it is not there yet");
@@ -412,7 +423,7 @@ mod tests {
 
     #[test]
     fn memory_stays_while_the_program_holds_its_handle_or_has_it_mapped() {
-        let mut mappings = Mappings::default();
+        let mut mappings = Mappings::of(0);
         let (first, home) = handle(&mut mappings, 4 * MIB);
         assert!(is_handle(first) && is_home(home.at) && mappings.taken() == 4 * MIB);
         map(&mut mappings, first, 64 * MIB);
@@ -431,7 +442,7 @@ mod tests {
 
     #[test]
     fn a_part_of_a_handle_has_a_place_in_each_of_its_mappings() {
-        let mut mappings = Mappings::default();
+        let mut mappings = Mappings::of(0);
         let (first, home) = handle(&mut mappings, 8 * MIB);
         let (_, other) = handle(&mut mappings, 2 * MIB);
         assert!(other.at > home.at + home.bytes, "homes are no neighbours");
@@ -454,7 +465,7 @@ mod tests {
 
     #[test]
     fn what_was_exported_has_no_home_and_is_waited_for_by_nobody() {
-        let mut mappings = Mappings::default();
+        let mut mappings = Mappings::of(0);
         let (first, home) = handle(&mut mappings, 4 * MIB);
         map(&mut mappings, first, 64 * MIB);
         assert_eq!(mappings.leave_home(first, 77), Some(home));
@@ -469,7 +480,7 @@ mod tests {
 
     #[test]
     fn a_range_cuts_what_it_has_in_part() {
-        let mut mappings = Mappings::default();
+        let mut mappings = Mappings::of(0);
         let (first, _) = handle(&mut mappings, 4 * MIB);
         let (second, _) = handle(&mut mappings, 4 * MIB);
         map(&mut mappings, first, 64 * MIB);
@@ -490,7 +501,7 @@ mod tests {
 
     #[test]
     fn mappings_side_by_side_are_waited_for_together() {
-        let mut mappings = Mappings::default();
+        let mut mappings = Mappings::of(0);
         let (first, home) = handle(&mut mappings, 4 * MIB);
         let (second, other) = handle(&mut mappings, 2 * MIB);
         map(&mut mappings, second, 64 * MIB);

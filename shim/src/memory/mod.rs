@@ -31,5 +31,5 @@ pub(crate) mod space;
 mod spare;
 pub(crate) mod table;
 pub(crate) mod unmanaged;
-mod vmm;
+pub(crate) mod vmm;
 mod window;

@@ -5,12 +5,16 @@
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-static PROMISE: Promise = Promise::new();
+use baton_contract::cuda::CUdevice;
 
-/// Bytes that the program is told are free, by the lowest `total` and `could_have` so far. The GPU has `total` bytes in all, of which the
+use crate::sys::by_device::{MOST, place};
+
+static PROMISES: [Promise; MOST] = [const { Promise::new() }; MOST];
+
+/// Bytes that the program is told are free on a GPU, by the lowest `total` and `could_have` so far. The GPU has `total` bytes in all, of which the
 /// program could have `could_have` as movable memory; it takes `taken` bytes of movable memory, and `beside` other bytes.
-pub(crate) fn free(total: u64, could_have: u64, taken: u64, beside: u64) -> u64 {
-    PROMISE.free(total, could_have, taken, beside)
+pub(crate) fn free(device: CUdevice, total: u64, could_have: u64, taken: u64, beside: u64) -> u64 {
+    PROMISES[place(device)].free(total, could_have, taken, beside)
 }
 
 /// The least amount that the program was told.

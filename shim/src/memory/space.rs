@@ -1,4 +1,4 @@
-//! The tenant's memory: allocates it and takes it back, with the coordinator behind it.
+//! The process's memory on a GPU that it shares: allocates it and takes it back, with the coordinator behind it.
 //!
 //! Locks are held for the books only, never while the driver or the coordinator is asked. That is sound because a thread that maps, unmaps
 //! or frees holds a passage through the gate, and the control loop does so only while the gate is closed and no thread is inside. While memory
@@ -20,6 +20,7 @@ use baton_contract::wire::MAX_DESCRIPTORS;
 
 use super::extents::Extents;
 use super::layout::{ExtentLayout, Layout};
+use super::mappings::{self, HandleNumber};
 use super::order::StreamNumber;
 use super::pools::{PoolNumber, STEP};
 use super::spare::Spare;
@@ -27,9 +28,9 @@ use super::table::{Facts, Pooled, Released, SMALL, Table};
 use super::window::Window;
 use crate::driver::api;
 use crate::gate::{self, Passage};
-use crate::link;
+use crate::link::Link;
 use crate::link::requests::{Allocated, Requests, Unserved};
-use crate::sys::once::Once;
+use crate::sys::by_device::ByDevice;
 use crate::sys::{process, reserve, thread, user};
 
 /// The number of addresses that are reserved at a time. They cost nothing; a program that needs more gets more.
@@ -64,28 +65,41 @@ struct SetApart {
     parts: Vec<(Range<CUdeviceptr>, Range<CUdeviceptr>)>,
 }
 
-/// Tells the coordinator about memory that is no longer needed, and waits until it knows.
-pub(crate) fn give_to_coordinator(given_up: GivenUp<'_>) {
-    // Without a coordinator there is nothing to tell.
-    match (given_up, link::get()) {
-        (GivenUp::Extents(extents), Some(link)) => link.requests.free(extents),
-        (GivenUp::Extents(_), None) => {}
-        (GivenUp::Parts(parts, enter), Some(link)) => link.requests.spare(parts, enter),
-        (GivenUp::Parts(_, enter), None) => enter(),
-    }
+/// The ranges of addresses that the program has reserved itself: sizes by start.
+static PROGRAMS: Mutex<BTreeMap<CUdeviceptr, u64>> = Mutex::new(BTreeMap::new());
+
+fn programs() -> MutexGuard<'static, BTreeMap<CUdeviceptr, u64>> {
+    PROGRAMS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Tells the coordinator that an allocation can no longer be opened, and waits until it knows.
-fn unexport(at: CUdeviceptr) {
-    if let Some(link) = link::get() {
-        link.requests.unexport(at);
+/// The range that the program has reserved at an address.
+fn reservation_at(address: CUdeviceptr) -> Option<(CUdeviceptr, u64)> {
+    let found = programs().range(..=address).next_back().map(|(at, size)| (*at, *size));
+    found.filter(|(at, size)| address < at + size)
+}
+
+/// Adds addresses that the program has reserved.
+pub(crate) fn add_reservation(at: CUdeviceptr, bytes: u64) {
+    programs().insert(at, bytes);
+    widen_window(at, bytes);
+}
+
+/// Removes addresses that the program has given back.
+pub(crate) fn remove_reservation(at: CUdeviceptr) {
+    programs().remove(&at);
+}
+
+/// Adds addresses that the program maps memory at, if it reserved them before it was a tenant.
+pub(super) fn know_reservation(at: CUdeviceptr, bytes: u64) {
+    if !is_ours(at) {
+        add_reservation(at, bytes);
     }
 }
 
 /// True if an address belongs to an allocation of ours, or to a range that the program has reserved for mappings of its own. The check is
 /// exact: between the two there may be any memory, even the host's.
 pub(crate) fn is_ours(address: CUdeviceptr) -> bool {
-    is_window(address) && get().is_some_and(|space| space.may_have(address))
+    is_window(address) && (at(address).is_some() || reservation_at(address).is_some())
 }
 
 /// True if an address may be one of ours, by a quick check.
@@ -142,8 +156,6 @@ pub(super) struct Books {
     window: Window,
     /// All ranges that were ever reserved: start and size.
     reserved: Vec<(CUdeviceptr, u64)>,
-    /// Ranges that the program has reserved itself: sizes by start.
-    programs: BTreeMap<CUdeviceptr, u64>,
     /// Addresses of pools, and those of them that are unmapped again.
     areas: BTreeMap<CUdeviceptr, u64>,
     returned: Vec<Range<CUdeviceptr>>,
@@ -173,10 +185,12 @@ fn beside_of(reserved: u64) -> u64 {
     if reserved == GUARD + WINDOW { WINDOW / 4 } else { 0 }
 }
 
-/// One tenant's memory.
+/// The process's memory on a GPU.
 #[derive(Debug)]
 pub(crate) struct Space {
-    device: CUdevice,
+    pub(crate) device: CUdevice,
+    /// None in tests.
+    link: Option<&'static Link>,
     books: Mutex<Books>,
     pub(crate) extents: Extents,
     /// The other GPUs that can access all memory, and those that are about to: a bit for each.
@@ -184,25 +198,96 @@ pub(crate) struct Space {
     pub(super) exposing: AtomicU64,
 }
 
-/// The memory of this process, once it is a tenant.
-static SPACE: Once<Space> = Once::new();
+static SPACES: ByDevice<Space> = ByDevice::new();
 
-/// The memory of this process, if it is or was a tenant. `None` in its forked copies, where another thread may have been changing the
-/// books.
+/// The memory of this process on a GPU, if it is or was a tenant there. `None` in its forked copies, where another thread may have been
+/// changing the books.
 #[inline]
-pub(crate) fn get() -> Option<&'static Space> {
-    if process::is_bare() { None } else { SPACE.get() }
+pub(crate) fn of(device: CUdevice) -> Option<&'static Space> {
+    if process::is_bare() { None } else { SPACES.get(device) }
 }
 
-/// Makes this process a tenant that shares this GPU.
-pub(crate) fn begin(device: CUdevice) -> &'static Space {
-    SPACE.keep(Space::new(device)).0
+/// The memory of this process on each of its GPUs. As for [`of`].
+pub(crate) fn all() -> impl Iterator<Item = &'static Space> {
+    (!process::is_bare()).then(|| SPACES.all()).into_iter().flatten()
+}
+
+/// The memory that has this address among those for allocations, even if it has none there now.
+pub(crate) fn at(address: CUdeviceptr) -> Option<&'static Space> {
+    all().find(|space| space.reserves_any(address, 1))
+}
+
+/// The memory of a handle of the program's own, living or not.
+pub(crate) fn of_handle(handle: HandleNumber) -> Option<&'static Space> {
+    mappings::device_of(handle).and_then(of)
+}
+
+/// True if any address of a range is one of those for allocations.
+pub(crate) fn reserves_any(address: CUdeviceptr, bytes: u64) -> bool {
+    all().any(|space| space.reserves_any(address, bytes))
+}
+
+/// True if a range has any part of a mapping of the program's own.
+pub(crate) fn has_mapped(at: CUdeviceptr, bytes: u64) -> bool {
+    all().any(|space| space.has_mapped(at, bytes))
+}
+
+/// Makes this process a tenant of a GPU.
+pub(crate) fn begin(link: &'static Link) -> &'static Space {
+    let space = Box::leak(Box::new(Space::new(link.device, Some(link))));
+    SPACES.set(link.device, space);
+    space
+}
+
+/// The memory of all GPUs, as the calls that wait for it see it.
+pub(crate) fn layout() -> Layout {
+    let mut layout = Layout::default();
+    for space in all() {
+        layout.blocks.extend(space.lock().table.places().map(|(at, bytes)| at..at + bytes));
+        layout.mapped.extend(space.extents.lock().mappings.runs());
+        layout.extents.extend(space.extents.layout());
+    }
+    layout.extents.sort_unstable_by_key(|extent| extent.addresses.start);
+    // Of different GPUs, too, mappings side by side are one range.
+    layout.mapped.sort_unstable_by_key(|(addresses, _)| addresses.start);
+    layout.mapped.dedup_by(|(next, homes), (before, all)| {
+        let follows = before.end == next.start;
+        if follows {
+            before.end = next.end;
+            all.append(homes);
+        }
+        follows
+    });
+    layout
 }
 
 impl Space {
-    fn new(device: CUdevice) -> Self {
+    fn new(device: CUdevice, link: Option<&'static Link>) -> Self {
         let (exposed, exposing) = (AtomicU64::new(0), AtomicU64::new(0));
-        Self { device, books: Mutex::default(), extents: Extents::default(), exposed, exposing }
+        Self { device, link, books: Mutex::default(), extents: Extents::of(device), exposed, exposing }
+    }
+
+    /// The size of "the GPU" that the program sees, in bytes.
+    pub(crate) fn total(&self) -> u64 {
+        self.link.map_or(0, Link::total)
+    }
+
+    /// Tells the coordinator about memory that is no longer needed, and waits until it knows.
+    pub(crate) fn give_to_coordinator(&self, given_up: GivenUp<'_>) {
+        // Without a coordinator there is nothing to tell.
+        match (given_up, self.link) {
+            (GivenUp::Extents(extents), Some(link)) => link.requests.free(extents),
+            (GivenUp::Extents(_), None) => {}
+            (GivenUp::Parts(parts, enter), Some(link)) => link.requests.spare(parts, enter),
+            (GivenUp::Parts(_, enter), None) => enter(),
+        }
+    }
+
+    /// Tells the coordinator that an allocation can no longer be opened, and waits until it knows.
+    fn unexport(&self, at: CUdeviceptr) {
+        if let Some(link) = self.link {
+            link.requests.unexport(at);
+        }
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Books> {
@@ -309,7 +394,7 @@ impl Space {
                 if let Err(error) = self.acquire_at(requests, range.start, range.end - range.start) {
                     let came = ranges[..n].iter().map(Released::of_pool).collect();
                     // A broken context keeps its memory until the process ends.
-                    let _ = self.release(came, give_to_coordinator);
+                    let _ = self.release(came, |given_up| self.give_to_coordinator(given_up));
                     // The pool has never had them.
                     let is_of = |back: &Range<CUdeviceptr>| {
                         ranges[..n].iter().any(|range| range.start <= back.start && back.end <= range.end)
@@ -367,34 +452,15 @@ impl Space {
         self.lock().table.find(address).map(|(at, found)| at + found.facts.bytes - address)
     }
 
-    /// True if this address is one of those for allocations, even if it has none now.
-    pub(crate) fn is_reserved(&self, address: CUdeviceptr) -> bool {
-        self.reserves_any(address, 1)
-    }
-
     /// True if any address of a range is one of those for allocations.
     pub(crate) fn reserves_any(&self, address: CUdeviceptr, bytes: u64) -> bool {
         let end = address.saturating_add(bytes);
         self.lock().reserved.iter().any(|(at, size)| address < at + size && *at < end)
     }
 
-    /// True if there may be memory of ours at an address: an allocation, or a mapping of the program's own.
+    /// True if an address may lead to this memory: the program may use mappings side by side as one.
     pub(crate) fn may_have(&self, address: CUdeviceptr) -> bool {
-        let books = self.lock();
-        books.reserved.iter().any(|(at, size)| (*at..at + size).contains(&address))
-            || books.programs.range(..=address).next_back().is_some_and(|(at, size)| address < at + size)
-    }
-
-    /// True if an address may lead to memory of ours: the program may use mappings side by side as one.
-    pub(crate) fn may_lead_to_ours(&self, address: CUdeviceptr) -> bool {
-        let reservation = {
-            let books = self.lock();
-            if books.reserved.iter().any(|(at, size)| (*at..at + size).contains(&address)) {
-                return true;
-            }
-            books.programs.range(..=address).next_back().map(|(at, size)| (*at, *size))
-        };
-        reservation.is_some_and(|(at, size)| address < at + size && self.has_mapped(at, size))
+        self.reserves_any(address, 1) || reservation_at(address).is_some_and(|(at, size)| self.has_mapped(at, size))
     }
 
     /// True if a range has any part of a mapping of the program's own.
@@ -411,24 +477,6 @@ impl Space {
         WINDOWS[1].load(Ordering::Relaxed).checked_next_multiple_of(alignment.max(GRANULE))
     }
 
-    /// Adds addresses that the program has reserved.
-    pub(crate) fn add_reservation(&self, at: CUdeviceptr, bytes: u64) {
-        self.lock().programs.insert(at, bytes);
-        widen_window(at, bytes);
-    }
-
-    /// Removes addresses that the program has given back.
-    pub(crate) fn remove_reservation(&self, at: CUdeviceptr) {
-        self.lock().programs.remove(&at);
-    }
-
-    /// Adds addresses that the program maps memory at, if it reserved them before it was a tenant.
-    pub(super) fn know_reservation(&self, at: CUdeviceptr, bytes: u64) {
-        if !self.may_have(at) {
-            self.add_reservation(at, bytes);
-        }
-    }
-
     /// The allocation that begins here.
     pub(crate) fn get(&self, at: CUdeviceptr) -> Option<Facts> {
         self.lock().table.get(at).map(|found| found.facts)
@@ -439,7 +487,7 @@ impl Space {
     pub(crate) fn begin_free(&self, at: CUdeviceptr) -> Option<u64> {
         let freed = self.lock().table.begin_free(at)?;
         if freed.is_exported {
-            unexport(at);
+            self.unexport(at);
         }
         Some(freed.number)
     }
@@ -452,7 +500,7 @@ impl Space {
     /// Takes back the memory of the freed allocation with this number, once all work that may use it has ended. The caller may change
     /// mappings: it has a guard, or has closed the gate.
     pub(crate) fn finish_free(&self, at: CUdeviceptr, number: u64, tell: impl FnMut(GivenUp<'_>)) -> CUresult {
-        let most_cached = MOST_CACHED.min(link::total() / 16);
+        let most_cached = MOST_CACHED.min(self.total() / 16);
         let gone = {
             let mut books = self.lock();
             match books.table.finish(at, number) {
@@ -475,8 +523,8 @@ impl Space {
             };
             allocations.into_iter().filter_map(finish).collect()
         };
-        exported.into_iter().for_each(unexport);
-        self.release(gone, give_to_coordinator);
+        exported.into_iter().for_each(|at| self.unexport(at));
+        self.release(gone, |given_up| self.give_to_coordinator(given_up));
     }
 
     /// Gives back the memory that is kept for later allocations. `tell` tells the coordinator.
@@ -518,7 +566,7 @@ impl Space {
         let (mut whole, mut parts) = (Vec::new(), Vec::new());
         let extents = self.extents.within(memory.at, memory.bytes);
         let mut books = self.lock();
-        for ExtentLayout { id, addresses: extent, .. } in extents {
+        for ExtentLayout { id: (_, id), addresses: extent, .. } in extents {
             let part = memory.at.max(extent.start)..(memory.at + memory.bytes).min(extent.end);
             let bytes = part.end - part.start;
             if bytes + books.spare.bytes_of(&extent) == extent.end - extent.start {
@@ -558,7 +606,7 @@ impl Space {
     pub(super) fn ask<T>(&self, ask: impl Fn() -> Result<T, Unserved>) -> Result<T, NoMemory> {
         let answer = match ask() {
             Err(Unserved::Denied(_)) => {
-                self.release_cached(give_to_coordinator);
+                self.release_cached(|given_up| self.give_to_coordinator(given_up));
                 ask()
             }
             answer => answer,
@@ -643,14 +691,6 @@ impl Space {
         Ok(())
     }
 
-    /// All memory, and the extents that are mapped.
-    pub(crate) fn layout(&self) -> Layout {
-        let extents = self.extents.layout();
-        let blocks = self.lock().table.places().map(|(at, bytes)| at..at + bytes).collect();
-        let mapped = self.extents.lock().mappings.runs();
-        Layout { blocks, mapped, extents }
-    }
-
     /// All extents, and the parts of them that are spare, as a coordinator that takes over is told.
     pub(crate) fn held(&self) -> (Vec<HeldExtent>, Vec<(u64, u64)>) {
         // In this order: memory that is spare no more is not told as spare.
@@ -668,7 +708,7 @@ impl Space {
     pub(crate) fn map_arrived(&self, ids: &[ExtentId]) -> Result<(), CUresult> {
         loop {
             let others = self.exposing.load(Ordering::SeqCst);
-            self.extents.map(ids, self.device, others)?;
+            self.extents.map(ids, others)?;
             // Another thread may have let a GPU access all that was mapped before this was.
             if self.exposing.load(Ordering::SeqCst) == others {
                 return Ok(());
@@ -683,7 +723,7 @@ mod tests {
 
     #[test]
     fn a_range_that_only_reaches_into_reserved_addresses_is_known() {
-        let space = Space::new(0);
+        let space = Space::new(0, None);
         space.lock().reserved = vec![(1000, 100), (3000, 100)];
         for (at, bytes, reaches) in [
             (1000, 1, true),

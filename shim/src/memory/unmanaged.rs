@@ -1,6 +1,6 @@
 //! Device memory that Baton does not move: it is asked for before the driver allocates it, and counted by kind.
 //!
-//! The process has a **lease** of memory beside the arena, which the coordinator grants in steps: an allocation that fits the rest of the
+//! On each GPU the process has a **lease** of memory beside the arena, which the coordinator grants in steps: an allocation that fits the rest of the
 //! lease needs no request. Freed memory goes back to the lease, and a large unused rest goes back to the coordinator.
 //!
 //! A call that makes such memory takes these steps:
@@ -14,13 +14,13 @@
 //! the driver moves that itself, and lets a program have more of it than the GPU has.
 
 use core::sync::atomic::{AtomicBool, Ordering};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use baton_contract::cuda::{CUDA_SUCCESS, CUresult};
+use baton_contract::cuda::{CUDA_SUCCESS, CUdevice, CUresult};
 use baton_contract::memory::{PerKind, Unmanaged};
 
-use crate::link::{self, requests::Unserved};
+use crate::link::{self, Link, requests::Unserved};
 
 /// The step by which the lease grows. It is less on a small GPU.
 const STEP: u64 = 32 << 20;
@@ -30,6 +30,7 @@ const SMALL_PART: u64 = 64;
 /// An object that takes memory.
 #[derive(Clone, Copy)]
 struct Entry {
+    device: CUdevice,
     kind: Unmanaged,
     bytes: u64,
     /// The context that it goes with; 0 if it outlives contexts.
@@ -39,10 +40,15 @@ struct Entry {
 }
 
 /// All unmanaged memory of this process.
-#[derive(Default)]
 struct Live {
     /// By address or handle.
     entries: Option<HashMap<u64, Entry>>,
+    gpus: BTreeMap<CUdevice, Lease>,
+}
+
+/// The memory of a GPU.
+#[derive(Default)]
+struct Lease {
     /// In bytes.
     kinds: PerKind,
     /// Bytes of the lease that are used.
@@ -50,7 +56,7 @@ struct Live {
     leased: u64,
 }
 
-static LIVE: Mutex<Live> = Mutex::new(Live { entries: None, kinds: [0; Unmanaged::ALL.len()], used: 0, leased: 0 });
+static LIVE: Mutex<Live> = Mutex::new(Live { entries: None, gpus: BTreeMap::new() });
 /// There may be more memory than is counted, for good: handles keep their memory for as long as it is mapped, even after they are
 /// released, and memory of others stays as long as they keep it.
 static FOREIGN: AtomicBool = AtomicBool::new(false);
@@ -63,6 +69,13 @@ fn lock() -> MutexGuard<'static, Live> {
 }
 
 impl Live {
+    /// The memory of a GPU.
+    fn on(&mut self, device: CUdevice) -> &mut Lease {
+        self.gpus.entry(device).or_default()
+    }
+}
+
+impl Lease {
     /// Uses so many more bytes of the lease, if it has them.
     fn take(&mut self, kind: Unmanaged, bytes: u64) -> bool {
         let used = self.used.checked_add(bytes).filter(|used| *used <= self.leased);
@@ -103,29 +116,26 @@ impl Live {
         self.used.saturating_add(bytes).saturating_sub(self.leased)
     }
 
-    fn show(&self) {
-        if let Some(link) = link::get() {
-            for (shown, bytes) in link.own().unmanaged_bytes.iter().zip(self.kinds) {
-                shown.store(bytes, Ordering::Relaxed);
-            }
+    fn show(&self, link: &Link) {
+        for (shown, bytes) in link.own().unmanaged_bytes.iter().zip(self.kinds) {
+            shown.store(bytes, Ordering::Relaxed);
         }
     }
 }
 
-/// The bytes by which the lease grows at once.
-fn step() -> u64 {
-    STEP.min(link::total() / SMALL_PART)
+/// The bytes by which a lease grows at once.
+fn step(link: &Link) -> u64 {
+    STEP.min(link.total() / SMALL_PART)
 }
 
-/// Counts so many more bytes if the lease has room for them. Makes no request.
-pub(crate) fn ask_nobody(kind: Unmanaged, bytes: u64) -> bool {
-    if link::get().is_none() {
-        return true;
-    }
+/// Counts so many more bytes of a GPU if the lease has room for them. Makes no request.
+pub(crate) fn ask_nobody(device: CUdevice, kind: Unmanaged, bytes: u64) -> bool {
+    let Some(link) = link::of(device) else { return true };
     let mut live = lock();
-    let fits = live.take(kind, bytes);
+    let lease = live.on(device);
+    let fits = lease.take(kind, bytes);
     if fits {
-        live.show();
+        lease.show(link);
     }
     fits
 }
@@ -141,20 +151,21 @@ pub(crate) enum Asked {
     TryAgain,
 }
 
-/// Called before memory of this kind is made. Asks the coordinator for it if the lease has no room for it, and counts it.
-pub(crate) fn ask(kind: Unmanaged, bytes: u64) -> Asked {
-    let Some(link) = link::get() else { return Asked::Granted };
+/// Called before memory of this kind is made on a GPU. Asks the coordinator for it if the lease has no room for it, and counts it.
+pub(crate) fn ask(device: CUdevice, kind: Unmanaged, bytes: u64) -> Asked {
+    let Some(link) = link::of(device) else { return Asked::Granted };
     // Another thread may use the granted bytes meanwhile, so the request is repeated. That ends: each time some thread has got its memory.
     loop {
         let least = {
             let mut live = lock();
-            if live.take(kind, bytes) {
-                live.show();
+            let lease = live.on(device);
+            if lease.take(kind, bytes) {
+                lease.show(link);
                 return Asked::Granted;
             }
-            live.missing(bytes)
+            lease.missing(bytes)
         };
-        let welcome = least.checked_next_multiple_of(step().max(1)).unwrap_or(least);
+        let welcome = least.checked_next_multiple_of(step(link).max(1)).unwrap_or(least);
         let granted = match link.requests.lease(least, welcome) {
             Ok(granted) => granted,
             Err(Unserved::TryAgain) => return Asked::TryAgain,
@@ -165,21 +176,23 @@ pub(crate) fn ask(kind: Unmanaged, bytes: u64) -> Asked {
             return Asked::Denied;
         }
         let mut live = lock();
-        live.leased = live.leased.saturating_add(granted);
-        if live.take(kind, bytes) {
-            live.show();
+        let lease = live.on(device);
+        lease.leased = lease.leased.saturating_add(granted);
+        if lease.take(kind, bytes) {
+            lease.show(link);
             return Asked::Granted;
         }
     }
 }
 
 /// Gives back bytes that were asked for, but not used after all, or are free again.
-pub(crate) fn give_back(kind: Unmanaged, bytes: u64) {
-    let Some(link) = link::get() else { return };
+pub(crate) fn give_back(device: CUdevice, kind: Unmanaged, bytes: u64) {
+    let Some(link) = link::of(device) else { return };
     let back = {
         let mut live = lock();
-        let back = live.put(kind, bytes, step());
-        live.show();
+        let lease = live.on(device);
+        let back = lease.put(kind, bytes, step(link));
+        lease.show(link);
         back
     };
     if back > 0 {
@@ -188,23 +201,21 @@ pub(crate) fn give_back(kind: Unmanaged, bytes: u64) {
 }
 
 /// Records memory that was asked for and made, under this address or handle, in this context; 0 if it outlives contexts.
-pub(crate) fn keep(kind: Unmanaged, what: u64, bytes: u64, context: usize) {
-    if link::get().is_none() {
-        return;
+pub(crate) fn keep(device: CUdevice, kind: Unmanaged, what: u64, bytes: u64, context: usize) {
+    if link::of(device).is_some() {
+        insert(what, Entry { device, kind, bytes, context, is_leased: true });
     }
-    insert(what, Entry { kind, bytes, context, is_leased: true });
 }
 
 /// Records memory that was made without a request, because it takes no additional memory, or because it may exceed the GPU's memory.
-pub(crate) fn note(kind: Unmanaged, what: u64, bytes: u64, context: usize) {
-    if link::get().is_none() {
-        return;
-    }
+pub(crate) fn note(device: CUdevice, kind: Unmanaged, what: u64, bytes: u64, context: usize) {
+    let Some(link) = link::of(device) else { return };
     let mut live = lock();
-    live.count(kind, bytes);
-    live.show();
+    let lease = live.on(device);
+    lease.count(kind, bytes);
+    lease.show(link);
     drop(live);
-    insert(what, Entry { kind, bytes, context, is_leased: false });
+    insert(what, Entry { device, kind, bytes, context, is_leased: false });
 }
 
 fn insert(what: u64, entry: Entry) {
@@ -213,13 +224,16 @@ fn insert(what: u64, entry: Entry) {
     before.into_iter().for_each(end);
 }
 
-fn end(Entry { kind, bytes, is_leased, .. }: Entry) {
+fn end(Entry { device, kind, bytes, is_leased, .. }: Entry) {
     if is_leased {
-        return give_back(kind, bytes);
+        return give_back(device, kind, bytes);
     }
     let mut live = lock();
-    live.uncount(kind, bytes);
-    live.show();
+    let lease = live.on(device);
+    lease.uncount(kind, bytes);
+    if let Some(link) = link::of(device) {
+        lease.show(link);
+    }
 }
 
 /// Removes an object that `free` gives back. Its name is free before the call, because it may be reused at once; if the call is refused,
@@ -263,22 +277,22 @@ pub(crate) fn graphs_allocate() -> bool {
 
 /// True if there may be any unmanaged memory.
 pub(crate) fn is_any() -> bool {
-    FOREIGN.load(Ordering::Relaxed) || lock().kinds.iter().any(|bytes| *bytes != 0)
+    FOREIGN.load(Ordering::Relaxed) || lock().gpus.values().any(|lease| lease.kinds.iter().any(|bytes| *bytes != 0))
 }
 
-/// Bytes of the lease, used or not.
-pub(crate) fn leased() -> u64 {
-    lock().leased
+/// Bytes of a GPU's lease, used or not.
+pub(crate) fn leased(device: CUdevice) -> u64 {
+    lock().on(device).leased
 }
 
 /// Bytes of one kind.
-pub(crate) fn of_kind(kind: Unmanaged) -> u64 {
-    lock().kinds[kind.index()]
+pub(crate) fn of_kind(device: CUdevice, kind: Unmanaged) -> u64 {
+    lock().on(device).kinds[kind.index()]
 }
 
-/// Bytes of all kinds: the memory that the program has beside its allocations.
-pub(crate) fn used() -> u64 {
-    lock().kinds.iter().copied().fold(0, u64::saturating_add)
+/// Bytes of all kinds: the memory that the program has on a GPU beside its allocations.
+pub(crate) fn used(device: CUdevice) -> u64 {
+    lock().on(device).kinds.iter().copied().fold(0, u64::saturating_add)
 }
 
 #[cfg(test)]
@@ -288,20 +302,20 @@ mod tests {
 
     #[test]
     fn what_fits_the_lease_is_taken_and_the_rest_is_missing() {
-        let mut live = Live { leased: 10, ..Live::default() };
-        assert!(live.take(Array, 7) && !live.take(Array, 4));
-        assert_eq!((live.missing(4), live.missing(3), live.missing(u64::MAX)), (1, 0, u64::MAX - 10));
-        assert!(live.take(Pool, 3), "kinds share it");
-        assert_eq!((live.kinds[Array.index()], live.kinds[Pool.index()], live.used), (7, 3, 10));
+        let mut lease = Lease { leased: 10, ..Lease::default() };
+        assert!(lease.take(Array, 7) && !lease.take(Array, 4));
+        assert_eq!((lease.missing(4), lease.missing(3), lease.missing(u64::MAX)), (1, 0, u64::MAX - 10));
+        assert!(lease.take(Pool, 3), "kinds share it");
+        assert_eq!((lease.kinds[Array.index()], lease.kinds[Pool.index()], lease.used), (7, 3, 10));
     }
 
     #[test]
     fn what_is_much_more_than_is_used_goes_back_and_all_of_it_at_the_end() {
-        let mut live = Live { leased: 100, ..Live::default() };
-        assert!(live.take(Array, 100));
-        assert_eq!(live.put(Array, 10, 20), 0);
-        assert_eq!(live.put(Array, 10, 20), 0, "less than two steps");
-        assert_eq!((live.put(Array, 20, 20), live.leased), (20, 80), "a step is left");
-        assert_eq!((live.put(Array, 60, 20), live.leased, live.used), (80, 0, 0));
+        let mut lease = Lease { leased: 100, ..Lease::default() };
+        assert!(lease.take(Array, 100));
+        assert_eq!(lease.put(Array, 10, 20), 0);
+        assert_eq!(lease.put(Array, 10, 20), 0, "less than two steps");
+        assert_eq!((lease.put(Array, 20, 20), lease.leased), (20, 80), "a step is left");
+        assert_eq!((lease.put(Array, 60, 20), lease.leased, lease.used), (80, 0, 0));
     }
 }

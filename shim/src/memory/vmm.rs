@@ -16,11 +16,53 @@ use baton_contract::messages::ExtentId;
 use super::access::{Access, give};
 use super::extents::check;
 use super::mappings::{Gone, HandleNumber, Home, Mapping, Memory, Properties, Reach};
-use super::space::{GivenUp, NoMemory, Space, give_to_coordinator};
+use super::space::{self, GivenUp, NoMemory, Space, know_reservation};
 use super::unmanaged;
 use crate::driver::api;
 use crate::gate::{MappingGuard, Passage};
 use crate::link::requests::Requests;
+
+/// The mapping of a handle of ours that an address lies in.
+pub(crate) fn mapping(address: CUdeviceptr) -> Option<Mapping> {
+    with_mapping(address).map(|(_, mapping)| mapping)
+}
+
+/// The same, with the memory that it is a mapping of.
+pub(crate) fn with_mapping(address: CUdeviceptr) -> Option<(&'static Space, Mapping)> {
+    space::all().find_map(|space| Some((space, space.extents.lock().mappings.find(address).copied()?)))
+}
+
+/// True if the program has any such handle or mapping.
+pub(crate) fn has_handles() -> bool {
+    space::all().any(|space| space.extents.lock().mappings.is_any())
+}
+
+/// True if a range has a part of such a mapping, but not the rest.
+pub(crate) fn cuts_mapping(at: CUdeviceptr, bytes: u64) -> bool {
+    space::all().any(|space| space.extents.lock().mappings.is_cut(at, bytes))
+}
+
+/// Unmaps a range by `call`. It may hold mappings of ours, all of them whole, of several GPUs' memory.
+pub(crate) fn unmap(at: CUdeviceptr, bytes: u64, _: &MappingGuard, call: impl FnOnce() -> CUresult) -> CUresult {
+    let begin = |space: &'static Space| (space, space.extents.lock().mappings.begin_unmap(at, bytes));
+    let going: Vec<(&Space, Vec<Mapping>)> = space::all().map(begin).collect();
+    let answer = call();
+    if answer != CUDA_SUCCESS {
+        going.into_iter().for_each(|(space, going)| space.extents.lock().mappings.stay_mapped(going));
+        return answer;
+    }
+    let end = |(space, going): &(&Space, Vec<Mapping>)| {
+        let gone = space.extents.lock().mappings.on_unmapped(going);
+        space.end(gone)
+    };
+    // All of them end, even if the driver refuses one.
+    going.iter().map(end).fold(CUDA_SUCCESS, |first, answer| if first == CUDA_SUCCESS { answer } else { first })
+}
+
+/// Reads these GPUs' access to the mappings in a range from the driver, after the program has set it.
+pub(crate) fn access_changed(at: CUdeviceptr, bytes: u64, list: &[CUmemAccessDesc], _: &MappingGuard) {
+    space::all().for_each(|space| space.access_changed(at, bytes, list));
+}
 
 impl Space {
     /// Makes a handle of new memory.
@@ -39,24 +81,9 @@ impl Space {
         Ok(mappings.add(at, bytes, properties))
     }
 
-    /// True if the program has any such handle or mapping.
-    pub(crate) fn has_handles(&self) -> bool {
-        self.extents.lock().mappings.is_any()
-    }
-
     /// The place of a handle's memory, its size, and the properties it was made with.
     pub(crate) fn handle(&self, handle: HandleNumber) -> Option<(Memory, u64, CUmemAllocationProp)> {
         self.extents.lock().mappings.get(handle)
-    }
-
-    /// The mapping of a handle that an address lies in.
-    pub(crate) fn mapping(&self, address: CUdeviceptr) -> Option<Mapping> {
-        self.extents.lock().mappings.find(address).copied()
-    }
-
-    /// True if a range has a part of such a mapping, but not the rest.
-    pub(crate) fn cuts_mapping(&self, at: CUdeviceptr, bytes: u64) -> bool {
-        self.extents.lock().mappings.is_cut(at, bytes)
     }
 
     /// Adds a hold on the handle that is mapped here.
@@ -91,34 +118,14 @@ impl Space {
             self.end(gone);
             return Err(answer);
         }
-        self.know_reservation(at, memory.1);
+        know_reservation(at, memory.1);
         self.extents.lock().mappings.on_mapped(handle, at, number);
         Ok(())
     }
 
-    /// Unmaps a range by `call`. It may hold mappings of ours, all of them whole.
-    pub(crate) fn unmap(
-        &self,
-        at: CUdeviceptr,
-        bytes: u64,
-        _: &MappingGuard,
-        call: impl FnOnce() -> CUresult,
-    ) -> CUresult {
-        let going = self.extents.lock().mappings.begin_unmap(at, bytes);
-        let answer = call();
-        let mut extents = self.extents.lock();
-        if answer != CUDA_SUCCESS {
-            extents.mappings.stay_mapped(going);
-            return answer;
-        }
-        let gone = extents.mappings.on_unmapped(&going);
-        drop(extents);
-        self.end(gone)
-    }
-
     /// Reads these GPUs' access to the mappings in a range from the driver, after the program has set it: the driver may have done so for
     /// some of them. All of the memory is here.
-    pub(crate) fn access_changed(&self, at: CUdeviceptr, bytes: u64, list: &[CUmemAccessDesc], _: &MappingGuard) {
+    fn access_changed(&self, at: CUdeviceptr, bytes: u64, list: &[CUmemAccessDesc]) {
         let places: Vec<CUdeviceptr> =
             self.extents.lock().mappings.within(at, bytes).map(|mapping| mapping.at).collect();
         let locations = || list.iter().map(|one| one.location).filter(|one| one.kind == CU_MEM_LOCATION_TYPE_DEVICE);
@@ -203,7 +210,7 @@ impl Space {
         let (_, bytes) = self.home(handle).filter(|home| home.0 == at).ok_or(CUDA_ERROR_NOT_SUPPORTED)?;
         let places = self.extents.lock().mappings.mappings_of(handle);
         self.extents.lock().mappings.leave_home(handle, piece);
-        unmanaged::keep(Unmanaged::Exported, handle, bytes, 0);
+        unmanaged::keep(self.device, Unmanaged::Exported, handle, bytes, 0);
         for place in places {
             // From here on nothing can be undone: if the driver refuses now, the program loses the mapping.
             // SAFETY: mapped there, in pieces; nothing runs that could use it.
@@ -221,13 +228,13 @@ impl Space {
     }
 
     fn extents_of(&self, home: Home) -> Vec<ExtentId> {
-        self.extents.within(home.at, home.bytes).into_iter().map(|extent| extent.id).collect()
+        self.extents.within(home.at, home.bytes).into_iter().map(|extent| extent.id.1).collect()
     }
 
     /// Gives back memory without a handle or a mapping.
     fn end(&self, gone: impl IntoIterator<Item = Gone>) -> CUresult {
         let end = |Gone { number, memory, bytes }| match memory {
-            Memory::AtHome(at) => self.end_home(Home { at, bytes }, &mut give_to_coordinator),
+            Memory::AtHome(at) => self.end_home(Home { at, bytes }, &mut |given_up| self.give_to_coordinator(given_up)),
             // SAFETY: held since it was made, and mapped nowhere.
             Memory::InOnePiece(piece) => check(unmanaged::remove(number, || unsafe { api::release(piece) })),
         };

@@ -21,14 +21,13 @@ use baton_contract::wire::{GpuNumber, VERSION};
 use baton_contract::{link, settings, socket_path};
 use baton_messages::Message;
 
-use super::tenant::Session;
+use super::tenant::{self, Session};
 use crate::arrival::roots;
 use crate::channels::{self, Own};
 use crate::gate;
 use crate::gate::{activity, stamps};
 use crate::link::Link;
 use crate::memory::space;
-use crate::sys::event::Event;
 use crate::sys::{pages, user};
 
 /// The longest wait for a coordinator's answer to a greeting.
@@ -83,15 +82,23 @@ fn is_only_shared_if_it_can_be(uuid: [u8; 16]) -> bool {
 /// Becomes a tenant of a GPU's coordinator.
 pub(super) fn join(device: CUdevice, uuid: [u8; 16], channels: Own) -> Result<Session, Unjoined> {
     let (path, chosen) = place(uuid).ok_or(Unjoined::NotAsked)?;
+    // Other GPUs are used beside the first: those that have no coordinator as they are, and without a need.
+    let is_first = !tenant::is_any();
     let (needs, run) = needs()?;
+    let needs = if is_first { needs } else { 0 };
     let gang = of(settings::GANG, 0, baton_messages::A_NUMBER)?;
     let hello = Opening::Hello { name: name(), scheduling: scheduling()?, gpu: uuid, needs, run, gang };
     if !gate::prepare() {
         return Err(cannot(baton_messages::no_membarrier(), baton_messages::USE_LINUX_4_14));
     }
-    let (socket, received) = greet(&path, chosen, &hello, uuid)?;
+    let may_go_without = !is_first || is_only_shared_if_it_can_be(uuid);
+    let (socket, received) = greet(&path, chosen, &hello, may_go_without)?;
     let (gpu, tenant, slot) = match FromCoordinator::decode(&received.message) {
         Ok((gpu, FromCoordinator::Admission(Admission::Welcome { tenant, slot }))) => (gpu, tenant, slot),
+        // The user has named the coordinator of another GPU.
+        Ok((_, FromCoordinator::Admission(Admission::Refused { reason: Refusal::OtherGpu, .. }))) if !is_first => {
+            return Err(Unjoined::NotAsked);
+        }
         Ok((_, FromCoordinator::Admission(Admission::Refused { text, .. }))) => {
             return Err(cannot(baton_messages::answered(text), baton_messages::SEE_THE_LOG));
         }
@@ -133,14 +140,14 @@ impl Waiting {
 }
 
 /// Greets the coordinator at a path, and waits for its answer: even until other tenants have left, if there are too many.
-fn greet(path: &Path, chosen: Chosen, hello: &Opening, uuid: [u8; 16]) -> Result<(OwnedFd, Received), Unjoined> {
+fn greet(path: &Path, chosen: Chosen, hello: &Opening, may_go_without: bool) -> Result<(OwnedFd, Received), Unjoined> {
     let at = &path.display();
     let own = own_process()?;
     let mut waiting = Waiting::new();
     'greet: loop {
         baton_faults::reach("program asks", hello);
         let socket = link::connect(path, chosen, SILENCE).map_err(|error| match error {
-            Unconnected::NobodyListens if is_only_shared_if_it_can_be(uuid) => Unjoined::NotAsked,
+            Unconnected::NobodyListens if may_go_without => Unjoined::NotAsked,
             Unconnected::NobodyListens => cannot(baton_messages::no_coordinator_at(at), baton_messages::START_ONE),
             error => cannot(baton_messages::of_path(at, error), baton_messages::SEE_DOCTOR),
         })?;
@@ -260,27 +267,24 @@ fn session_of(
         let why = baton_messages::other_page_version(version, VERSION);
         return Err(cannot(why, baton_messages::USE_ONE_BUILD));
     }
-    activity::use_elsewhere(pages::map(&elsewhere, false).ok_or_else(unmapped)?.cast().as_ptr());
-    if !take_page(&activity, slot) {
+    activity::use_elsewhere(device, pages::map(&elsewhere, false).ok_or_else(unmapped)?.cast().as_ptr());
+    if !take_page(device, &activity, slot) {
         return Err(unmapped());
     }
     // From here on the control loop waits without a limit.
     link::set_patience(&socket, None)
         .map_err(|error| cannot(baton_messages::of_system(error), baton_messages::SEE_THE_LOG))?;
-    let news = Event::new().ok_or_else(few)?;
+    if !tenant::prepare_news() {
+        return Err(few());
+    }
     // SAFETY: both were just mapped, for ever, whole and aligned; our own one writable.
-    let link = crate::link::begin(unsafe { Link::new((socket, requests), (gpu, tenant), coordinators, own.cast()) });
-    stamps::use_page(link.own());
-    channels::follow(&link.coordinators().taken, &link.own().channels_begun);
-    roots::set_device(device);
-    Ok(Session {
-        device,
-        link,
-        space: space::begin(device),
-        news,
-        channels,
-        whole: user::setting(settings::GATE).is_some_and(|value| value == "whole"),
-    })
+    let link = unsafe { Link::new(device, (socket, requests), (gpu, tenant), coordinators, own.cast()) };
+    let link = crate::link::begin(link);
+    stamps::use_page(device, link.own());
+    channels::follow(device, &link.coordinators().taken, &link.own().channels_begun);
+    roots::add_device(device);
+    let whole = user::setting(settings::GATE).is_some_and(|value| value == "whole");
+    Ok(Session::new((device, link), space::begin(link), channels, whole))
 }
 
 /// The scheduling that the user wants for this program.
@@ -332,10 +336,10 @@ fn let_go_of_the_connection_that_waited(joined: &Path) {
     }
 }
 
-/// Maps an activity page, with our slot on it, for the gate; false if it cannot be mapped.
-pub(super) fn take_page(file: &OwnedFd, slot: u32) -> bool {
+/// Maps an activity page of a GPU, with our slot on it, for the gate; false if it cannot be mapped.
+pub(super) fn take_page(device: CUdevice, file: &OwnedFd, slot: u32) -> bool {
     let Some(page) = pages::map(file, slot < ACTIVITY_SLOTS) else { return false };
-    activity::use_page(page.cast().as_ptr(), slot);
+    activity::use_page(device, page.cast().as_ptr(), slot);
     true
 }
 

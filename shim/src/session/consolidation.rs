@@ -1,15 +1,18 @@
 //! Handles whose memory becomes one piece, because they are exported. The coordinator copies the memory while this program is off the GPU;
 //! then the control loop maps the piece in its place.
 
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use core::time::Duration;
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use baton_contract::cuda::{CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_SUPPORTED, CUDA_SUCCESS, CUdeviceptr, CUresult};
-use baton_contract::messages::{MemoryReport, TurnReport};
+use baton_contract::cuda::{
+    CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_SUPPORTED, CUDA_SUCCESS, CUdevice, CUdeviceptr, CUresult,
+};
+use baton_contract::messages::MemoryReport;
 
-use super::tenant::{Session, begins_to_wait};
+use super::tenant::Session;
+use crate::driver::api::bit;
 use crate::memory::mappings::HandleNumber;
 use crate::memory::space::GivenUp;
 use crate::sys::futex::{self, Scope};
@@ -25,6 +28,7 @@ const AGAIN: u32 = u32::MAX - 1;
 
 /// A handle of ours, and the memory that is to take its contents.
 struct Wanted {
+    device: CUdevice,
     handle: HandleNumber,
     /// The address by which the coordinator knows the handle's memory.
     home: CUdeviceptr,
@@ -39,7 +43,9 @@ impl Wanted {
             let answer = self.answer.load(Ordering::Acquire);
             match answer {
                 CUDA_SUCCESS => return Ok(()),
-                PENDING | AGAIN if ENDED.load(Ordering::Acquire) => return Err(CUDA_ERROR_NOT_SUPPORTED),
+                PENDING | AGAIN if ENDED.load(Ordering::Acquire) & bit(self.device) != 0 => {
+                    return Err(CUDA_ERROR_NOT_SUPPORTED);
+                }
                 AGAIN => ask_again(),
                 PENDING => {}
                 answer => return Err(answer),
@@ -50,27 +56,32 @@ impl Wanted {
 }
 
 static WANTED: Mutex<Vec<Arc<Wanted>>> = Mutex::new(Vec::new());
-/// The control loop has ended, and answers no more.
-static ENDED: AtomicBool = AtomicBool::new(false);
+/// The GPUs that have no coordinator any more: a bit for each.
+static ENDED: AtomicU64 = AtomicU64::new(0);
 
 fn lock() -> MutexGuard<'static, Vec<Arc<Wanted>>> {
     WANTED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Called when the control loop ends.
-pub(super) fn end() {
-    ENDED.store(true, Ordering::Release);
+/// True if a thread waits for a consolidation on a GPU: this program then wants its next turn there, even if it is otherwise idle.
+pub(super) fn is_under_way(device: CUdevice) -> bool {
+    lock().iter().any(|wanted| wanted.device == device)
 }
 
-/// True if a thread waits for a consolidation: this program then wants its next turn, even if it is otherwise idle.
-pub(super) fn is_under_way() -> bool {
-    !lock().is_empty()
+/// Called when another coordinator of a GPU has been told everything: it knows of no consolidation.
+pub(super) fn another_coordinator(device: CUdevice) {
+    answer_all(device, AGAIN);
 }
 
-/// Called when another coordinator has been told everything: it knows of no consolidation.
-pub(super) fn another_coordinator() {
-    for wanted in lock().iter() {
-        wanted.answer.store(AGAIN, Ordering::Release);
+/// Called when a GPU has no coordinator any more.
+pub(super) fn no_coordinator(device: CUdevice) {
+    ENDED.fetch_or(bit(device), Ordering::AcqRel);
+    answer_all(device, CUDA_ERROR_NOT_SUPPORTED);
+}
+
+fn answer_all(device: CUdevice, answer: u32) {
+    for wanted in lock().iter().filter(|wanted| wanted.device == device) {
+        wanted.answer.store(answer, Ordering::Release);
         futex::wake_all(&wanted.answer, Scope::Process);
     }
 }
@@ -84,7 +95,7 @@ impl Session {
         descriptor: BorrowedFd<'_>,
     ) -> Result<(), CUresult> {
         let (home, bytes) = self.space.home(handle).ok_or(CUDA_ERROR_INVALID_VALUE)?;
-        let wanted = Arc::new(Wanted { handle, home, piece, answer: AtomicU32::new(PENDING) });
+        let wanted = Arc::new(Wanted { device: self.device, handle, home, piece, answer: AtomicU32::new(PENDING) });
         let before = {
             let mut all = lock();
             let before = all.iter().find(|one| one.home == home).cloned();
@@ -99,8 +110,7 @@ impl Session {
         }
         let ask = || {
             self.link.tell_with(&MemoryReport::Consolidate { at: home, bytes, piece: true }, Some(descriptor));
-            begins_to_wait(self.link);
-            self.link.tell(&TurnReport::Demand);
+            self.demand();
         };
         ask();
         wanted.wait(|| {

@@ -17,7 +17,7 @@ use baton_contract::cuda::{
 };
 use baton_contract::memory::GRANULE;
 
-use crate::arrival::elsewhere;
+use crate::arrival::gpus;
 use crate::driver::api;
 use crate::memory::access::{Access, give};
 use crate::memory::extents::check;
@@ -158,7 +158,7 @@ impl Piece {
             check(unsafe { api::map(self.address, GRANULE as usize, 0, self.memory, 0) })?;
             (self.mapped, self.gpus) = (true, 0);
         }
-        let (own, all) = (api::bit(self.device), elsewhere::taken() | api::bit(self.device));
+        let (own, all) = (api::bit(self.device), gpus::taken() | api::bit(self.device));
         if self.gpus != all {
             // Not all GPUs can access each other.
             give(self.address, GRANULE, Access::of(all)).or_else(|_| give(self.address, GRANULE, Access::of(own)))?;

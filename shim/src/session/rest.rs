@@ -19,35 +19,31 @@ const LOOK: Duration = Duration::from_millis(50);
 const QUIET: Duration = Duration::from_millis(100);
 
 /// The program's rest in this turn.
+#[derive(Default)]
 pub(super) struct Rest {
-    link: &'static Link,
-    /// The turn in which it rests.
-    resting: Option<u64>,
+    /// The turns in which it rests: one on each GPU.
+    resting: Vec<(&'static Link, u64)>,
 }
 
 impl Rest {
-    pub(super) fn new(link: &'static Link) -> Self {
-        Self { link, resting: None }
-    }
-
-    /// The time until the next check of a program that has this turn, while no other tenant waits for it.
+    /// The time until the next check of a program that has its turn, while no other tenant waits for it.
     pub(super) fn look_again_after(&self) -> Option<Duration> {
-        self.resting.is_none().then_some(LOOK)
+        self.resting.is_empty().then_some(LOOK)
     }
 
-    /// Checks whether the program rests, in a turn that no other tenant waits for.
-    pub(super) fn look(&mut self, grant: u64, watch: &mut Watch, idle: &mut IdleWatch) {
+    /// Checks whether the program rests, in turns that no other tenant waits for.
+    pub(super) fn look(&mut self, turns: Vec<(&'static Link, u64)>, watch: &mut Watch, idle: &mut IdleWatch) {
         let (calls, before) = (gate::activity(), stamps::rests_before());
-        if self.resting.is_some() || watch.quiet() < QUIET || !idle.is_idle(calls) || !gate::rest_alone() {
+        if !self.resting.is_empty() || watch.quiet() < QUIET || !idle.is_idle(calls) || !gate::rest_alone() {
             return;
         }
         // Calls that came in before the rest did not see it.
         if gate::activity() != calls || gate::inside() != 0 {
             return gate::work_on();
         }
-        stamps::rest(before);
-        self.resting = Some(grant);
-        self.link.tell(&TurnReport::Rests { grant });
+        stamps::rest(&before);
+        turns.iter().for_each(|(link, grant)| link.tell(&TurnReport::Rests { grant: *grant }));
+        self.resting = turns;
     }
 
     /// Called when the first call after a rest may have come.
@@ -59,9 +55,11 @@ impl Rest {
 
     /// Ends the rest: the program is checked again, or the turn has ended.
     pub(super) fn end(&mut self) {
-        if let Some(grant) = self.resting.take() {
+        if !self.resting.is_empty() {
             gate::work_on();
-            self.link.tell(&TurnReport::Works { grant });
+        }
+        for (link, grant) in self.resting.drain(..) {
+            link.tell(&TurnReport::Works { grant });
         }
     }
 }

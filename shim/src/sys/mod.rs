@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `futex` | words that threads sleep on |
 //! | `lock` | a lock that no forked copy of the process inherits locked |
+//! | `by_device` | values that live for ever, one for each GPU |
 //! | `once` | a value made on first use, without ever waiting |
 //! | `event` | one thread waits, among other descriptors, for others |
 //! | `thread` | our threads, and the program's that sleep for us |
@@ -17,6 +18,7 @@
 //! | `rtld_next` | the functions after ours, of the C library or another preloaded one |
 //! | `user` | the user's settings, and our few messages |
 
+pub(crate) mod by_device;
 pub(crate) mod cancel;
 mod environment;
 pub(crate) mod event;

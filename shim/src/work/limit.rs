@@ -27,6 +27,18 @@ pub(crate) enum InFlight {
     Launches(u32),
 }
 
+impl InFlight {
+    /// The one that allows less.
+    pub(crate) fn stricter(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Launches(one), Self::Launches(other)) => Self::Launches(one.min(other)),
+            (Self::Launches(launches), _) | (_, Self::Launches(launches)) => Self::Launches(launches),
+            (Self::Watching, Self::Watching) => Self::Watching,
+            _ => Self::Any,
+        }
+    }
+}
+
 /// The number of a thread's launches between two marks, unless the coordinator says otherwise.
 const STRIDE: u32 = 16;
 /// The stride at which no marks are set.

@@ -8,7 +8,7 @@ use core::ffi::c_int;
 use core::ops::Range;
 use core::ptr;
 use core::sync::atomic::{AtomicBool, Ordering};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -21,7 +21,6 @@ use super::mark::{Mark, is_idle};
 use super::{aside, capture, frees};
 use crate::driver::api::{self, Handle, Stream};
 use crate::gate::Passage;
-use crate::link;
 use crate::link::requests::Requests;
 use crate::memory::order::{Free, Recorded, StreamKey, StreamNumber};
 use crate::memory::pools::{ALIGNMENT, More, PoolNumber, Pools, Settings, attribute};
@@ -40,10 +39,12 @@ struct Asked {
 #[derive(Debug, Default)]
 struct Books {
     pools: Pools<Asked>,
-    /// Pools of the GPU whose memory belongs to the driver.
-    drivers: BTreeSet<Handle>,
-    /// The owner of the pool that serves the GPU's allocations, if that was asked.
-    current: Option<Whose>,
+    /// The GPUs of those.
+    devices: BTreeMap<Handle, CUdevice>,
+    /// Pools of shared GPUs whose memory belongs to the driver.
+    drivers: BTreeMap<Handle, CUdevice>,
+    /// The owner of the pool that serves a GPU's allocations, if that was asked.
+    current: BTreeMap<CUdevice, Whose>,
     /// The number of times that another pool may have become the current one, or that a pool that is not known yet was given other
     /// settings.
     changes: u64,
@@ -52,30 +53,36 @@ struct Books {
 /// The owner of a pool's memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Whose {
-    /// The pool is ours: its number and its handle.
-    Ours(PoolNumber, Handle),
-    /// The pool is the driver's, on the GPU.
-    Drivers,
-    /// The pool is on the host or on another GPU; or there is no such pool.
+    /// The pool is ours: its number and its handle, and the GPU whose memory it has.
+    Ours(PoolNumber, Handle, CUdevice),
+    /// The pool is the driver's, on this GPU, which is shared.
+    Drivers(CUdevice),
+    /// The pool is on the host, or on a GPU that is not shared; or there is no such pool.
     Nobodys,
 }
 
 impl Books {
     fn whose(&self, handle: Handle) -> Option<Whose> {
-        let ours = self.pools.find(handle).map(|pool| Whose::Ours(pool, handle));
-        ours.or_else(|| self.drivers.contains(&handle).then_some(Whose::Drivers))
+        let device = || self.devices.get(&handle).copied();
+        let ours = self.pools.find(handle).and_then(|pool| Some(Whose::Ours(pool, handle, device()?)));
+        ours.or_else(|| self.drivers.get(&handle).copied().map(Whose::Drivers))
     }
 
     /// Adds a pool that the program did not make, with the settings that it had after `changes` changes. False if there were more changes
     /// meanwhile. Another thread may have added it.
-    fn meet(&mut self, handle: Handle, settings: Settings, changes: u64) -> bool {
+    fn meet(&mut self, handle: Handle, device: CUdevice, settings: Settings, changes: u64) -> bool {
         if self.changes != changes {
             return false;
         }
         if self.whose(handle).is_none() {
-            self.pools.add(handle, u64::MAX, settings);
+            self.add(handle, device, u64::MAX, settings);
         }
         true
+    }
+
+    fn add(&mut self, handle: Handle, device: CUdevice, most: u64, settings: Settings) {
+        self.pools.add(handle, most, settings);
+        self.devices.insert(handle, device);
     }
 
     /// Records an attribute that the program has set.
@@ -104,27 +111,30 @@ fn marks() -> MutexGuard<'static, BTreeMap<StreamNumber, VecDeque<(u64, Mark)>>>
 /// The pool that serves an allocation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum From {
-    /// The GPU's current pool.
-    Current,
+    /// The current pool of a GPU.
+    Current(CUdevice),
     /// The pool with this handle.
     Pool(Handle),
 }
 
 /// Adds a pool that the program has made; its memory is ours. It may have up to `most` bytes, or any number of them (0).
-pub(crate) fn made(handle: Handle, most: u64) {
+pub(crate) fn made(handle: Handle, device: CUdevice, most: u64) {
     if let Some(settings) = ask_settings(handle) {
-        with(|books| books.pools.add(handle, if most == 0 { u64::MAX } else { most }, settings));
+        with(|books| books.add(handle, device, if most == 0 { u64::MAX } else { most }, settings));
     }
 }
 
 /// Adds a pool whose memory stays the driver's.
-pub(crate) fn made_by_the_driver(handle: Handle) {
-    with(|books| books.drivers.insert(handle));
+pub(crate) fn made_by_the_driver(handle: Handle, device: CUdevice) {
+    with(|books| books.drivers.insert(handle, device));
 }
 
-/// True if a pool's memory is ours.
-pub(crate) fn is_ours(handle: Handle) -> bool {
-    with(|books| books.pools.find(handle)).is_some()
+/// The GPU of a pool, if its memory is ours.
+pub(crate) fn device_of(handle: Handle) -> Option<CUdevice> {
+    match with(|books| books.whose(handle)) {
+        Some(Whose::Ours(_, _, device)) => Some(device),
+        _ => None,
+    }
 }
 
 /// Asks the driver for a pool's settings.
@@ -153,41 +163,48 @@ fn asked_pool(device: CUdevice, ask: unsafe fn(*mut CUmemoryPool, CUdevice) -> C
 }
 
 /// Finds the owner of the memory of a pool.
-pub(crate) fn find(from: From, device: CUdevice) -> Whose {
+pub(crate) fn find(from: From) -> Whose {
     let known = with(|books| match from {
-        From::Current => books.current,
+        From::Current(device) => books.current.get(&device).copied(),
         From::Pool(handle) => books.whose(handle),
     });
-    known.unwrap_or_else(|| look_for(from, device))
+    known.unwrap_or_else(|| look_for(from))
 }
 
 #[cold]
-fn look_for(from: From, device: CUdevice) -> Whose {
+fn look_for(from: From) -> Whose {
     let changes = with(|books| books.changes);
     let _relaxed = api::Relaxed::enter();
     let handle = match from {
-        From::Current => asked_pool(device, api::current_pool),
+        From::Current(device) => asked_pool(device, api::current_pool),
         From::Pool(handle) => handle,
     };
+    let is_default = |device: &CUdevice| handle == asked_pool(*device, api::default_pool);
     let known = with(|books| books.whose(handle));
-    if known.is_none() && handle != 0 && handle == asked_pool(device, api::default_pool) {
-        meet(handle);
+    if known.is_none()
+        && handle != 0
+        && let Some(device) = space::all().map(|space| space.device).find(is_default)
+    {
+        meet(handle, device);
     }
     with(|books| {
         let found = books.whose(handle).unwrap_or(Whose::Nobodys);
-        if matches!(from, From::Current) && handle != 0 && books.changes == changes {
-            books.current = Some(found);
+        if let From::Current(device) = from
+            && handle != 0
+            && books.changes == changes
+        {
+            books.current.insert(device, found);
         }
         found
     })
 }
 
 /// Asks for a pool's settings, and adds it.
-fn meet(handle: Handle) {
+fn meet(handle: Handle, device: CUdevice) {
     loop {
         let changes = with(|books| books.changes);
         let Some(settings) = ask_settings(handle) else { return };
-        if with(|books| books.meet(handle, settings, changes)) {
+        if with(|books| books.meet(handle, device, settings, changes)) {
             return;
         }
     }
@@ -196,7 +213,7 @@ fn meet(handle: Handle) {
 /// Called when the program has made another pool the current one, or may have.
 pub(crate) fn current_changed() {
     with(|books| {
-        books.current = None;
+        books.current.clear();
         books.changes += 1;
     });
 }
@@ -374,7 +391,7 @@ pub(crate) fn allocate(
 ) -> Result<CUdeviceptr, NoMemory> {
     const FULL: NoMemory = NoMemory::Answer(CUDA_ERROR_OUT_OF_MEMORY);
     let own = number_of(stream).map_err(NoMemory::Answer)?;
-    let size = bytes.checked_next_multiple_of(ALIGNMENT).filter(|size| *size <= link::total()).ok_or(FULL)?;
+    let size = bytes.checked_next_multiple_of(ALIGNMENT).filter(|size| *size <= space.total()).ok_or(FULL)?;
     let request = Request { passage, requests, space, pool, bytes, size, own };
     let Got { at, is_behind_frees } = request.serve(stream)?.ok_or(FULL)?;
     space.add_pooled(at, bytes, (pool, handle), is_behind_frees.then_some(own));
@@ -420,7 +437,7 @@ impl Request<'_> {
         }
         // Other pools give up unused memory.
         look_at_all();
-        frees::give_up(with(|books| books.pools.trim_all()), self.space);
+        frees::give_up(with(|books| books.pools.trim_all()));
         if let Some(at) = self.grow()? {
             return Ok(Some(at));
         }
@@ -434,10 +451,10 @@ impl Request<'_> {
 
     /// Allocates with more memory for the pool; `None` if there is no more.
     fn grow(&self) -> Result<Option<Got>, NoMemory> {
-        frees::collect_first(self.passage, self.space).map_err(NoMemory::Answer)?;
+        frees::collect_first(self.passage).map_err(NoMemory::Answer)?;
         let mut has_more_addresses = false;
         loop {
-            let returned = self.space.take_returned();
+            let returned = take_returned();
             let more = with(|books| {
                 books.pools.on_returned(&returned);
                 books.pools.grow(self.pool, self.size, self.own)
@@ -454,7 +471,7 @@ impl Request<'_> {
                 More::Lacks => {
                     has_more_addresses = true;
                     let _relaxed = api::Relaxed::enter();
-                    let area = self.space.take_area(link::total()).or_else(|| self.space.take_area(self.size));
+                    let area = self.space.take_area(self.space.total()).or_else(|| self.space.take_area(self.size));
                     let Some(area) = area else { return Ok(None) };
                     with(|books| books.pools.add_area(self.pool, area));
                 }
@@ -548,7 +565,7 @@ fn is_lost(freed: &Pooled) -> bool {
 }
 
 /// Frees memory of a pool that the program thereby declares unused: like the driver, this waits for nothing.
-pub(crate) fn free_now(space: &'static Space, freed: &Pooled, at: CUdeviceptr) {
+pub(crate) fn free_now(freed: &Pooled, at: CUdeviceptr) {
     if is_lost(freed) {
         return;
     }
@@ -556,13 +573,13 @@ pub(crate) fn free_now(space: &'static Space, freed: &Pooled, at: CUdeviceptr) {
     if freed.behind.is_some() {
         PENDING.store(true, Ordering::Release);
     }
-    give_up(gone, space);
+    give_up(gone);
 }
 
 /// Gives up these ranges of pools, and removes pools that are gone with them.
-fn give_up(ranges: Vec<Range<CUdeviceptr>>, space: &'static Space) {
-    frees::give_up(ranges, space);
-    sweep(space);
+fn give_up(ranges: Vec<Range<CUdeviceptr>>) {
+    frees::give_up(ranges);
+    sweep();
 }
 
 /// The subject of the program's wait.
@@ -593,7 +610,6 @@ pub(crate) fn before_waiting(awaited: Awaited) -> Option<Waiting> {
 
 /// Called after the program has waited. Pools give up unused memory above their thresholds.
 pub(crate) fn has_waited(awaited: Awaited, Waiting { upto, recorded }: Waiting) {
-    let Some(space) = space::get() else { return };
     let key = if let Awaited::Stream(stream) = awaited { key_of(stream) } else { None };
     let gone = with(|books| {
         let settled: Vec<Free> = match awaited {
@@ -614,7 +630,7 @@ pub(crate) fn has_waited(awaited: Awaited, Waiting { upto, recorded }: Waiting) 
         gone
     });
     forget_marks();
-    give_up(gone, space);
+    give_up(gone);
 }
 
 /// Forgets marks of settled frees.
@@ -701,9 +717,8 @@ pub(crate) fn context_gone(context: Handle) {
 
 /// Trims a pool to `keep` bytes of unused memory.
 pub(crate) fn trim(handle: Handle, keep: u64) {
-    let Some(space) = space::get() else { return };
     look_at_all();
-    frees::give_up(with(|books| books.pools.trim(handle, keep)), space);
+    frees::give_up(with(|books| books.pools.trim(handle, keep)));
 }
 
 /// A pool that is about to be destroyed, if it is one of ours.
@@ -726,20 +741,28 @@ pub(crate) fn has_left(leaving: Leaving, is_gone: bool) {
         return;
     }
     current_changed();
-    let Some(space) = space::get() else { return };
     let gone = with(|books| books.pools.on_destroyed(pool));
     PENDING.store(true, Ordering::Release);
-    give_up(gone, space);
+    give_up(gone);
+}
+
+/// The addresses of pools that are unmapped again.
+fn take_returned() -> Vec<Range<CUdeviceptr>> {
+    space::all().flat_map(Space::take_returned).collect()
 }
 
 /// Gives back the addresses of pools that have gone.
-fn sweep(space: &Space) {
-    let returned = space.take_returned();
+fn sweep() {
+    let returned = take_returned();
     let gone = with(|books| {
         books.pools.on_returned(&returned);
         books.pools.sweep()
     });
-    gone.iter().for_each(|area| space.give_area_back(area));
+    gone.iter().for_each(|area| {
+        if let Some(space) = space::at(area.start) {
+            space.give_area_back(area);
+        }
+    });
 }
 
 /// All unused memory of pools.
@@ -756,9 +779,9 @@ mod tests {
     #[test]
     fn threads_that_meet_a_pool_at_once_mean_the_same() {
         let mut books = Books::default();
-        assert!(books.meet(7, SETTINGS, 0));
+        assert!(books.meet(7, 0, SETTINGS, 0));
         let first = books.pools.find(7).expect("it was added");
-        assert!(books.meet(7, SETTINGS, 0), "another thread had asked before");
+        assert!(books.meet(7, 0, SETTINGS, 0), "another thread had asked before");
         assert_eq!(books.pools.find(7), Some(first));
     }
 
@@ -767,8 +790,8 @@ mod tests {
         let mut books = Books::default();
         let changes = books.changes;
         books.set(7, attribute::THRESHOLD, 5);
-        assert!(!books.meet(7, SETTINGS, changes), "they may be older");
-        assert!(books.meet(7, Settings { threshold: 5, ..SETTINGS }, books.changes));
+        assert!(!books.meet(7, 0, SETTINGS, changes), "they may be older");
+        assert!(books.meet(7, 0, Settings { threshold: 5, ..SETTINGS }, books.changes));
         books.set(7, attribute::THRESHOLD, 6);
         let pool = books.pools.find(7).expect("it was added");
         assert_eq!(books.pools.settings(pool).map(|settings| settings.threshold), Some(6));

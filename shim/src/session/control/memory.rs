@@ -7,44 +7,47 @@ use baton_contract::cuda::{CUDA_ERROR_DEINITIALIZED, CUresult};
 use baton_contract::messages::{ExtentId, MemoryCommand, MemoryReport};
 
 use super::super::tenant::Session;
-use super::state::{Control, End, Turn};
+use super::state::{Control, End, Gpu, Turn, report_given_up};
 use crate::{arrival, gate};
 
 impl Control {
-    /// Carries out a command about memory, with the frames that came with it.
-    pub(super) fn on_memory(&mut self, command: MemoryCommand, descriptors: Vec<OwnedFd>) -> Result<(), End> {
+    /// Carries out a command about memory on a GPU, with the frames that came with it.
+    pub(super) fn on_memory(
+        &mut self,
+        at: usize,
+        command: MemoryCommand,
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<(), End> {
+        let gpu = &mut self.gpus[at];
         match command {
             MemoryCommand::Prepare { batch, extents } => {
-                self.undelivered.retain(|extent| !extents.contains(extent));
-                self.carry_out(batch, |session| session.space.extents.place(&extents, descriptors))?;
+                gpu.undelivered.retain(|extent| !extents.contains(extent));
+                gpu.carry_out(batch, |session| session.space.extents.place(&extents, descriptors))?;
             }
-            MemoryCommand::Map { batch, extents } if extents.iter().any(|extent| self.undelivered.contains(extent)) => {
-                self.session.link.tell(&MemoryReport::Undelivered { batch });
+            MemoryCommand::Map { batch, extents } if extents.iter().any(|extent| gpu.undelivered.contains(extent)) => {
+                gpu.session.link.tell(&MemoryReport::Undelivered { batch });
             }
             MemoryCommand::Map { batch, extents } => {
-                self.carry_out(batch, |session| session.space.map_arrived(&extents))?;
-                if let Turn::Here { grant, arriving: true } = self.turn {
-                    arrival::mapped(&extents);
+                gpu.carry_out(batch, |session| session.space.map_arrived(&extents))?;
+                let device = gpu.session.device;
+                if gpu.turn.is_arriving() {
+                    arrival::mapped(device, &extents);
                     if arrival::is_complete() {
-                        arrival::all_is_here();
-                        gate::all_here();
-                        self.report_arrival(grant);
-                        arrival::end();
-                        self.turn = Turn::Here { grant, arriving: false };
+                        self.all_has_arrived();
                     }
                 }
             }
             MemoryCommand::Unmap { batch, mut extents } => {
                 // Where no memory came there is none to be unmapped.
-                extents.retain(|extent| !self.undelivered.remove(extent));
-                self.carry_out(batch, |session| session.space.extents.unmap(&extents))?;
+                extents.retain(|extent| !gpu.undelivered.remove(extent));
+                gpu.carry_out(batch, |session| session.space.extents.unmap(&extents))?;
             }
             MemoryCommand::Recut { gone, extents } => {
-                self.session.space.recut(&gone, &extents);
+                gpu.session.space.recut(&gone, &extents);
             }
             MemoryCommand::Consolidated { batch, at, copied } => {
-                self.carry_out(batch, |session| {
-                    session.consolidated(at, copied, |given_up| self.report_given_up(given_up));
+                gpu.carry_out(batch, |session| {
+                    session.consolidated(at, copied, |given_up| report_given_up(session.link, given_up));
                     Ok(())
                 })?;
             }
@@ -52,6 +55,21 @@ impl Control {
         Ok(())
     }
 
+    /// All memory is here, on all GPUs.
+    fn all_has_arrived(&mut self) {
+        arrival::all_is_here();
+        gate::all_here();
+        for gpu in &mut self.gpus {
+            if let Turn::Here { grant, arriving: true } = gpu.turn {
+                gpu.report_arrival(grant);
+                gpu.turn = Turn::Here { grant, arriving: false };
+            }
+        }
+        arrival::end();
+    }
+}
+
+impl Gpu {
     /// Notes extents whose frames did not come, because this process can open no more descriptors.
     pub(super) fn on_undelivered(&mut self, batch: u32, extents: Vec<ExtentId>) {
         self.undelivered.extend(extents);

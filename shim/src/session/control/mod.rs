@@ -1,4 +1,4 @@
-//! The control loop: the thread that opens and closes the gate, maps and unmaps, on the coordinator's word.
+//! The control loop: the thread that opens and closes the gate, maps and unmaps, on the word of each GPU's coordinator.
 //!
 //! It shares no lock with the program's threads across a driver call. While another program waits for the GPU it also
 //! watches whether this one still needs it: a program that has made no call for a while and has nothing queued yields.
@@ -15,15 +15,16 @@ mod turns;
 use core::time::Duration;
 use std::os::fd::{AsFd as _, AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use baton_contract::messages::{CorunCommand, FromCoordinator, MemoryCommand, Message as _};
 use baton_contract::page::TAKEN;
 use baton_contract::{link, settings};
 
-use self::state::{Control, End, Turn};
+use self::state::{Control, End, Gpu, Turn};
 use super::probe::{Probe, TICK};
-use super::tenant::Session;
+use super::tenant::{self, Session};
 use super::{consolidation, refuse};
 use crate::driver::api;
 use crate::sys::{reserve, thread, user};
@@ -34,15 +35,35 @@ const SHORTEST_WATCH: Duration = Duration::from_micros(250);
 /// How late the system may wake the loop: its watches are short.
 const TIMER_SLACK: Duration = Duration::from_micros(5);
 
-/// Starts the thread, with the gate closed.
-pub(super) fn start(session: &'static Session) -> bool {
+/// The control loop, as the threads that join know it.
+struct Loop {
+    runs: bool,
+    /// Sessions that it has yet to take.
+    came: Vec<&'static Session>,
+}
+
+static LOOP: Mutex<Loop> = Mutex::new(Loop { runs: false, came: Vec::new() });
+
+fn lock() -> MutexGuard<'static, Loop> {
+    LOOP.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Has the control loop follow a session's coordinator: that of the first GPU with the gate closed. False if there can be no such thread.
+pub(super) fn begin(session: &'static Session) -> bool {
+    let mut known = lock();
+    if known.runs {
+        known.came.push(session);
+        tenant::wake();
+        return true;
+    }
     // No program may be on the GPU without a grant: from here on calls wait for this thread.
     gate::close(None, || ());
-    let started = thread::start("baton", move || Control::new(session).run());
-    if !started {
+    session.begin();
+    known.runs = thread::start("baton", move || Control::new(session).run());
+    if !known.runs {
         gate::open(false);
     }
-    started
+    known.runs
 }
 
 /// The coordinator talks nonsense.
@@ -56,15 +77,16 @@ fn between_tries(patience: Duration) -> Duration {
     (patience / 2).max(SHORTEST_WATCH)
 }
 
-/// Why the loop woke up.
+/// Why the loop woke up: the GPUs by their place.
+#[derive(Default)]
 struct Came {
-    message: bool,
+    messages: Vec<usize>,
+    probed: Vec<usize>,
     news: bool,
-    probed: bool,
 }
 
 impl Control {
-    /// Runs until the coordinator or the driver is gone.
+    /// Runs until no GPU has a coordinator, or the driver is gone.
     fn run(mut self) {
         // For good: nothing this thread does disturbs a capture.
         core::mem::forget(api::Relaxed::enter());
@@ -72,99 +94,106 @@ impl Control {
         core::mem::forget(api::MustNotWait::begin());
         // SAFETY: a number for this thread.
         unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, TIMER_SLACK.as_nanos() as libc::c_ulong) };
-        self.session.tell_channels();
-        let end = loop {
-            if let Err(end) = self.step() {
-                break end;
-            }
-        };
-        consolidation::end();
-        let session = self.session;
-        match end {
-            End::CoordinatorGone(why) => self.on_coordinator_gone(why),
-            End::DriverGone => {
-                // Exit handlers may still make calls; the driver answers them. The coordinator takes the memory
-                // back when the process has ended.
-                arrival::end();
-                gate::open(false);
-                arrival::wake();
-                // SAFETY: shuts down a socket of ours.
-                unsafe { libc::shutdown(self.session.link.control.as_raw_fd(), libc::SHUT_RDWR) };
+        self.tell_channels();
+        while !self.gpus.is_empty() {
+            if let Err((at, end)) = self.step() {
+                match end {
+                    End::CoordinatorGone(why) => self.on_coordinator_gone(at, why),
+                    End::DriverGone => self.on_driver_gone(),
+                }
+                self.end_if_alone();
             }
         }
-        session.link.requests.end();
     }
 
-    /// Waits once and does what is due.
-    fn step(&mut self) -> Result<(), End> {
-        let timeout = self.turn.grant().and(self.patience).map(between_tries);
-        let timeout =
-            if matches!(self.turn, Turn::Held { is_told: false, .. }) { Some(SHORTEST_WATCH) } else { timeout };
-        let next_look = self.requests.look_again_after(self.turn.grant().is_some());
+    /// Lets other threads start the next loop, unless there is a GPU for this one.
+    fn end_if_alone(&mut self) {
+        let mut known = lock();
+        if self.gpus.is_empty() {
+            self.take_newcomers(&mut known);
+        }
+        known.runs = !self.gpus.is_empty();
+    }
+
+    /// Takes the sessions of GPUs that this program has joined beside others.
+    fn take_newcomers(&mut self, known: &mut Loop) {
+        self.gpus.extend(known.came.drain(..).map(|session| Gpu::new(session, false)));
+    }
+
+    /// Waits once and does what is due. An error comes with the place of its GPU.
+    fn step(&mut self) -> Result<(), (usize, End)> {
+        // Others see by that that it was not stopped.
+        let is_untold = |gpu: &Gpu| matches!(gpu.turn, Turn::Held { is_told: false, .. });
+        let timeout = self.patience().map(between_tries);
+        let timeout = if self.gpus.iter().any(is_untold) { Some(SHORTEST_WATCH) } else { timeout };
+        let next_look = self.requests.look_again_after(self.is_here());
         let timeout = timeout.into_iter().chain(next_look).min();
-        let timeout = self.corun.look_again_after().or(timeout);
-        let timeout = timeout.or(self.turn_alone().and_then(|_| self.rest.look_again_after()));
-        let timeout = timeout.into_iter().chain(self.is_probing().then_some(TICK)).min();
+        let timeout = self.gpus.iter().find_map(|gpu| gpu.corun.look_again_after()).or(timeout);
+        let timeout = timeout.or(self.turns_alone().and_then(|_| self.rest.look_again_after()));
+        let is_probing = self.gpus.iter().any(|gpu| gpu.probe.as_ref().is_some_and(Probe::is_under_way));
+        let timeout = timeout.into_iter().chain(is_probing.then_some(TICK)).min();
         let came = self.wait(timeout);
         if came.news {
             self.on_news();
         }
-        match &mut self.probe {
-            Some(probe) if came.probed => {
-                if let Some(took_ms) = probe.end() {
-                    self.on_probed(took_ms);
+        for at in 0..self.gpus.len() {
+            match &mut self.gpus[at].probe {
+                Some(probe) if came.probed.contains(&at) => {
+                    if let Some(took_ms) = probe.end() {
+                        self.on_probed(at, took_ms);
+                    }
                 }
+                Some(probe) => probe.tick(),
+                None => {}
             }
-            Some(probe) => probe.tick(),
-            None => {}
         }
-        if came.message {
-            self.receive()?;
+        for at in came.messages {
+            self.receive(at).map_err(|end| (at, end))?;
         }
-        if let Turn::Held { grant, is_told: false, arriving } = self.turn
-            && gate::finish_holding() != gate::Held::NotYet
-        {
-            self.turn = Turn::Held { grant, is_told: true, arriving };
-            self.report_held(grant);
+        for gpu in &mut self.gpus {
+            if let Turn::Held { grant, is_told: false, arriving } = gpu.turn
+                && gate::finish_holding() != gate::Held::NotYet
+            {
+                gpu.turn = Turn::Held { grant, is_told: true, arriving };
+                gpu.report_held(grant);
+            }
         }
-        // Others see by that that it was not stopped.
-        let waits_for_calls = matches!(self.turn, Turn::Held { is_told: false, .. });
-        if self.patience.is_some() || self.corun.is_busy() || waits_for_calls {
-            self.beat();
+        for gpu in &self.gpus {
+            if gpu.patience.is_some() || gpu.corun.is_busy() || is_untold(gpu) {
+                gpu.beat();
+            }
         }
-        if self.corun.is_busy() {
-            self.corun.try_to_rest(&mut self.watch, &mut self.idle, &mut self.requests);
+        for gpu in self.gpus.iter_mut().filter(|gpu| gpu.corun.is_busy()) {
+            gpu.corun.try_to_rest(&mut self.watch, &mut self.idle, &mut self.requests);
         }
-        if let Some(grant) = self.turn_alone() {
-            self.rest.look(grant, &mut self.watch, &mut self.idle);
+        if let Some(turns) = self.turns_alone() {
+            self.rest.look(turns, &mut self.watch, &mut self.idle);
         }
-        match self.turn {
-            Turn::Here { .. } => self.requests.look(&mut self.watch, &mut self.idle),
-            Turn::Away => self.requests.look_behind_closed_gate(),
-            // Queued work may be paused.
-            Turn::Held { .. } => {}
+        if self.is_here() {
+            self.requests.look(&mut self.watch, &mut self.idle);
+        } else if !self.is_held() {
+            self.requests.look_behind_closed_gate();
         }
-        if let (Some(grant), Some(patience)) = (self.turn.grant(), self.patience)
+        if let Some(patience) = self.patience()
             && self.watch.quiet() >= patience
             && self.last_try.is_none_or(|at| at.elapsed() >= between_tries(patience))
         {
             self.last_try = Some(Instant::now());
-            self.try_to_yield(grant);
+            self.try_to_yield();
         }
         Ok(())
     }
 
-    fn is_probing(&self) -> bool {
-        self.probe.as_ref().is_some_and(Probe::is_under_way)
-    }
-
-    /// Waits for the coordinator, for news from the program's own threads, or for the end of a probe.
+    /// Waits for a coordinator, for news from the program's own threads, or for the end of a probe.
     fn wait(&self, timeout: Option<Duration>) -> Came {
         let watch = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
         // None is watched by a negative number.
-        let probe = self.probe.as_ref().map_or(-1, AsRawFd::as_raw_fd);
-        let mut watched =
-            [watch(self.session.link.control.as_raw_fd()), watch(self.session.news.as_raw_fd()), watch(probe)];
+        let number = |what: Option<&dyn AsRawFd>| watch(what.map_or(-1, AsRawFd::as_raw_fd));
+        let of_gpu = |gpu: &Gpu| {
+            [watch(gpu.session.link.control.as_raw_fd()), number(gpu.probe.as_ref().map(|probe| probe as &dyn AsRawFd))]
+        };
+        let mut watched: Vec<libc::pollfd> = self.gpus.iter().flat_map(of_gpu).collect();
+        watched.push(number(tenant::news().map(|news| news as &dyn AsRawFd)));
         let timeout = timeout.map(|timeout| libc::timespec {
             tv_sec: timeout.as_secs() as libc::time_t,
             tv_nsec: timeout.subsec_nanos().into(),
@@ -172,45 +201,53 @@ impl Control {
         let timeout = timeout.as_ref().map_or(core::ptr::null(), core::ptr::from_ref);
         // SAFETY: so many structures, and a time or null, that live over the call.
         unsafe { libc::ppoll(watched.as_mut_ptr(), watched.len() as libc::nfds_t, timeout, core::ptr::null()) };
-        let [message, news, probed] = watched.map(|watched| watched.revents != 0);
-        Came { message, news, probed }
+        let mut came = Came::default();
+        let (gpus, news) = watched.as_chunks::<2>();
+        for (at, [message, probed]) in gpus.iter().enumerate() {
+            came.messages.extend((message.revents != 0).then_some(at));
+            came.probed.extend((probed.revents != 0).then_some(at));
+        }
+        came.news = news.iter().any(|news| news.revents != 0);
+        came
     }
 
-    /// A thread of the program has made a channel, or has left its rest.
+    /// A thread of the program has made a channel, has left its rest, or has joined another GPU.
     fn on_news(&mut self) {
-        self.session.news.lower();
-        self.session.tell_channels();
+        if let Some(news) = tenant::news() {
+            news.lower();
+        }
+        self.take_newcomers(&mut lock());
+        self.tell_channels();
         self.rest.look_whether_awake();
-        self.corun.look_whether_awake();
+        self.gpus.iter_mut().filter(|gpu| gpu.counts).for_each(|gpu| gpu.corun.look_whether_awake());
     }
 
-    /// Receives one message and carries it out.
-    fn receive(&mut self) -> Result<(), End> {
+    fn tell_channels(&self) {
+        self.gpus.iter().for_each(|gpu| gpu.session.tell_channels());
+    }
+
+    /// Receives one message of a GPU's coordinator and carries it out.
+    fn receive(&mut self, at: usize) -> Result<(), End> {
+        let gpu = &self.gpus[at];
+        let link = gpu.session.link;
         // Frames that did not come are sent again; the pages of a coordinator that takes over are not.
-        let needs_room = !self.undelivered.is_empty() || self.is_taken_over_next();
+        let needs_room = !gpu.undelivered.is_empty() || gpu.is_taken_over_next();
         let _spare = needs_room.then(reserve::let_go);
-        let received = link::receive(self.session.link.control.as_fd(), false).ok().flatten();
+        let received = link::receive(link.control.as_fd(), false).ok().flatten();
         let received = received.ok_or(End::CoordinatorGone(baton_messages::CONNECTION_ENDED))?;
-        let (gpu, message) = FromCoordinator::decode(&received.message).map_err(|_| SAYS_OTHERWISE)?;
-        if gpu != self.session.link.gpu {
+        let (number, message) = FromCoordinator::decode(&received.message).map_err(|_| SAYS_OTHERWISE)?;
+        if number != link.gpu {
             return Err(SAYS_OTHERWISE);
         }
         match message.descriptors() {
-            expected if expected == received.descriptors.len() => self.dispatch(message, received.descriptors),
-            _ if received.truncated => self.on_descriptors_lost(message),
+            expected if expected == received.descriptors.len() => self.dispatch(at, message, received.descriptors),
+            _ if received.truncated => self.gpus[at].on_descriptors_lost(message),
             _ => Err(SAYS_OTHERWISE),
         }
     }
 
-    /// True if the next message is of a coordinator that takes over.
-    fn is_taken_over_next(&self) -> bool {
-        let mut beginning = [0; TAKEOVER_BYTES];
-        let read = link::peek(self.session.link.control.as_fd(), &mut beginning);
-        matches!(FromCoordinator::decode(&beginning[..read]), Ok((_, FromCoordinator::Takeover(_))))
-    }
-
     /// Passes a message on to its family.
-    fn dispatch(&mut self, message: FromCoordinator, descriptors: Vec<OwnedFd>) -> Result<(), End> {
+    fn dispatch(&mut self, at: usize, message: FromCoordinator, descriptors: Vec<OwnedFd>) -> Result<(), End> {
         if !matches!(message, FromCoordinator::Memory(_)) {
             self.rest.end();
         }
@@ -218,21 +255,95 @@ impl Control {
         baton_faults::reach("program hears", &kind);
         let obeyed = match message {
             FromCoordinator::Turn(command) => {
-                self.on_turn(command);
+                self.on_turn(at, command);
                 Ok(())
             }
-            FromCoordinator::Corun(command) => self.on_corun(command, &descriptors),
+            FromCoordinator::Corun(command) => self.on_corun(at, command, &descriptors),
             FromCoordinator::Preemption(command) => {
-                self.on_preemption(command);
+                self.on_preemption(at, command);
                 Ok(())
             }
-            FromCoordinator::Memory(command) => self.on_memory(command, descriptors),
-            FromCoordinator::Takeover(command) => self.on_takeover(command, descriptors),
+            FromCoordinator::Memory(command) => self.on_memory(at, command, descriptors),
+            FromCoordinator::Takeover(command) => self.on_takeover(at, command, descriptors),
             // Answers belong on the other socket.
             _ => Err(SAYS_OTHERWISE),
         };
         baton_faults::reach("program obeyed", &kind);
         obeyed
+    }
+
+    /// A GPU has no coordinator any more. The program goes on if all its memory there is here; its GPU calls fail otherwise.
+    fn on_coordinator_gone(&mut self, at: usize, why: &str) {
+        self.rest.end();
+        let mut gpu = self.gpus.remove(at);
+        gpu.corun.on_turn_ends();
+        let session = gpu.session;
+        if session.link.coordinators().taken.load(Ordering::SeqCst) == TAKEN {
+            end_without_memory();
+        }
+        // With the gate open, nothing is away; a thread may just be mapping what it was lent.
+        let is_all_here = matches!(gpu.turn, Turn::Here { arriving: false, .. }) || session.space.extents.all_mapped();
+        if !is_all_here && user::is_on(settings::REQUIRE) {
+            // Whoever asked for a shared GPU wants to know at once, and not from a program that goes on without one.
+            refuse::end(&baton_messages::memory_is_lost(why), baton_messages::START_IT_AGAIN);
+        }
+        if is_all_here {
+            user::warn(&baton_messages::goes_on_alone(why));
+        } else {
+            user::warn(&baton_messages::calls_fail_from_here(why));
+            gate::set_broken();
+        }
+        // Also if it was about to pause us, or to resume us. Where memory is missing, work that waits for it faults: calls that wait for the
+        // work return.
+        session.channels.resume(session.others());
+        if !is_all_here {
+            self.leave_all();
+        }
+        no_longer_shared(session);
+        if !self.gpus.is_empty() {
+            return self.open_if_here();
+        }
+        arrival::all_is_here();
+        channels::resume_what_came();
+        if is_all_here {
+            arrival::end();
+            gate::open(false);
+        }
+        arrival::wake();
+    }
+
+    /// The program is exiting.
+    fn on_driver_gone(&mut self) {
+        // Exit handlers may still make calls; the driver answers them. The coordinators take the memory back when the process has ended.
+        arrival::end();
+        gate::open(false);
+        arrival::wake();
+        self.leave_all();
+    }
+
+    /// Follows no coordinator any more.
+    fn leave_all(&mut self) {
+        for gpu in self.gpus.drain(..) {
+            // SAFETY: shuts down a socket of ours.
+            unsafe { libc::shutdown(gpu.session.link.control.as_raw_fd(), libc::SHUT_RDWR) };
+            no_longer_shared(gpu.session);
+        }
+    }
+}
+
+/// No thread waits for this GPU's coordinator any more.
+fn no_longer_shared(session: &Session) {
+    consolidation::no_coordinator(session.device);
+    session.link.requests.end();
+    session.begin();
+}
+
+impl Gpu {
+    /// True if the next message is of a coordinator that takes over.
+    fn is_taken_over_next(&self) -> bool {
+        let mut beginning = [0; TAKEOVER_BYTES];
+        let read = link::peek(self.session.link.control.as_fd(), &mut beginning);
+        matches!(FromCoordinator::decode(&beginning[..read]), Ok((_, FromCoordinator::Takeover(_))))
     }
 
     /// A message came without its descriptors, because this process can open no more.
@@ -243,36 +354,6 @@ impl Control {
             _ => return Err(End::CoordinatorGone(baton_messages::NO_DESCRIPTOR)),
         }
         Ok(())
-    }
-
-    /// The program goes on if all its memory is here; its GPU calls fail otherwise.
-    fn on_coordinator_gone(mut self, why: &str) {
-        self.corun.on_turn_ends();
-        if self.session.link.coordinators().taken.load(Ordering::SeqCst) == TAKEN {
-            end_without_memory();
-        }
-        // With the gate open, nothing is away; a thread may just be mapping what it was lent.
-        if matches!(self.turn, Turn::Here { arriving: false, .. }) || self.session.space.extents.all_mapped() {
-            arrival::end();
-            arrival::all_is_here();
-            // Also if it was about to pause us, or to resume us.
-            self.session.channels.resume(arrival::elsewhere::taken());
-            channels::resume_what_came();
-            user::warn(&baton_messages::goes_on_alone(why));
-            gate::open(false);
-            arrival::wake();
-        } else if user::is_on(settings::REQUIRE) {
-            // Whoever asked for a shared GPU wants to know at once, and not from a program that goes on without one.
-            refuse::end(&baton_messages::memory_is_lost(why), baton_messages::START_IT_AGAIN);
-        } else {
-            user::warn(&baton_messages::calls_fail_from_here(why));
-            gate::set_broken();
-            // Work that waits for memory or was taken off the GPU goes on, and faults where memory is missing: calls that wait for it return.
-            arrival::all_is_here();
-            self.session.channels.resume(arrival::elsewhere::taken());
-            channels::resume_what_came();
-            arrival::wake();
-        }
     }
 }
 

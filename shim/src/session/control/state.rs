@@ -13,7 +13,9 @@ use super::super::idle::Watch;
 use super::super::probe::Probe;
 use super::super::requests::Requests;
 use super::super::rest::Rest;
-use super::super::tenant::{DEMANDED, Session, begins_to_wait};
+use super::super::tenant::{DEMANDED, Session};
+use crate::gate::activity;
+use crate::link::{self, Link};
 use crate::memory::space::{GivenUp, Space};
 use crate::work::drain::{IdleWatch, drain};
 use crate::work::{frees, limit};
@@ -31,12 +33,12 @@ pub(super) enum End {
     DriverGone,
 }
 
-/// The state of this program's turn.
+/// The state of this program's turn on a GPU. The gate is open if it has its turn on all that count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
-    /// The gate is closed, and memory may be away.
+    /// The gate is closed, and memory there may be away.
     Away,
-    /// The gate was closed with work still queued, which may be paused by now.
+    /// The gate was closed with work still queued, and the work there may be paused by now.
     Held {
         grant: u64,
         /// True once the coordinator knows: not while a call that is inside changes what memory there is.
@@ -44,16 +46,16 @@ pub(super) enum Turn {
         /// True if memory was still on its way.
         arriving: bool,
     },
-    /// The gate is open.
+    /// As far as this GPU is concerned, the gate may be open.
     Here {
         grant: u64,
-        /// True while calls wait for memory that is still on its way.
+        /// True while calls wait for memory there that is still on its way.
         arriving: bool,
     },
 }
 
 impl Turn {
-    /// The grant that holds, if the gate is open.
+    /// The grant that holds.
     pub(super) fn grant(self) -> Option<u64> {
         match self {
             Self::Here { grant, .. } => Some(grant),
@@ -61,33 +63,32 @@ impl Turn {
         }
     }
 
-    /// True if the gate is open and calls wait for memory.
+    /// True if calls wait for memory.
     pub(super) fn is_arriving(self) -> bool {
         matches!(self, Self::Here { arriving: true, .. })
     }
 }
 
-/// The state of the control loop.
-pub(super) struct Control {
+/// A GPU that this program shares.
+pub(super) struct Gpu {
     pub(super) session: &'static Session,
+    /// False before the first grant on a GPU that this program has joined beside others: until then it counts for nothing.
+    pub(super) counts: bool,
     pub(super) turn: Turn,
     /// The number of the latest grant; 0 before the first.
     pub(super) last_grant: u64,
+    /// A grant whose calls have yet to pass: the coordinator is told when the gate opens.
+    pub(super) unopened: Option<u64>,
+    /// The grant came with memory still on its way; and work may wait for that.
+    pub(super) brings: bool,
+    pub(super) preemptible: bool,
     /// How long the program has to be quiet before it yields, while another waits.
     pub(super) patience: Option<Duration>,
     /// How much is kept in flight because a more urgent program may come at any time.
     pub(super) in_flight: limit::InFlight,
-    pub(super) watch: Watch,
-    pub(super) idle: IdleWatch,
     /// Pointers between extents, for the next grant with memory on its way.
     pub(super) edges: Vec<(ExtentId, u64)>,
-    /// How long work may take to end before it is paused.
-    pub(super) hold_limit: Duration,
     pub(super) corun: Corun,
-    pub(super) rest: Rest,
-    pub(super) requests: Requests,
-    /// The last try to yield: each try keeps calls off for a moment.
-    pub(super) last_try: Option<Instant>,
     /// Extents whose frames did not come, because no more descriptors could be opened.
     pub(super) undelivered: HashSet<ExtentId>,
     /// Made before the first pause; none if that failed.
@@ -97,23 +98,20 @@ pub(super) struct Control {
     pub(super) asked: Option<u32>,
 }
 
-impl Control {
-    /// The state before the first grant: the gate is closed.
-    pub(super) fn new(session: &'static Session) -> Self {
+impl Gpu {
+    pub(super) fn new(session: &'static Session, counts: bool) -> Self {
         Self {
             session,
+            counts,
             turn: Turn::Away,
             last_grant: 0,
+            unopened: None,
+            brings: false,
+            preemptible: false,
             patience: None,
             in_flight: limit::InFlight::Any,
-            watch: Watch::new(),
-            idle: IdleWatch::default(),
             edges: Vec::new(),
-            hold_limit: LONGEST_HOLD / 2,
             corun: Corun::new(session.link),
-            rest: Rest::new(session.link),
-            requests: Requests::default(),
-            last_try: None,
             undelivered: HashSet::new(),
             probe: None,
             probe_made: false,
@@ -121,42 +119,177 @@ impl Control {
         }
     }
 
-    /// The grant of a turn that no other program waits for, with all memory here.
-    pub(super) fn turn_alone(&self) -> Option<u64> {
-        match self.turn {
-            Turn::Here { grant, arriving: false } if self.corun.is_off() && !self.is_contended() => Some(grant),
-            _ => None,
+    /// True if work there may be paused.
+    pub(super) fn is_held(&self) -> bool {
+        matches!(self.turn, Turn::Held { .. })
+    }
+
+    /// Has this GPU count: the program is at work there from now on.
+    pub(super) fn count(&mut self) {
+        self.counts = true;
+        activity::take_seat(self.session.device);
+    }
+
+    /// Prepares the probe for the next pause.
+    pub(super) fn make_probe_ready(&mut self) {
+        if self.probe.as_ref().is_some_and(|probe| probe.make_ready().is_err()) {
+            self.probe = None;
         }
     }
 
-    /// Changes how much work is kept in flight.
-    pub(super) fn limit_in_flight(&mut self, in_flight: limit::InFlight) {
-        self.in_flight = in_flight;
+    /// Shows that the control loop was not stopped.
+    pub(super) fn beat(&self) {
+        self.session.link.own().heartbeat.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Asks for the GPU for a call that came while the gate closed: it asked before the coordinator knew.
+    pub(super) fn demand_again(&self) {
+        if DEMANDED.load(Ordering::Acquire) || consolidation::is_under_way(self.session.device) {
+            self.session.demand();
+        }
+    }
+
+    /// Reports how memory arrived: all is here, or the gate is closed.
+    pub(super) fn report_arrival(&self, grant: u64) {
+        let Some((used, stats)) = arrival::stats(self.session.device) else { return };
+        for extents in used.chunks(MAX_LISTED) {
+            self.session.link.tell(&TurnReport::Used { grant, extents: extents.to_vec() });
+        }
+        self.session.link.tell(&TurnReport::Arrived { grant, stats });
+    }
+
+    /// The gate is closed over this GPU's turn: it goes on as this one.
+    fn end_turn_as(&mut self, next: Turn) {
+        if let Turn::Here { grant, arriving: true } = self.turn {
+            self.report_arrival(grant);
+            // Calls that wait for memory outside of the gate now wait for the gate. Those inside go on waiting for memory: what
+            // they would queue runs until we are paused.
+            arrival::wake();
+        }
+        self.corun.on_turn_ends();
+        self.turn = next;
+        self.unopened = None;
+    }
+
+    /// The gate is closed with work still queued there.
+    pub(super) fn hold(&mut self, grant: u64, is_told: bool) {
+        let arriving = self.turn.is_arriving();
+        self.end_turn_as(Turn::Held { grant, is_told, arriving });
+    }
+}
+
+/// The state of the control loop.
+pub(super) struct Control {
+    /// In the order in which this program has joined them.
+    pub(super) gpus: Vec<Gpu>,
+    pub(super) watch: Watch,
+    pub(super) idle: IdleWatch,
+    /// How long work may take to end before it is paused.
+    pub(super) hold_limit: Duration,
+    pub(super) rest: Rest,
+    pub(super) requests: Requests,
+    /// The last try to yield: each try keeps calls off for a moment.
+    pub(super) last_try: Option<Instant>,
+}
+
+impl Control {
+    /// The state before the first grant: the gate is closed.
+    pub(super) fn new(session: &'static Session) -> Self {
+        let mut first = Gpu::new(session, false);
+        first.count();
+        Self {
+            gpus: vec![first],
+            watch: Watch::new(),
+            idle: IdleWatch::default(),
+            hold_limit: LONGEST_HOLD / 2,
+            rest: Rest::default(),
+            requests: Requests::default(),
+            last_try: None,
+        }
+    }
+
+    /// The GPUs that count.
+    fn counting(&self) -> impl Iterator<Item = &Gpu> {
+        self.gpus.iter().filter(|gpu| gpu.counts)
+    }
+
+    /// True if it is this program's turn on all its GPUs: the gate is open, or can be.
+    pub(super) fn is_here(&self) -> bool {
+        self.counting().all(|gpu| gpu.turn.grant().is_some())
+    }
+
+    /// True if its work may be paused on one of its GPUs.
+    pub(super) fn is_held(&self) -> bool {
+        self.gpus.iter().any(Gpu::is_held)
+    }
+
+    /// The turns that no other program waits for, one on each GPU, with all memory here.
+    pub(super) fn turns_alone(&self) -> Option<Vec<(&'static Link, u64)>> {
+        if self.is_contended() {
+            return None;
+        }
+        let alone = |gpu: &Gpu| match gpu.turn {
+            Turn::Here { grant, arriving: false } if gpu.corun.is_off() => Some((gpu.session.link, grant)),
+            _ => None,
+        };
+        self.counting().map(alone).collect()
+    }
+
+    /// How long the program has to be quiet before it yields; none if no other waits, or it has nothing to yield.
+    pub(super) fn patience(&self) -> Option<Duration> {
+        if self.is_here() { self.counting().filter_map(|gpu| gpu.patience).min() } else { None }
+    }
+
+    /// Changes how much work is kept in flight for a GPU's sake.
+    pub(super) fn limit_in_flight(&mut self, at: usize, in_flight: limit::InFlight) {
+        self.gpus[at].in_flight = in_flight;
         self.show_contended();
     }
 
     /// True if another program waits, or may come at any time.
     pub(super) fn is_contended(&self) -> bool {
-        self.patience.is_some() || self.in_flight != limit::InFlight::Any
+        self.counting().any(|gpu| gpu.patience.is_some() || gpu.in_flight != limit::InFlight::Any)
     }
 
     /// Tells the gate and the limit of work in flight whether the turn is contended.
     pub(super) fn show_contended(&self) {
-        // A program that waits has it short in any case.
-        limit::set(match self.in_flight {
-            limit::InFlight::Watching if self.patience.is_some() => limit::InFlight::Any,
+        let of_gpu = |gpu: &Gpu| match gpu.in_flight {
+            // A program that waits has it short in any case.
+            limit::InFlight::Watching if gpu.patience.is_some() => limit::InFlight::Any,
             in_flight => in_flight,
-        });
+        };
+        limit::set(self.counting().map(of_gpu).reduce(limit::InFlight::stricter).unwrap_or(limit::InFlight::Any));
         gate::set_contended(self.is_contended());
     }
 
-    /// Opens the gate for a turn that begins or goes on.
+    /// Opens the gate for a turn that begins or goes on, if it is this program's turn on all its GPUs.
+    pub(super) fn open_if_here(&mut self) {
+        if !self.is_here() {
+            return;
+        }
+        let is_on_its_way =
+            |gpu: &Gpu| (gpu.brings || gpu.turn.is_arriving()) && !gpu.session.space.extents.all_mapped();
+        if self.counting().any(is_on_its_way) {
+            self.begin_arrival();
+        }
+        self.open();
+        for gpu in self.gpus.iter_mut().filter(|gpu| gpu.counts) {
+            if let Some(grant) = gpu.unopened.take() {
+                gpu.session.link.tell(&TurnReport::Opened { grant });
+                // For the next time, when the program goes on already.
+                gpu.make_probe_ready();
+            }
+            gpu.session.begin();
+        }
+    }
+
+    /// Opens the gate.
     pub(super) fn open(&mut self) {
         channels::resume_what_came();
-        self.corun.on_turn_begins();
+        self.gpus.iter_mut().filter(|gpu| gpu.counts).for_each(|gpu| gpu.corun.on_turn_begins());
         self.watch = Watch::new();
         self.requests.on_goes_on();
-        if self.turn.is_arriving() {
+        if self.counting().any(|gpu| gpu.turn.is_arriving()) {
             gate::arriving(self.is_contended());
         } else {
             // Calls over which the gate was closed may wait for what has come since, and so may work.
@@ -175,88 +308,74 @@ impl Control {
 
     /// Shows that this thread was not stopped.
     pub(super) fn beat(&self) {
-        self.session.link.own().heartbeat.fetch_add(1, Ordering::Relaxed);
+        self.gpus.iter().for_each(Gpu::beat);
     }
 
-    /// Publishes what the coordinator reads once the gate is closed.
+    /// Publishes what the coordinators read once the gate is closed.
     pub(super) fn announce_closing(&self) {
         // Before the gate: a call that finds it closed from here on asks anew.
-        self.session.link.own().waits_since.store(0, Ordering::Relaxed);
+        self.counting().for_each(|gpu| gpu.session.link.own().waits_since.store(0, Ordering::Relaxed));
         DEMANDED.store(false, Ordering::Release);
         let (start, end) = Space::window();
-        self.session.link.own().window_start.store(start, Ordering::Relaxed);
-        self.session.link.own().window_end.store(end, Ordering::Relaxed);
         let host = arrival::roots::host_range();
-        self.session.link.own().host_start.store(host.start, Ordering::Relaxed);
-        self.session.link.own().host_end.store(host.end, Ordering::Relaxed);
+        for page in self.gpus.iter().map(|gpu| gpu.session.link.own()) {
+            page.window_start.store(start, Ordering::Relaxed);
+            page.window_end.store(end, Ordering::Relaxed);
+            page.host_start.store(host.start, Ordering::Relaxed);
+            page.host_end.store(host.end, Ordering::Relaxed);
+        }
     }
 
-    /// True if all work ends by then, with the gate closed. Work that waits for memory does not end: this thread maps it.
+    /// True if all work ends by then, with the gate closed. Work that waits for memory does not end: this thread maps it. Nor does work that
+    /// is paused.
     pub(super) fn drain(&self, deadline: Instant) -> bool {
         crate::work::idle::about_to_drain();
-        !arrival::is_waited_for_on_gpu() && drain(deadline, || self.beat())
+        !self.is_held() && !arrival::is_waited_for_on_gpu() && drain(deadline, || self.beat())
     }
 
-    /// The gate has closed: the turn is over for calls.
-    pub(super) fn on_gate_closed(&mut self) {
-        if let Turn::Here { grant, arriving: true } = self.turn {
-            self.report_arrival(grant);
-            // Calls that wait for memory outside of the gate now wait for the gate. Those inside go on waiting for memory: what
-            // they would queue runs until we are paused.
-            arrival::wake();
-        }
-        self.corun.on_turn_ends();
-        self.turn = Turn::Away;
-    }
-
-    /// The gate is closed and all work has ended: gives the GPU back.
-    pub(super) fn end_turn(&mut self, grant: u64, start: Instant) {
-        self.on_gate_closed();
+    /// The gate is closed and all work has ended: gives the GPUs back.
+    pub(super) fn end_turn(&mut self, start: Instant) {
+        let grants: Vec<Option<u64>> = self.gpus.iter().map(|gpu| gpu.turn.grant()).collect();
+        self.gpus.iter_mut().filter(|gpu| gpu.counts).for_each(|gpu| gpu.end_turn_as(Turn::Away));
         self.requests.on_closed();
         let drain_micros = start.elapsed().as_micros() as u64;
         self.release_cached();
-        self.session.link.tell(&TurnReport::Closed { grant, drain_micros });
-        self.demand_again();
-        // For the next time memory arrives. Now no program waits for us, and we for none.
-        arrival::prepare(self.session.device);
-    }
-
-    /// Reports how memory arrived: all is here, or the gate is closed.
-    pub(super) fn report_arrival(&self, grant: u64) {
-        let Some((used, stats)) = arrival::stats() else { return };
-        for extents in used.chunks(MAX_LISTED) {
-            self.session.link.tell(&TurnReport::Used { grant, extents: extents.to_vec() });
+        for (gpu, grant) in self.gpus.iter().zip(grants) {
+            if let Some(grant) = grant {
+                gpu.session.link.tell(&TurnReport::Closed { grant, drain_micros });
+                gpu.demand_again();
+            }
         }
-        self.session.link.tell(&TurnReport::Arrived { grant, stats });
+        // For the next time memory arrives. Now no program waits for us, and we for none.
+        if let Some(first) = self.gpus.first() {
+            arrival::prepare(first.session.device);
+        }
     }
 
     /// Gives up memory that the program has freed: it is worth no copy.
     pub(super) fn release_cached(&self) {
-        let space = self.session.space;
-        frees::collect(space, |given_up| self.report_given_up(given_up));
-        space.release_cached(|given_up| self.report_given_up(given_up));
-    }
-
-    /// Reports memory given up by a message, not by a request: a call that makes a request now may wait for this thread.
-    pub(super) fn report_given_up(&self, given_up: GivenUp<'_>) {
-        match given_up {
-            GivenUp::Extents(extents) => {
-                for extents in extents.chunks(MAX_LISTED) {
-                    self.session.link.tell(&MemoryReport::Free { extents: extents.to_vec() });
-                }
+        frees::collect(|space, given_up| {
+            if let Some(link) = link::of(space.device) {
+                report_given_up(link, given_up);
             }
-            GivenUp::Parts(ranges, enter) => {
-                self.session.link.tell(&MemoryReport::Spare { ranges: ranges.to_vec() });
-                enter();
-            }
+        });
+        for gpu in &self.gpus {
+            gpu.session.space.release_cached(|given_up| report_given_up(gpu.session.link, given_up));
         }
     }
+}
 
-    /// Asks for the GPU for a call that came while the gate closed: it asked before the coordinator knew.
-    pub(super) fn demand_again(&self) {
-        if DEMANDED.load(Ordering::Acquire) || consolidation::is_under_way() {
-            begins_to_wait(self.session.link);
-            self.session.link.tell(&TurnReport::Demand);
+/// Reports memory given up by a message, not by a request: a call that makes a request now may wait for this thread.
+pub(super) fn report_given_up(link: &Link, given_up: GivenUp<'_>) {
+    match given_up {
+        GivenUp::Extents(extents) => {
+            for extents in extents.chunks(MAX_LISTED) {
+                link.tell(&MemoryReport::Free { extents: extents.to_vec() });
+            }
+        }
+        GivenUp::Parts(ranges, enter) => {
+            link.tell(&MemoryReport::Spare { ranges: ranges.to_vec() });
+            enter();
         }
     }
 }

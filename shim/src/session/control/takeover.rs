@@ -10,8 +10,8 @@ use baton_contract::messages::{GateState, MAX_RANGES, MemoryReport, TakeoverComm
 use baton_contract::page::TAKEN;
 
 use super::super::connect::take_page;
-use super::super::{consolidation, tenant};
-use super::state::{Control, End, Turn};
+use super::super::consolidation;
+use super::state::{Control, End, Gpu, Turn};
 use super::{SAYS_OTHERWISE, end_without_memory};
 use crate::channels;
 use crate::gate::activity;
@@ -19,38 +19,44 @@ use crate::memory::unmanaged;
 use crate::work::limit;
 
 impl Control {
-    /// Tells the coordinator that takes over what there is. `pages` came with its command.
-    pub(super) fn on_takeover(&mut self, command: TakeoverCommand, pages: Vec<OwnedFd>) -> Result<(), End> {
+    /// Tells a GPU's coordinator that takes over what there is. `pages` came with its command.
+    pub(super) fn on_takeover(&mut self, at: usize, command: TakeoverCommand, pages: Vec<OwnedFd>) -> Result<(), End> {
         let TakeoverCommand::Resync { number, slot } = command;
         let [coordinators, activity, elsewhere] = <[OwnedFd; 3]>::try_from(pages).map_err(|_| SAYS_OTHERWISE)?;
-        let is_taken = || self.session.link.coordinators().taken.load(Ordering::SeqCst) == TAKEN;
+        let gpu = &mut self.gpus[at];
+        let session = gpu.session;
+        let is_taken = || session.link.coordinators().taken.load(Ordering::SeqCst) == TAKEN;
         let was_taken = is_taken();
         channels::another_coordinator();
-        self.corun.set(false, self.turn.grant().is_some());
+        gpu.corun.set(false, gpu.turn.grant().is_some());
         activity::end();
-        let remapped = self.session.link.replace_page(&coordinators) && activity::replace_elsewhere(&elsewhere);
-        if !remapped || !take_page(&activity, slot) {
+        let remapped =
+            session.link.replace_page(&coordinators) && activity::replace_elsewhere(session.device, &elsewhere);
+        if !remapped || !take_page(session.device, &activity, slot) {
             return Err(End::CoordinatorGone(baton_messages::CANNOT_MAP_PAGES));
         }
         if was_taken && !is_taken() {
             // Others have memory that is still mapped here, and this coordinator does not know of that.
             end_without_memory();
         }
-        if let Turn::Held { grant, is_told: false, arriving } = self.turn
+        if let Turn::Held { grant, is_told: false, arriving } = gpu.turn
             && !was_taken
         {
             // Nothing of it has been taken away: calls are still inside.
-            self.hold_no_more(grant, arriving);
+            self.hold_no_more(at, grant, arriving);
         }
+        let gpu = &mut self.gpus[at];
         // This coordinator has limited nothing, and asked for nothing.
-        self.patience = None;
-        self.asked = None;
-        self.limit_in_flight(limit::InFlight::Any);
-        self.undelivered.clear();
-        self.tell_all(number);
+        gpu.patience = None;
+        gpu.asked = None;
+        gpu.undelivered.clear();
+        self.limit_in_flight(at, limit::InFlight::Any);
+        self.gpus[at].tell_all(number);
         Ok(())
     }
+}
 
+impl Gpu {
     /// Tells everything, in the order in which it is to be heard, as the answer to the question of this number.
     fn tell_all(&self, number: u64) {
         let (session, link) = (self.session, self.session.link);
@@ -70,9 +76,9 @@ impl Control {
             Turn::Held { .. } => GateState::Held,
             Turn::Here { .. } => GateState::Open,
         };
-        let demands = tenant::DEMANDED.load(Ordering::Acquire) || consolidation::is_under_way();
-        let leased = unmanaged::leased();
+        let demands = session.wants_turn() || consolidation::is_under_way(session.device);
+        let leased = unmanaged::leased(session.device);
         link.tell(&TakeoverReport::Stands { number, gate, grant: self.last_grant, demands, asks, leased });
-        consolidation::another_coordinator();
+        consolidation::another_coordinator(session.device);
     }
 }
