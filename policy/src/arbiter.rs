@@ -336,6 +336,11 @@ impl Arbiter {
         self.tenants.get(id).is_some_and(|tenant| tenant.kept_off)
     }
 
+    /// True if the tenant has joined, and has not left.
+    pub fn knows(&self, id: TenantId) -> bool {
+        self.tenants.get(id).is_some()
+    }
+
     /// True if a tenant is of a gang.
     pub fn is_of_gang(&self, id: TenantId) -> bool {
         self.tenants.get(id).is_some_and(|tenant| tenant.gang.is_some())

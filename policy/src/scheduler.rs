@@ -118,7 +118,7 @@ impl Scheduler {
 
     /// True if the tenant has joined, and has not left.
     pub fn knows(&self, id: TenantId) -> bool {
-        self.unit_of.contains_key(&id)
+        self.arbiter.knows(self.unit(id))
     }
 
     /// All members of this tenant's unit, or of the unit with this number.

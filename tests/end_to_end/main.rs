@@ -81,6 +81,7 @@ mod launch {
 
 mod machine {
     mod all_gpus; // timed
+    mod collectives; // timed
     mod gangs; // timed
     mod spanning; // timed
 }

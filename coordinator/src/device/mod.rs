@@ -2,7 +2,7 @@
 //!
 //! - [`gpu`]: the GPU's memory; [`error`]: the driver's errors. [`mover`]: copies. [`slabs`]: the host pool's memory. [`digest`]: scans
 //!   of memory.
-//! - [`preemptor`]: taking work off the GPU, by the driver's means ([`pauser`]). [`holders`]: other processes with memory of the GPU.
+//! - [`preemptor`]: taking work off the GPU, by the driver's means ([`pauser`]); [`pauses`]: that of programs on several GPUs. [`holders`]: other processes with memory of the GPU.
 //!   [`lookout`]: scans for them.
 //! - [`wake`]: wakes the server when these threads are done. [`words`]: memory that outlives the coordinator.
 
@@ -13,6 +13,7 @@ pub mod holders;
 pub mod lookout;
 pub mod mover;
 pub mod pauser;
+pub mod pauses;
 pub mod preemptor;
 pub mod slabs;
 pub mod wake;

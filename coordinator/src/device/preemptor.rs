@@ -17,6 +17,7 @@ use baton_contract::resource_manager::{self, Objects};
 
 use crate::device::gpu::{Gpu, GpuError, Stream, check};
 use crate::device::pauser::Pauser;
+use crate::device::pauses::{Pauses, What};
 use crate::device::wake::Waker;
 use baton_policy::arbiter::TenantId;
 
@@ -84,15 +85,13 @@ impl PreemptTarget {
     }
 }
 
-/// Pauses one part after the other: all, or none.
-fn pause_each<T, E>(
-    parts: &[T],
-    pause: impl Fn(&T) -> Result<(), E>,
-    resume: impl Fn(&T) -> Result<(), E>,
-) -> Result<(), E> {
-    for (paused, part) in parts.iter().enumerate() {
-        if let Err(error) = pause(part) {
-            parts[..paused].iter().for_each(|part| drop(resume(part)));
+/// Does this with one part after the other. All are paused, or none.
+fn each<T, E>(parts: &[T], what: What, carry_out: impl Fn(&T, What) -> Result<(), E>) -> Result<(), E> {
+    for (done, part) in parts.iter().enumerate() {
+        if let Err(error) = carry_out(part, what) {
+            if what == What::Pause {
+                parts[..done].iter().for_each(|part| drop(carry_out(part, What::Resume(0))));
+            }
             return Err(error);
         }
     }
@@ -150,14 +149,25 @@ pub enum PreemptError {
     OtherProcess,
 }
 
-impl Pauser {
-    fn carry_out(self, command: PreemptCommand, target: &PreemptTarget) -> Result<(), PreemptError> {
+/// The driver's means, and what the preemptors of other GPUs have done.
+struct Means {
+    pauser: Pauser,
+    pauses: Pauses,
+    /// The number of this preemptor among them.
+    own: usize,
+}
+
+impl Means {
+    fn carry_out(&self, command: PreemptCommand, target: &PreemptTarget) -> Result<(), PreemptError> {
         match target {
             PreemptTarget::Simulated { processes, pid } => {
-                let simulated = self.simulated.ok_or(PreemptError::Unknown)?;
+                let simulated = self.pauser.simulated.ok_or(PreemptError::Unknown)?;
                 if command == PreemptCommand::End {
                     // The process and all its memory are gone already.
-                    return Ok(());
+                    let none = |process: &u32, what| {
+                        self.pauses.carry_out(self.own, (0, *process), what, || Ok(()), || Ok(()))
+                    };
+                    return each(processes, What::End, none);
                 }
                 for process in processes {
                     match simulated.pid(*process)? {
@@ -171,16 +181,20 @@ impl Pauser {
                 let pause = |process: &u32| unsafe { check("simcudaPauseProcess", (simulated.pause)(*process)) };
                 // SAFETY: as above.
                 let resume = |process: &u32| unsafe { check("simcudaResumeProcess", (simulated.resume)(*process)) };
+                let carry_out = |process: &u32, what| {
+                    self.pauses.carry_out(self.own, (0, *process), what, || pause(process), || resume(process))
+                };
                 let here = processes.first();
                 Ok(match command {
-                    PreemptCommand::Preempt => pause_each(processes, pause, resume),
-                    PreemptCommand::Try | PreemptCommand::Resume => processes.iter().try_for_each(resume),
                     PreemptCommand::Deschedule => here.map_or(Ok(()), pause),
                     PreemptCommand::Reschedule => here.map_or(Ok(()), resume),
+                    // It counts pauses and deschedulings in one.
                     PreemptCommand::ResumeOfAll(before) | PreemptCommand::PutBack(before) => {
-                        // It counts both in one.
-                        (0..=2 * before).try_for_each(|_| processes.iter().try_for_each(resume))
+                        each(processes, What::Resume(2 * before), carry_out)
                     }
+                    PreemptCommand::Preempt => each(processes, What::Pause, carry_out),
+                    PreemptCommand::Try => each(processes, What::Try, carry_out),
+                    PreemptCommand::Resume => each(processes, What::Resume(0), carry_out),
                     PreemptCommand::Slice(micros) => here.map_or(Ok(()), |process| {
                         // SAFETY: as above.
                         check("simcudaSetTimeSlice", unsafe { (simulated.set_slice)(*process, micros) })
@@ -191,18 +205,21 @@ impl Pauser {
             PreemptTarget::ResourceManager { objects, control } => {
                 let control = control.as_fd();
                 let Some(here) = objects.first() else { return Ok(()) };
-                if command == PreemptCommand::Try && here.gpu(control)? != self.gpu {
+                if command == PreemptCommand::Try && here.gpu(control)? != self.pauser.gpu {
                     return Err(PreemptError::OtherGpu);
                 }
-                let resume = |one: &Objects| one.resume(control);
+                let carry_out = |one: &Objects, what| {
+                    let part = (one.client, one.subdevice);
+                    self.pauses.carry_out(self.own, part, what, || one.pause(control), || one.resume(control))
+                };
                 Ok(match command {
-                    PreemptCommand::Preempt | PreemptCommand::End => {
-                        pause_each(objects, |one| one.pause(control), resume)
+                    PreemptCommand::Preempt => each(objects, What::Pause, carry_out),
+                    PreemptCommand::End => each(objects, What::End, carry_out),
+                    PreemptCommand::Try => each(objects, What::Try, carry_out),
+                    PreemptCommand::Resume => each(objects, What::Resume(0), carry_out),
+                    PreemptCommand::ResumeOfAll(before) | PreemptCommand::PutBack(before) => {
+                        each(objects, What::Resume(before), carry_out).and_then(|()| here.reschedule(control))
                     }
-                    PreemptCommand::Try | PreemptCommand::Resume => objects.iter().try_for_each(resume),
-                    PreemptCommand::ResumeOfAll(before) | PreemptCommand::PutBack(before) => (0..=before)
-                        .try_for_each(|_| objects.iter().try_for_each(resume))
-                        .and_then(|()| here.reschedule(control)),
                     PreemptCommand::Deschedule => here.deschedule(control),
                     PreemptCommand::Reschedule => here.reschedule(control),
                     PreemptCommand::Slice(micros) => here.set_timeslice(control, micros),
@@ -261,14 +278,16 @@ impl Nudge {
 }
 
 impl Preemptor {
-    /// Starts the thread. Reports go to `reports`, and `waker` is woken for each.
+    /// Starts the thread, one of those that share `pauses`. Reports go to `reports`, and `waker` is woken for each.
     ///
     /// # Errors
     ///
     /// When the GPU has no resources left for it.
-    pub fn start(gpu: &Gpu, reports: Sender<Preempted>, waker: Waker) -> Result<Self, GpuError> {
+    pub fn start(gpu: &Gpu, pauses: Pauses, reports: Sender<Preempted>, waker: Waker) -> Result<Self, GpuError> {
         let (sender, jobs) = channel::<Job>();
-        let (pauser, nudge) = (gpu.pauser, Nudge::new(gpu)?);
+        static PREEMPTORS: AtomicUsize = AtomicUsize::new(0);
+        let own = PREEMPTORS.fetch_add(1, Ordering::Relaxed);
+        let (means, nudge) = (Means { pauser: gpu.pauser, pauses, own }, Nudge::new(gpu)?);
         let under_way = Arc::new(AtomicUsize::new(0));
         let done = Arc::clone(&under_way);
         thread::Builder::new()
@@ -278,7 +297,7 @@ impl Preemptor {
                 for Job { tenant, command, target } in jobs {
                     let start = Instant::now();
                     baton_faults::reach("coordinator carries out", &command);
-                    let carry_out = || pauser.carry_out(command, &target);
+                    let carry_out = || means.carry_out(command, &target);
                     let result =
                         carry_out().or_else(|error| if command.puts_back() { carry_out() } else { Err(error) });
                     baton_faults::reach("coordinator carried out", &command);
@@ -320,18 +339,17 @@ mod tests {
     #[test]
     fn all_parts_are_paused_or_none() {
         let paused = RefCell::new(BTreeSet::new());
-        let pause = |part: &u32| {
-            paused.borrow_mut().insert(*part);
+        let carry_out = |part: &u32, what| {
+            match what {
+                What::Resume(_) => paused.borrow_mut().remove(part),
+                _ => paused.borrow_mut().insert(*part),
+            };
             if *part < 3 { Ok(()) } else { Err(*part) }
         };
-        let resume = |part: &u32| {
-            paused.borrow_mut().remove(part);
-            Ok(())
-        };
-        assert_eq!(pause_each(&[1, 2], pause, resume), Ok(()));
+        assert_eq!(each(&[1, 2], What::Pause, carry_out), Ok(()));
         assert_eq!(*paused.borrow(), BTreeSet::from([1, 2]));
         paused.borrow_mut().clear();
-        assert_eq!(pause_each(&[1, 2, 3], pause, resume), Err(3));
+        assert_eq!(each(&[1, 2, 3], What::Pause, carry_out), Err(3));
         assert_eq!(*paused.borrow(), BTreeSet::from([3]), "those that were paused before it go on");
     }
 

@@ -45,6 +45,8 @@ impl Server {
         tenant.scheduling.counted = (self.card.arbiter.switches(id), self.card.arbiter.gpu_time(id, now));
         tenant.turn.expect_no_end();
         self.card.untold.push_back((id, Event::Left));
+        // Its number may be another process's one day.
+        self.steering.machine.note_gang_of(tenant.connection.process.pid(), None);
         baton_messages::info!(is_disconnected(&tenant.name, &tenant.connection.process, why));
         self.card.tenants.listen_no_more(id);
         self.card.corun.cut_off(id);

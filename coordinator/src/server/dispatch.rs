@@ -307,7 +307,7 @@ impl Server {
         self.note_unit(id);
         self.note_waiting(id);
         self.carry_out(decisions);
-        self.leave_other_gangs(id);
+        self.merge_gangs(id);
         for member in self.card.arbiter.members(id) {
             self.memory().show_offer(member);
         }
@@ -644,15 +644,8 @@ impl Server {
         }
     }
 
-    /// Has a unit be of one gang.
-    fn leave_other_gangs(&mut self, unit: TenantId) {
-        for other in self.keep_one_gang(unit) {
-            self.tell_arbiter(other, Event::Gang(false));
-        }
-    }
-
     /// Has a tenant that the arbiter knows run with its gang.
-    fn join_its_gang(&mut self, id: TenantId) {
+    pub(super) fn join_its_gang(&mut self, id: TenantId) {
         let Some((gang, other)) = self.join_gang(id) else { return };
         self.tell_arbiter(id, Event::Gang(true));
         if let Some(tenant) = self.card.tenants.get(id) {
@@ -661,7 +654,7 @@ impl Server {
         match other {
             Some(other) => self.unite(id, other),
             // It may be united with members of another one.
-            None => self.leave_other_gangs(id),
+            None => self.merge_gangs(id),
         }
     }
 

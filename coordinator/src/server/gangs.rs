@@ -22,7 +22,14 @@ impl Server {
 
     /// A tenant is of a gang, which the arbiter is to know. Returns another member on this GPU, with which it is to be one unit.
     pub(super) fn join_gang(&mut self, id: TenantId) -> Option<(GangId, Option<TenantId>)> {
-        let gang = self.card.tenants.get(id)?.gang?;
+        let tenant = self.card.tenants.get(id)?;
+        let (process, asked) = (tenant.connection.process.pid(), tenant.gang?);
+        let gang = self.steering.machine.gang_of(process, asked);
+        self.steering.machine.note_gang_of(process, Some(gang));
+        if let Some(tenant) = self.card.tenants.get_mut(id).filter(|_| gang != asked) {
+            tenant.gang = Some(gang);
+            self.keep_tenant(id);
+        }
         let seat = self.card.seats.of.entry(gang).or_default();
         let other = seat.members.first().copied();
         seat.members.insert(id);
@@ -32,18 +39,38 @@ impl Server {
         Some((gang, other))
     }
 
-    /// Has a unit be of one gang, and returns those of its members that are of no gang any more. Two gangs that met on one GPU would each
-    /// wait for the other one's other GPUs.
-    pub(super) fn keep_one_gang(&mut self, unit: TenantId) -> Vec<TenantId> {
+    /// Has the gangs that meet in a unit be one: each would wait for the other one's other GPUs.
+    pub(super) fn merge_gangs(&self, unit: TenantId) {
         let members = self.card.arbiter.members(unit);
         let is_theirs = |seat: &Seat| members.iter().any(|id| seat.members.contains(id));
-        let theirs = self.card.seats.of.iter().filter(|(_, seat)| is_theirs(seat));
-        let others: Vec<TenantId> = theirs.skip(1).flat_map(|(_, seat)| seat.members.iter().copied()).collect();
-        others.iter().for_each(|id| self.leave_gang(*id));
-        others
+        let mut theirs = self.card.seats.of.iter().filter(|(_, seat)| is_theirs(seat)).map(|(gang, _)| *gang);
+        let Some(first) = theirs.next() else { return };
+        for other in theirs {
+            self.steering
+                .machine
+                .merge(first, other, |from, into| move |server: &mut Self| server.on_merged(from, into));
+        }
     }
 
-    /// A tenant has left.
+    /// One gang is a part of another one from now on.
+    fn on_merged(&mut self, from: GangId, into: GangId) {
+        let members: Vec<TenantId> =
+            self.card.seats.of.get(&from).into_iter().flat_map(|seat| seat.members.iter().copied()).collect();
+        for id in &members {
+            self.leave_gang(*id);
+            // A claim was for the gang that it was of.
+            self.tell_arbiter(*id, Event::Gang(false));
+        }
+        for id in members {
+            if let Some(tenant) = self.card.tenants.get_mut(id) {
+                tenant.gang = Some(into);
+            }
+            self.keep_tenant(id);
+            self.join_its_gang(id);
+        }
+    }
+
+    /// A tenant is of its gang no more.
     pub(super) fn leave_gang(&mut self, id: TenantId) {
         let gang = self.card.seats.of.iter().find(|(_, seat)| seat.members.contains(&id)).map(|(gang, _)| *gang);
         let Some(gang) = gang else { return };

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use baton_contract::wire::GpuNumber;
 use baton_policy::gangs::{Event, GangId, Gangs, Told};
 
+use crate::device::pauses::Pauses;
 use crate::device::wake::Waker;
 
 /// Something for a server's thread to do.
@@ -69,23 +70,61 @@ pub struct Machine<S> {
     /// True once there has been any tenant.
     came: Arc<AtomicBool>,
     gangs: Arc<Mutex<Gangs>>,
+    known: Arc<Mutex<Known>>,
+    pauses: Pauses,
+}
+
+/// What is known of gangs beside their turns.
+#[derive(Debug, Default)]
+struct Known {
+    /// Those that have met, each with the one that it is part of since.
+    merged: BTreeMap<GangId, GangId>,
+    /// The gangs of processes that are of one.
+    of_process: BTreeMap<i32, GangId>,
+}
+
+impl Known {
+    /// The gang that this one is part of by now.
+    fn now(&self, mut gang: GangId) -> GangId {
+        while let Some(into) = self.merged.get(&gang) {
+            gang = *into;
+        }
+        gang
+    }
 }
 
 impl<S> Clone for Machine<S> {
     fn clone(&self) -> Self {
-        Self { servers: Arc::clone(&self.servers), came: Arc::clone(&self.came), gangs: Arc::clone(&self.gangs) }
+        Self {
+            servers: Arc::clone(&self.servers),
+            came: Arc::clone(&self.came),
+            gangs: Arc::clone(&self.gangs),
+            known: Arc::clone(&self.known),
+            pauses: self.pauses.clone(),
+        }
     }
 }
 
 impl<S> Default for Machine<S> {
     fn default() -> Self {
-        Self { servers: Arc::default(), came: Arc::default(), gangs: Arc::default() }
+        Self {
+            servers: Arc::default(),
+            came: Arc::default(),
+            gangs: Arc::default(),
+            known: Arc::default(),
+            pauses: Pauses::default(),
+        }
     }
 }
 
 impl<S> Machine<S> {
     fn all(&self) -> MutexGuard<'_, BTreeMap<GpuNumber, Handle<S>>> {
         self.servers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The pauses of all servers.
+    pub(super) fn pauses(&self) -> &Pauses {
+        &self.pauses
     }
 
     /// Adds a GPU's server.
@@ -134,6 +173,44 @@ impl<S> Machine<S> {
             if let Some(server) = self.all().get(&told.gpu) {
                 server.post(work(told));
             }
+        }
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The gang of a tenant that asks to be of this one: that of its process on other GPUs, if it has one, and what has become of it.
+    pub(super) fn gang_of(&self, process: Option<i32>, asked: GangId) -> GangId {
+        let known = self.known();
+        let of_process = process.and_then(|process| known.of_process.get(&process)).copied();
+        known.now(of_process.unwrap_or(asked))
+    }
+
+    /// Notes the gang of a process, or that it has left.
+    pub(super) fn note_gang_of(&self, process: Option<i32>, gang: Option<GangId>) {
+        let mut known = self.known();
+        match (process, gang) {
+            (Some(process), Some(gang)) => drop(known.of_process.insert(process, gang)),
+            (Some(process), None) => drop(known.of_process.remove(&process)),
+            (None, _) => {}
+        }
+    }
+
+    /// Makes one gang of two. Each server has its members of the second one be of the first from then on, by `work`.
+    pub(super) fn merge<W: FnOnce(&mut S) + Send + 'static>(
+        &self,
+        one: GangId,
+        other: GangId,
+        work: impl Fn(GangId, GangId) -> W,
+    ) {
+        let mut known = self.known();
+        let (one, other) = (known.now(one), known.now(other));
+        let (into, from) = (one.min(other), one.max(other));
+        if into != from {
+            known.merged.insert(from, into);
+            // With the lock: each server hears of all in the same order.
+            self.all().values().for_each(|server| server.post(work(from, into)));
         }
     }
 

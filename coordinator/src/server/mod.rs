@@ -156,7 +156,7 @@ impl Server {
             None => None,
         };
         let outsiders = Outsiders::new(&gpu, waker.clone()).map_err(|error| system("a thread", error))?;
-        let preemptions = Preemptions::new(&gpu, options.pause, waker.clone())?;
+        let preemptions = Preemptions::new(&gpu, machine.pauses().clone(), options.pause, waker.clone())?;
         let recorder = Recorder::new(socket_path::gpu_name(gpu.uuid).into(), trace);
         let left = inherited.frames.iter().map(|frame| frame.bytes).sum();
         let slabs = (left, std::mem::take(&mut inherited.slabs));

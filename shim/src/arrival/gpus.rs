@@ -16,13 +16,13 @@ use crate::work::{contexts, leaving};
 static TAKEN: AtomicU64 = AtomicU64::new(0);
 /// There are several, and one of them is shared.
 static ARE_SEVERAL: AtomicBool = AtomicBool::new(false);
-/// A bit for each shared GPU that this process is at work on: it is there when the gate is open.
+/// A bit for each GPU that this process is at work on. If it is shared, it is this process's turn there when the gate is open.
 static AT_WORK_ON: AtomicU64 = AtomicU64::new(0);
 
-/// Notes that this process takes a GPU, or has joined the coordinator of one.
-pub(crate) fn note(taken: CUdevice) {
+/// Notes that this process takes a GPU, before it does; and if that is shared.
+pub(crate) fn note(taken: CUdevice, is_shared: bool) {
     let all = TAKEN.fetch_or(api::bit(taken), Ordering::AcqRel) | api::bit(taken);
-    if all & !api::bit(taken) != 0 && space::all().next().is_some() {
+    if all & !api::bit(taken) != 0 && (is_shared || space::all().next().is_some()) {
         ARE_SEVERAL.store(true, Ordering::Release);
     }
 }
@@ -32,22 +32,17 @@ pub(crate) fn taken() -> u64 {
     TAKEN.load(Ordering::Acquire)
 }
 
-/// A bit for each GPU that this process has taken, and that is not shared.
-pub(crate) fn not_shared() -> u64 {
-    space::all().fold(taken(), |left, space| left & !api::bit(space.device))
-}
-
 /// True if this process uses a GPU that is not shared.
 pub(crate) fn are_any_not_shared() -> bool {
-    ARE_SEVERAL.load(Ordering::Relaxed) && not_shared() != 0
+    space::all().fold(taken(), |left, space| left & !api::bit(space.device)) != 0
 }
 
-/// Notes that this process is at work on a shared GPU from now on.
+/// Notes that this process is at work on a GPU from now on.
 pub(crate) fn works_on(device: CUdevice) {
     AT_WORK_ON.fetch_or(api::bit(device), Ordering::AcqRel);
 }
 
-/// True if this process is at work on a GPU, as far as it is shared. Otherwise it has not had a turn there yet.
+/// True if this process is at work on a GPU. Otherwise it has not had a turn there yet, if it is shared.
 pub(crate) fn is_at_work_on(device: CUdevice) -> bool {
     AT_WORK_ON.load(Ordering::Acquire) & api::bit(device) != 0
 }

@@ -39,7 +39,7 @@ struct Told {
     changes: u32,
     /// The count of objects that were about to be made.
     begun: u32,
-    /// The GPUs without a coordinator: a bit for each.
+    /// The other GPUs: a bit for each.
     others: u64,
 }
 
@@ -61,11 +61,11 @@ struct Simulated {
     set_slice: unsafe extern "C" fn(c_uint, u64) -> CUresult,
 }
 
-/// The number of coordinators that this process has had: each may have paused it once, and ended before it resumed it. More resumes than
-/// pauses do nothing.
-static COORDINATORS: AtomicU32 = AtomicU32::new(1);
+/// The number of coordinators that this process has had, of all its GPUs: each may have paused it once, and ended before it resumed it.
+/// More resumes than pauses do nothing.
+static COORDINATORS: AtomicU32 = AtomicU32::new(0);
 
-/// Notes that another coordinator has taken over.
+/// Notes that a GPU has a coordinator, the first or another one.
 pub(crate) fn another_coordinator() {
     COORDINATORS.fetch_add(1, Ordering::Relaxed);
 }
@@ -97,7 +97,7 @@ impl Own {
     }
 
     /// The report to the coordinator, with the count of objects that were about to be made by then: at first, and when that has changed.
-    /// `begun` is that count, and `others` has a bit for each GPU that this process uses and that has no coordinator.
+    /// `begun` is that count, and `others` has a bit for each other GPU that this process uses.
     pub(crate) fn news(&self, begun: u32, others: u64) -> Option<Report> {
         let known = *self.told();
         let has_changed = known.is_none_or(|known| match self.driver {

@@ -154,7 +154,8 @@ pub(super) unsafe fn open_event(original: OpenEvent, out: *mut *mut c_void, hand
     if out.is_null() {
         return call();
     }
-    for session in session::all() {
+    // On a GPU where this process has no more than a context, it has no turns, and asks in vain.
+    for session in session::all().filter(|session| arrival::gpus::is_at_work_on(session.device)) {
         let may_open = session.space.before_opening_event(&passage, &session.link.requests, &handle.0);
         // Without a coordinator no tenant takes turns.
         if let Err(NoMemory::Answer(answer)) = may_open {

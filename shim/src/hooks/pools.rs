@@ -234,6 +234,11 @@ unsafe fn allocate<const INDEX: usize>(
     call: impl Fn() -> CUresult,
 ) -> CUresult {
     let of_call = Stream::of::<INDEX>(stream);
+    if let Some(pool) = pool.filter(|_| arrival::gpus::are_several())
+        && let Whose::Ours(.., device) | Whose::Drivers(device) = pools::find(From::Pool(pool))
+    {
+        arrival::gpus::begin_work_on(device);
+    }
     let passage = match arrival::pass_into(|| stream, |_| Needs::Nothing) {
         Ok(passage) => passage,
         Err(answer) => return answer,
@@ -284,7 +289,7 @@ enum Given {
     Ours(CUdeviceptr),
     /// The driver allocates it, from a pool of this GPU that is not ours.
     Drivers(CUdevice),
-    /// The driver allocates it, on the host or on another GPU; or it reports the error in the call.
+    /// The driver allocates it, on the host or on a GPU that is not shared; or it reports the error in the call.
     Hosts,
     /// A graph, which the stream is recorded into.
     Graphs,

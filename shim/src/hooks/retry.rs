@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use baton_contract::cuda::{CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUdevice, CUresult};
 
-use crate::arrival::{self, Needs};
+use crate::arrival::{self, Needs, gpus};
 use crate::driver::api::Handle;
 use crate::link::Link;
 use crate::link::requests::Unserved;
 use crate::memory::unmanaged;
-use crate::session;
+use crate::session::{self, Session};
 use crate::sys::thread;
 
 /// Bytes that are freed after a call has found no memory. Less on a small GPU.
@@ -27,6 +27,9 @@ pub(super) fn with_room(device: CUdevice, call: impl Fn() -> CUresult) -> CUresu
     let mut answer = call();
     if answer == CUDA_ERROR_OUT_OF_MEMORY {
         // Running tenants may have the memory, and can make way when the GPU is this tenant's. The room stays this tenant's after that.
+        if gpus::are_several() {
+            gpus::begin_work_on(device);
+        }
         while let Ok(passage) = arrival::pass_here(|| Needs::Nothing)
             && let Err(Unserved::TryAgain) = link.requests.room_for_context(true)
             && passage.outside(|| thread::sleep(AGAIN)).is_ok()
@@ -44,9 +47,14 @@ pub(super) fn context_gone(link: &Link, context: Handle) {
 }
 
 /// Makes a call of the driver that may need memory beside the arena: if there was none, makes room and calls once more.
-pub(super) fn retried(mut call: impl FnMut() -> CUresult) -> CUresult {
+pub(super) fn retried(call: impl FnMut() -> CUresult) -> CUresult {
+    retried_on(session::current(), call)
+}
+
+/// The same for memory of the GPU of this session.
+pub(super) fn retried_on(session: Option<&Session>, mut call: impl FnMut() -> CUresult) -> CUresult {
     match call() {
-        CUDA_ERROR_OUT_OF_MEMORY if let Some(session) = session::current() => {
+        CUDA_ERROR_OUT_OF_MEMORY if let Some(session) = session => {
             session.link.requests.room(ROOM_BYTES.min(session.link.total() / 16));
             call()
         }

@@ -8,7 +8,7 @@ use core::ptr;
 use baton_contract::cuda::{CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUarray, CUdevice, CUdeviceptr, CUresult};
 use baton_contract::memory::Unmanaged;
 
-use super::retry::{AGAIN, retried};
+use super::retry::{AGAIN, retried, retried_on};
 use crate::arrival::{self, Needs};
 use crate::driver::api;
 use crate::memory::unmanaged::{self, Asked};
@@ -16,7 +16,8 @@ use crate::session::{self, Session};
 use crate::sys::thread;
 
 /// Asks for memory of a kind on a GPU, from outside the gate. False if there is none; an error is the call's answer. A thread that has to
-/// ask the coordinator passes the gate first: so the GPU is its program's, and tenants with memory in the arena can make way.
+/// ask the coordinator passes the gate first: so the GPU is its program's, which is at work there, and tenants with memory in the arena can
+/// make way.
 pub(super) fn ask(device: CUdevice, kind: Unmanaged, bytes: u64) -> Result<bool, CUresult> {
     if unmanaged::ask_nobody(device, kind, bytes) {
         return Ok(true);
@@ -61,7 +62,7 @@ pub(super) unsafe fn make_on(
     out: *const u64,
     call: impl FnMut() -> CUresult,
 ) -> CUresult {
-    let Some(session) = session.filter(|_| !out.is_null() && bytes != 0) else { return retried(call) };
+    let Some(session) = session.filter(|_| !out.is_null() && bytes != 0) else { return retried_on(session, call) };
     let device = session.device;
     let is_leased = match ask(device, kind, bytes) {
         Ok(is_leased) => is_leased,
@@ -72,7 +73,7 @@ pub(super) unsafe fn make_on(
     if !is_leased && kind != Unmanaged::Managed && !is_too_much {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    let answer = retried(call);
+    let answer = retried_on(Some(session), call);
     match (answer, is_leased) {
         // SAFETY: not null, and written.
         (CUDA_SUCCESS, true) => unmanaged::keep(device, kind, unsafe { *out }, bytes, context),

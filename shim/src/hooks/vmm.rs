@@ -1,7 +1,7 @@
 //! The driver's functions for handles of memory and mappings of them.
 //!
 //! A handle of device memory is ours: a row of extents, which are mapped wherever the program maps the handle. Handles of other memory are
-//! the driver's (the host's, another GPU's, those of another process), and so are the addresses: reserving some costs no memory.
+//! the driver's (the host's, that of a GPU that is not shared, those of another process), and so are the addresses: reserving some costs no memory.
 //!
 //! The driver is asked whenever it knows the answer. For that all memory is here while such a call is made: then the driver has the
 //! mappings and the access that the program wants, only in more pieces. Calls that only a single piece would allow are refused: a handle
@@ -69,7 +69,7 @@ fn is_made(properties: &CUmemAllocationProp) -> CUresult {
     })
 }
 
-/// Makes a handle that cannot be a row of extents. A handle of host memory, or of another GPU, is not ours.
+/// Makes a handle that cannot be a row of extents. A handle of host memory, or of a GPU that is not shared, is not ours.
 ///
 /// # Safety
 ///

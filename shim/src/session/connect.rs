@@ -22,7 +22,7 @@ use baton_contract::{link, settings, socket_path};
 use baton_messages::Message;
 
 use super::tenant::{self, Session};
-use crate::arrival::roots;
+use crate::arrival::{gpus, roots};
 use crate::channels::{self, Own};
 use crate::gate;
 use crate::gate::{activity, stamps};
@@ -277,10 +277,13 @@ fn session_of(
     if !tenant::prepare_news() {
         return Err(few());
     }
+    // Before any thread finds the session: if it is not the first, it is to ask which GPU a call is for.
+    gpus::note(device, true);
     // SAFETY: both were just mapped, for ever, whole and aligned; our own one writable.
     let link = unsafe { Link::new(device, (socket, requests), (gpu, tenant), coordinators, own.cast()) };
     let link = crate::link::begin(link);
     stamps::use_page(device, link.own());
+    channels::another_coordinator();
     channels::follow(device, &link.coordinators().taken, &link.own().channels_begun);
     roots::add_device(device);
     let whole = user::setting(settings::GATE).is_some_and(|value| value == "whole");

@@ -62,9 +62,8 @@ fn start_anew() {
 
 /// Called before the program takes a GPU: it joins that GPU's coordinator first.
 pub(crate) fn join(device: CUdevice) {
-    if !is_decided(device) && api::uuid(device).is_some() {
+    if !is_decided(device) {
         decide(device);
-        gpus::note(device);
     }
 }
 
@@ -117,6 +116,10 @@ fn decide(device: CUdevice) {
     if is_decided(device) {
         return;
     }
+    if gate::check().is_err() {
+        // The memory of another GPU is lost, and no call passes any more.
+        return pass_over(device);
+    }
     match connect::join(device, uuid, channels).and_then(begin) {
         Ok(()) => drop(DECIDED.fetch_or(bit(device), Ordering::AcqRel)),
         Err(Unjoined::NotAsked) => pass_over(device),
@@ -130,6 +133,7 @@ fn decide(device: CUdevice) {
 
 /// Notes that this device is used without Baton. When all devices are, no call has to ask any more.
 fn pass_over(device: CUdevice) {
+    gpus::note(device, false);
     let passed = PASSED_OVER.fetch_or(bit(device), Ordering::AcqRel) | bit(device);
     DECIDED.fetch_or(bit(device), Ordering::AcqRel);
     let mut count = 0;

@@ -181,11 +181,10 @@ impl Session {
         self.link.own().channels_begun.load(Ordering::SeqCst)
     }
 
-    /// The GPUs whose work this GPU's coordinator pauses too, a bit for each: those that this process uses and that are not shared, if this
-    /// one is the first that it shares.
+    /// The other GPUs that this process uses, a bit for each. This one's coordinator pauses the work there too before it moves memory: that
+    /// work may access it.
     pub(super) fn others(&self) -> u64 {
-        let is_first = all().next().is_some_and(|first| first.device == self.device);
-        if is_first { gpus::not_shared() } else { 0 }
+        gpus::taken() & !api::bit(self.device)
     }
 
     /// Called when a context came or went: there may be a change to report.

@@ -32,6 +32,8 @@ struct gpu {
 };
 
 static struct gpu all[MAX_GPUS];
+/* Each GPU can read the memory of the one before it. */
+static int is_round;
 
 /* Leaves a function that answers a CUresult when a call fails. */
 #define TRY(call)                                    \
@@ -104,10 +106,11 @@ static CUresult go_round(uint64_t *result) {
         REQUIRE(got == sum_of(to->seed, words), "GPU %u reads another sum of GPU %u's", (from + 1) % gpus, from);
         *result = checksum(*result, &got, sizeof got);
     }
+    is_round = 1;
     return CUDA_SUCCESS;
 }
 
-/* Writes the same contents again, over and over. */
+/* Writes the same contents again, over and over, and reads those of the GPU before it, if it can. */
 static CUresult spin(const char *file) {
     for (unsigned i = 0; access(file, F_OK) != 0; i++) {
         for (struct gpu *gpu = all; gpu < all + gpus; gpu++) {
@@ -115,6 +118,12 @@ static CUresult spin(const char *file) {
             TRY(cuCtxSetCurrent(gpu->context));
             if (i) TRY(cuCtxSynchronize());
             TRY(fill(gpu, one, one->seed));
+            if (is_round) {
+                struct gpu *before = &all[(gpu - all + gpus - 1) % gpus];
+                unsigned words = (unsigned)(before->pieces[0].bytes / 4);
+                void *parameters[] = {&gpu->sums, &before->pieces[0].at, &words};
+                TRY(cuLaunchKernel(gpu->tools.sum, blocks_for(words), 1, 1, 256, 1, 1, 0, NULL, parameters, NULL));
+            }
         }
     }
     for (struct gpu *gpu = all; gpu < all + gpus; gpu++) {

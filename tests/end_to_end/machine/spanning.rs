@@ -96,17 +96,24 @@ fn a_gpu_that_a_program_only_looks_at_keeps_it_from_nothing() {
     assert_eq!((looks.ask("quit", LIMIT), looks.said().as_str()), (want[2].clone(), ""));
 }
 
-/// Spinning programs are preempted on both GPUs, evicted under way, and have new coordinators.
+/// Spinning programs, which read each GPU's memory on another one, are preempted, evicted under way, and have new coordinators.
 #[test]
 fn they_go_on_when_they_are_evicted_under_way_and_when_the_coordinator_dies() {
     const ROUNDS: usize = 4;
     let machine = Machine::start(&serving(), 3, &[]);
-    let want = alone("2", "40", &["touch"; ROUNDS]);
-    let want_of_three = alone("3", "40", &["touch"; ROUNDS]);
+    let lines = [&["round"][..], &["touch"; ROUNDS]].concat();
+    let mut want = alone("2", "40", &lines);
+    let mut want_of_three = alone("3", "40", &lines);
     let want_alone = hold::alone("40", &["touch"; ROUNDS]);
+    let reading = |name: &str, gpus: &str, want: &mut Vec<String>| {
+        let mut program = span(&machine, name, gpus, "40");
+        assert_eq!(program.ask("round", LIMIT), want.remove(0));
+        program
+    };
+    let (a, b) = (reading("a", "2", &mut want), reading("b", "3", &mut want_of_three));
     let mut programs = vec![
-        ("a", span(&machine, "a", "2", "40"), &want),
-        ("b", span(&machine, "b", "3", "40"), &want_of_three),
+        ("a", a, &want),
+        ("b", b, &want_of_three),
         ("one", machine.hold("one", 1, "40"), &want_alone),
         ("two", machine.hold("two", 2, "40"), &want_alone),
     ];
@@ -130,8 +137,7 @@ fn they_go_on_when_they_are_evicted_under_way_and_when_the_coordinator_dies() {
             let spinner = round % 2;
             let busy = Busy::start(&mut programs[spinner].1, &machine.prepared.place);
             for at in [1 - spinner, 2, 3] {
-                let (name, program, want) = &mut programs[at];
-                let _ = (&name, &want);
+                let (name, program, _) = &mut programs[at];
                 let said = program.ask(if at < 2 { "memory" } else { "spin 1" }, LIMIT);
                 assert!(said.starts_with("memory 64") || said.starts_with("spun"), "{name}: {said}");
             }

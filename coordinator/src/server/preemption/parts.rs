@@ -5,6 +5,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use crate::device::gpu::{Gpu, GpuError};
+use crate::device::pauses::Pauses;
 use crate::device::preemptor::{PreemptCommand, PreemptTarget, Preempted, Preemptor};
 use crate::device::wake::Waker;
 use crate::server::recorder::Recorder;
@@ -85,9 +86,9 @@ pub(super) enum Next {
 }
 
 impl Preemptions {
-    pub(in crate::server) fn new(gpu: &Gpu, is_allowed: bool, waker: Waker) -> Result<Self, GpuError> {
+    pub(in crate::server) fn new(gpu: &Gpu, pauses: Pauses, is_allowed: bool, waker: Waker) -> Result<Self, GpuError> {
         let (sender, reports) = channel();
-        let preemptor = Preemptor::start(gpu, sender, waker)?;
+        let preemptor = Preemptor::start(gpu, pauses, sender, waker)?;
         Ok(Self { preemptor, reports, events: VecDeque::new(), is_allowed, is_urgent: false })
     }
 

@@ -38,17 +38,19 @@ const TIMER_SLACK: Duration = Duration::from_micros(5);
 /// The control loop, as the threads that join know it.
 struct Loop {
     runs: bool,
+    has_run: bool,
     /// Sessions that it has yet to take.
     came: Vec<&'static Session>,
 }
 
-static LOOP: Mutex<Loop> = Mutex::new(Loop { runs: false, came: Vec::new() });
+static LOOP: Mutex<Loop> = Mutex::new(Loop { runs: false, has_run: false, came: Vec::new() });
 
 fn lock() -> MutexGuard<'static, Loop> {
     LOOP.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Has the control loop follow a session's coordinator: that of the first GPU with the gate closed. False if there can be no such thread.
+/// Has the control loop follow a session's coordinator: that of the first GPU with the gate closed, where no call can be inside yet. False
+/// if there can be no such thread.
 pub(super) fn begin(session: &'static Session) -> bool {
     let mut known = lock();
     if known.runs {
@@ -56,11 +58,15 @@ pub(super) fn begin(session: &'static Session) -> bool {
         tenant::wake();
         return true;
     }
-    // No program may be on the GPU without a grant: from here on calls wait for this thread.
-    gate::close(None, || ());
-    session.begin();
-    known.runs = thread::start("baton", move || Control::new(session).run());
-    if !known.runs {
+    let is_open = known.has_run;
+    if !is_open {
+        // No program may be on the GPU without a grant: from here on calls wait for this thread.
+        gate::close(None, || ());
+        session.begin();
+    }
+    known.runs = thread::start("baton", move || Control::new(session, is_open).run());
+    known.has_run |= known.runs;
+    if !known.runs && !is_open {
         gate::open(false);
     }
     known.runs
@@ -117,7 +123,7 @@ impl Control {
 
     /// Takes the sessions of GPUs that this program has joined beside others.
     fn take_newcomers(&mut self, known: &mut Loop) {
-        self.gpus.extend(known.came.drain(..).map(|session| Gpu::new(session, false)));
+        self.gpus.extend(known.came.drain(..).map(Gpu::new));
     }
 
     /// Waits once and does what is due. An error comes with the place of its GPU.
@@ -275,6 +281,7 @@ impl Control {
     /// A GPU has no coordinator any more. The program goes on if all its memory there is here; its GPU calls fail otherwise.
     fn on_coordinator_gone(&mut self, at: usize, why: &str) {
         self.rest.end();
+        let is_open = self.is_open;
         let mut gpu = self.gpus.remove(at);
         gpu.corun.on_turn_ends();
         let session = gpu.session;
@@ -282,7 +289,7 @@ impl Control {
             end_without_memory();
         }
         // With the gate open, nothing is away; a thread may just be mapping what it was lent.
-        let is_all_here = matches!(gpu.turn, Turn::Here { arriving: false, .. }) || session.space.extents.all_mapped();
+        let is_all_here = is_open && !gpu.turn.is_arriving() || session.space.extents.all_mapped();
         if !is_all_here && user::is_on(settings::REQUIRE) {
             // Whoever asked for a shared GPU wants to know at once, and not from a program that goes on without one.
             refuse::end(&baton_messages::memory_is_lost(why), baton_messages::START_IT_AGAIN);
@@ -295,10 +302,11 @@ impl Control {
         }
         // Also if it was about to pause us, or to resume us. Where memory is missing, work that waits for it faults: calls that wait for the
         // work return.
-        session.channels.resume(session.others());
+        self.gone.push(session);
         if !is_all_here {
             self.leave_all();
         }
+        self.resume_for_gone();
         no_longer_shared(session);
         if !self.gpus.is_empty() {
             return self.open_if_here();
@@ -310,6 +318,13 @@ impl Control {
             gate::open(false);
         }
         arrival::wake();
+    }
+
+    /// Resumes what coordinators that are gone may have paused, unless another one has paused it too: then when that lets it go on.
+    pub(super) fn resume_for_gone(&mut self) {
+        if !self.is_held() {
+            self.gone.drain(..).for_each(|session| session.channels.resume(session.others()));
+        }
     }
 
     /// The program is exiting.

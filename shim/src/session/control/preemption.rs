@@ -36,10 +36,9 @@ impl Control {
 
     /// Closes the gate and lets the coordinator take this program's work off the GPU.
     fn hold(&mut self, at: usize, grant: u64) {
-        let start = Instant::now();
         if !self.is_here() && !self.is_held() {
             // It is not this program's turn on another GPU: the gate is closed, and all work has ended.
-            return self.end_turn(start);
+            return self.end_turn(Instant::now());
         }
         let gpu = &mut self.gpus[at];
         if !std::mem::replace(&mut gpu.probe_made, true) {

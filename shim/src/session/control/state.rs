@@ -14,6 +14,7 @@ use super::super::probe::Probe;
 use super::super::requests::Requests;
 use super::super::rest::Rest;
 use super::super::tenant::{DEMANDED, Session};
+use crate::arrival::gpus;
 use crate::gate::activity;
 use crate::link::{self, Link};
 use crate::memory::space::{GivenUp, Space};
@@ -99,10 +100,10 @@ pub(super) struct Gpu {
 }
 
 impl Gpu {
-    pub(super) fn new(session: &'static Session, counts: bool) -> Self {
+    pub(super) fn new(session: &'static Session) -> Self {
         Self {
             session,
-            counts,
+            counts: false,
             turn: Turn::Away,
             last_grant: 0,
             unopened: None,
@@ -127,6 +128,7 @@ impl Gpu {
     /// Has this GPU count: the program is at work there from now on.
     pub(super) fn count(&mut self) {
         self.counts = true;
+        gpus::works_on(self.session.device);
         activity::take_seat(self.session.device);
     }
 
@@ -144,7 +146,7 @@ impl Gpu {
 
     /// Asks for the GPU for a call that came while the gate closed: it asked before the coordinator knew.
     pub(super) fn demand_again(&self) {
-        if DEMANDED.load(Ordering::Acquire) || consolidation::is_under_way(self.session.device) {
+        if self.session.wants_turn() || consolidation::is_under_way(self.session.device) {
             self.session.demand();
         }
     }
@@ -160,6 +162,7 @@ impl Gpu {
 
     /// The gate is closed over this GPU's turn: it goes on as this one.
     fn end_turn_as(&mut self, next: Turn) {
+        self.tell_opened();
         if let Turn::Here { grant, arriving: true } = self.turn {
             self.report_arrival(grant);
             // Calls that wait for memory outside of the gate now wait for the gate. Those inside go on waiting for memory: what
@@ -168,7 +171,15 @@ impl Gpu {
         }
         self.corun.on_turn_ends();
         self.turn = next;
-        self.unopened = None;
+    }
+
+    /// Tells that calls pass in this turn, or that it ends before any could. True if that was not told yet.
+    fn tell_opened(&mut self) -> bool {
+        let grant = self.unopened.take();
+        if let Some(grant) = grant {
+            self.session.link.tell(&TurnReport::Opened { grant });
+        }
+        grant.is_some()
     }
 
     /// The gate is closed with work still queued there.
@@ -182,6 +193,9 @@ impl Gpu {
 pub(super) struct Control {
     /// In the order in which this program has joined them.
     pub(super) gpus: Vec<Gpu>,
+    pub(super) is_open: bool,
+    /// Those that have no coordinator any more, and whose work it may have paused.
+    pub(super) gone: Vec<&'static Session>,
     pub(super) watch: Watch,
     pub(super) idle: IdleWatch,
     /// How long work may take to end before it is paused.
@@ -193,12 +207,17 @@ pub(super) struct Control {
 }
 
 impl Control {
-    /// The state before the first grant: the gate is closed.
-    pub(super) fn new(session: &'static Session) -> Self {
-        let mut first = Gpu::new(session, false);
-        first.count();
+    /// The state before the first grant. If a loop has run before, the gate is open, for GPUs that are not shared any more; else it is
+    /// closed.
+    pub(super) fn new(session: &'static Session, is_open: bool) -> Self {
+        let mut first = Gpu::new(session);
+        if !is_open {
+            first.count();
+        }
         Self {
             gpus: vec![first],
+            is_open,
+            gone: Vec::new(),
             watch: Watch::new(),
             idle: IdleWatch::default(),
             hold_limit: LONGEST_HOLD / 2,
@@ -267,15 +286,18 @@ impl Control {
         if !self.is_here() {
             return;
         }
-        let is_on_its_way =
-            |gpu: &Gpu| (gpu.brings || gpu.turn.is_arriving()) && !gpu.session.space.extents.all_mapped();
-        if self.counting().any(is_on_its_way) {
-            self.begin_arrival();
+        // A GPU that has come beside others has no memory yet, and those are here.
+        if !self.is_open {
+            let is_on_its_way =
+                |gpu: &Gpu| (gpu.brings || gpu.turn.is_arriving()) && !gpu.session.space.extents.all_mapped();
+            if self.counting().any(is_on_its_way) {
+                self.begin_arrival();
+            }
+            self.open();
         }
-        self.open();
         for gpu in self.gpus.iter_mut().filter(|gpu| gpu.counts) {
-            if let Some(grant) = gpu.unopened.take() {
-                gpu.session.link.tell(&TurnReport::Opened { grant });
+            gpu.brings = false;
+            if gpu.tell_opened() {
                 // For the next time, when the program goes on already.
                 gpu.make_probe_ready();
             }
@@ -285,6 +307,8 @@ impl Control {
 
     /// Opens the gate.
     pub(super) fn open(&mut self) {
+        self.is_open = true;
+        self.resume_for_gone();
         channels::resume_what_came();
         self.gpus.iter_mut().filter(|gpu| gpu.counts).for_each(|gpu| gpu.corun.on_turn_begins());
         self.watch = Watch::new();
@@ -301,7 +325,7 @@ impl Control {
     }
 
     /// Closes the gate; false if a call is still inside at the deadline.
-    pub(super) fn close(&self, deadline: Instant) -> bool {
+    pub(super) fn close(&mut self, deadline: Instant) -> bool {
         self.announce_closing();
         gate::close(Some(deadline), || self.beat())
     }
@@ -312,7 +336,8 @@ impl Control {
     }
 
     /// Publishes what the coordinators read once the gate is closed.
-    pub(super) fn announce_closing(&self) {
+    pub(super) fn announce_closing(&mut self) {
+        self.is_open = false;
         // Before the gate: a call that finds it closed from here on asks anew.
         self.counting().for_each(|gpu| gpu.session.link.own().waits_since.store(0, Ordering::Relaxed));
         DEMANDED.store(false, Ordering::Release);

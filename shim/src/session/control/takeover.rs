@@ -45,7 +45,14 @@ impl Control {
             // Nothing of it has been taken away: calls are still inside.
             self.hold_no_more(at, grant, arriving);
         }
+        let is_paused = self.gpus.iter().any(|gpu| matches!(gpu.turn, Turn::Held { is_told: true, .. }));
         let gpu = &mut self.gpus[at];
+        if let Turn::Here { grant, .. } = gpu.turn
+            && is_paused
+        {
+            // Work is paused for another GPU's sake: it is not for this coordinator to have it go on.
+            gpu.hold(grant, true);
+        }
         // This coordinator has limited nothing, and asked for nothing.
         gpu.patience = None;
         gpu.asked = None;

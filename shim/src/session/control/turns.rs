@@ -8,12 +8,14 @@ use baton_contract::messages::{TurnCommand, TurnReport};
 use super::state::{Control, Gpu, Turn};
 use crate::memory::layout::ExtentOf;
 use crate::memory::{space, unmanaged};
-use crate::sys::user;
+use crate::sys::{thread, user};
 use crate::work::{limit, pools};
 use crate::{arrival, gate};
 
 /// How long threads that waited at the gate may take to wake up and pass it, before it is closed again.
 const LONGEST_WAKE: Duration = Duration::from_millis(20);
+/// How long it takes at least to find that work which is paused for another GPU's sake does not end.
+const PAUSE: Duration = Duration::from_millis(1);
 /// How long a try to yield without being asked may take.
 const LONGEST_TRY: Duration = Duration::from_millis(2);
 
@@ -131,6 +133,9 @@ impl Control {
             self.end_turn(start);
         } else if self.is_here() {
             self.open();
+        } else {
+            // It will be asked again.
+            thread::sleep(PAUSE);
         }
         has_ended
     }
