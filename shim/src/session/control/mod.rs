@@ -309,7 +309,7 @@ impl Control {
         self.resume_for_gone();
         no_longer_shared(session);
         if !self.gpus.is_empty() {
-            return self.open_if_here();
+            return if is_open { self.note_opened() } else { self.open_if_here() };
         }
         arrival::all_is_here();
         channels::resume_what_came();

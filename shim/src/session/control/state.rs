@@ -286,15 +286,17 @@ impl Control {
         if !self.is_here() {
             return;
         }
-        // A GPU that has come beside others has no memory yet, and those are here.
-        if !self.is_open {
-            let is_on_its_way =
-                |gpu: &Gpu| (gpu.brings || gpu.turn.is_arriving()) && !gpu.session.space.extents.all_mapped();
-            if self.counting().any(is_on_its_way) {
-                self.begin_arrival();
-            }
-            self.open();
+        let is_on_its_way =
+            |gpu: &Gpu| (gpu.brings || gpu.turn.is_arriving()) && !gpu.session.space.extents.all_mapped();
+        if self.counting().any(is_on_its_way) {
+            self.begin_arrival();
         }
+        self.open();
+        self.note_opened();
+    }
+
+    /// The gate is open, for all GPUs that count.
+    pub(super) fn note_opened(&mut self) {
         for gpu in self.gpus.iter_mut().filter(|gpu| gpu.counts) {
             gpu.brings = false;
             if gpu.tell_opened() {

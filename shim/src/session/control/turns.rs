@@ -29,9 +29,14 @@ impl Control {
                 (gpu.last_grant, gpu.unopened) = (grant, Some(grant));
                 (gpu.brings, gpu.preemptible) = (arriving, preemptible);
                 gpu.patience = None;
+                let comes_beside = !gpu.counts && self.is_open;
                 gpu.count();
                 self.limit_in_flight(at, limit::InFlight::Any);
-                self.open_if_here();
+                match comes_beside {
+                    // It brings no memory, and that of the others is here, or on its way.
+                    true => self.note_opened(),
+                    false => self.open_if_here(),
+                }
             }
             TurnCommand::Pointers { edges, continues } => {
                 if !continues {
