@@ -406,7 +406,8 @@ impl Scheduler {
                 let Some(member) = unit.members.get_mut(&id) else { return Vec::new() };
                 member.of_gang = is_of_gang;
                 let is_of_gang = unit.is_of_gang();
-                if self.arbiter.is_of_gang(number) == is_of_gang {
+                // Of another one than before, it is claimed anew.
+                if self.arbiter.is_of_gang(number) == is_of_gang && event != Event::Gang(true) {
                     return Vec::new();
                 }
                 self.tell(now, number, Event::Gang(is_of_gang))

@@ -4,7 +4,7 @@
 //! driver counts that. But a server that does not know what others before it have done resumes more often than it has paused, and so does one
 //! that finds out whether a part can be paused at all. That must not undo what another server has done: here is what each has.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// A part of a program, by its numbers for the driver.
@@ -17,8 +17,8 @@ pub struct Pauses(Arc<Mutex<BTreeMap<Part, Arc<Mutex<Held>>>>>);
 /// A part that is paused.
 #[derive(Debug, Default)]
 struct Held {
-    /// The preemptors that have paused it, by their numbers.
-    by: BTreeSet<usize>,
+    /// How often each preemptor has paused a piece of it, by their numbers.
+    by: BTreeMap<usize, u32>,
     /// How often others may have paused it that are no more.
     before: u32,
 }
@@ -30,6 +30,8 @@ pub enum What {
     Try,
     /// Pause it.
     Pause,
+    /// Undo the last pause of a piece.
+    Undo,
     /// Resume it, and undo so many pauses of servers that are no more.
     Resume(u32),
     /// Pause it for good: its process has ended, and another one may have its numbers one day.
@@ -81,7 +83,15 @@ impl Held {
             What::Try => resume(),
             What::Pause => {
                 pause()?;
-                self.by.insert(own);
+                *self.by.entry(own).or_default() += 1;
+                Ok(())
+            }
+            What::Undo => {
+                resume()?;
+                if let Some(count) = self.by.get_mut(&own) {
+                    *count -= 1;
+                }
+                self.by.retain(|_, count| *count > 0);
                 Ok(())
             }
             What::End => {
@@ -89,15 +99,18 @@ impl Held {
                 pause()
             }
             What::Resume(before) => {
-                let was_own = self.by.remove(&own);
-                self.before = self.before.max(before);
-                if self.by.is_empty() {
-                    (0..=std::mem::take(&mut self.before)).try_for_each(|_| resume())
-                } else if was_own {
-                    resume()
+                let is_last = self.by.keys().all(|other| *other == own);
+                if !is_last {
+                    if self.by.contains_key(&own) {
+                        resume()?;
+                    }
+                    self.before += before;
                 } else {
-                    Ok(())
+                    (0..=self.before + before).try_for_each(|_| resume())?;
+                    self.before = 0;
                 }
+                self.by.remove(&own);
+                Ok(())
             }
         }
     }
@@ -150,11 +163,29 @@ mod tests {
 
     #[test]
     fn what_others_before_have_done_is_undone_when_none_needs_it() {
+        // Of each server before, one pause is left.
         let (driver, pauses) = (Driver(Cell::new(2)), Pauses::default());
-        assert_eq!(driver.has(&pauses, 1, What::Pause), 3);
-        assert_eq!(driver.has(&pauses, 0, What::Resume(2)), 3, "it is another one's to let go on");
-        assert_eq!(driver.has(&pauses, 1, What::Resume(2)), 0);
+        assert_eq!([0, 1].map(|own| driver.has(&pauses, own, What::Pause)), [3, 4]);
+        assert_eq!(driver.has(&pauses, 0, What::Resume(1)), 3, "the rest is the other one's to let go on");
+        assert_eq!(driver.has(&pauses, 1, What::Resume(1)), 0);
         assert_eq!(driver.has(&pauses, 0, What::Try), 0);
+    }
+
+    #[test]
+    fn a_piece_that_is_undone_leaves_the_others_paused() {
+        let (driver, pauses) = (Driver::default(), Pauses::default());
+        assert_eq!(
+            [What::Pause, What::Pause, What::Undo, What::Try].map(|what| driver.has(&pauses, 0, what)),
+            [1, 2, 1, 1]
+        );
+    }
+
+    #[test]
+    fn a_resume_that_fails_is_none() {
+        let (driver, pauses) = (Driver::default(), Pauses::default());
+        assert_eq!([0, 1].map(|own| driver.has(&pauses, own, What::Pause)), [1, 2]);
+        assert_eq!(pauses.carry_out(0, PART, What::Resume(0), || Ok(()), || Err(5)), Err(5));
+        assert_eq!([0, 1].map(|own| driver.has(&pauses, own, What::Resume(0))), [1, 0]);
     }
 
     #[test]

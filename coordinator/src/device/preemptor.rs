@@ -90,7 +90,7 @@ fn each<T, E>(parts: &[T], what: What, carry_out: impl Fn(&T, What) -> Result<()
     for (done, part) in parts.iter().enumerate() {
         if let Err(error) = carry_out(part, what) {
             if what == What::Pause {
-                parts[..done].iter().for_each(|part| drop(carry_out(part, What::Resume(0))));
+                parts[..done].iter().for_each(|part| drop(carry_out(part, What::Undo)));
             }
             return Err(error);
         }
@@ -101,7 +101,7 @@ fn each<T, E>(parts: &[T], what: What, carry_out: impl Fn(&T, What) -> Result<()
 /// A command for these parts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PreemptCommand {
-    /// Finds out whether they can be paused, without pausing them.
+    /// Finds out whether those here can be paused, without pausing them.
     Try,
     /// Takes them off the GPU, at any point of their work.
     Preempt,
@@ -110,7 +110,7 @@ pub enum PreemptCommand {
     /// As [`PreemptCommand::Resume`], for parts that so many coordinators before may have paused or descheduled too. More resumes than pauses
     /// do nothing.
     ResumeOfAll(u32),
-    /// The same, for parts that this coordinator has not touched yet.
+    /// The same, for the parts here, which this coordinator has not touched yet: another GPU's may keep those there.
     PutBack(u32),
     /// Gives the compute work no more time. Less certain than [`PreemptCommand::Preempt`], and easier on others.
     Deschedule,
@@ -189,11 +189,12 @@ impl Means {
                     PreemptCommand::Deschedule => here.map_or(Ok(()), pause),
                     PreemptCommand::Reschedule => here.map_or(Ok(()), resume),
                     // It counts pauses and deschedulings in one.
-                    PreemptCommand::ResumeOfAll(before) | PreemptCommand::PutBack(before) => {
-                        each(processes, What::Resume(2 * before), carry_out)
+                    PreemptCommand::ResumeOfAll(before) => each(processes, What::Resume(2 * before), carry_out),
+                    PreemptCommand::PutBack(before) => {
+                        here.map_or(Ok(()), |here| carry_out(here, What::Resume(2 * before)))
                     }
                     PreemptCommand::Preempt => each(processes, What::Pause, carry_out),
-                    PreemptCommand::Try => each(processes, What::Try, carry_out),
+                    PreemptCommand::Try => here.map_or(Ok(()), |here| carry_out(here, What::Try)),
                     PreemptCommand::Resume => each(processes, What::Resume(0), carry_out),
                     PreemptCommand::Slice(micros) => here.map_or(Ok(()), |process| {
                         // SAFETY: as above.
@@ -215,10 +216,13 @@ impl Means {
                 Ok(match command {
                     PreemptCommand::Preempt => each(objects, What::Pause, carry_out),
                     PreemptCommand::End => each(objects, What::End, carry_out),
-                    PreemptCommand::Try => each(objects, What::Try, carry_out),
+                    PreemptCommand::Try => carry_out(here, What::Try),
                     PreemptCommand::Resume => each(objects, What::Resume(0), carry_out),
-                    PreemptCommand::ResumeOfAll(before) | PreemptCommand::PutBack(before) => {
+                    PreemptCommand::ResumeOfAll(before) => {
                         each(objects, What::Resume(before), carry_out).and_then(|()| here.reschedule(control))
+                    }
+                    PreemptCommand::PutBack(before) => {
+                        carry_out(here, What::Resume(before)).and_then(|()| here.reschedule(control))
                     }
                     PreemptCommand::Deschedule => here.deschedule(control),
                     PreemptCommand::Reschedule => here.reschedule(control),
@@ -341,7 +345,7 @@ mod tests {
         let paused = RefCell::new(BTreeSet::new());
         let carry_out = |part: &u32, what| {
             match what {
-                What::Resume(_) => paused.borrow_mut().remove(part),
+                What::Undo => paused.borrow_mut().remove(part),
                 _ => paused.borrow_mut().insert(*part),
             };
             if *part < 3 { Ok(()) } else { Err(*part) }

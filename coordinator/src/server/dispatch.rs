@@ -644,8 +644,40 @@ impl Server {
         }
     }
 
+    /// Has the gangs that meet in a unit be one: each would wait for the other one's other GPUs. It is claimed anew: before, a claim may have
+    /// been for another one.
+    fn merge_gangs(&mut self, unit: TenantId) {
+        let gangs = self.gangs_of(unit);
+        let Some((first, others)) = gangs.split_first() else { return };
+        for other in others {
+            let work = |from, into| move |server: &mut Self| server.on_merged(from, into);
+            self.steering.machine.merge(*first, *other, work);
+        }
+        if let Some(member) = self.members_of(*first).first() {
+            // In this order: the arbiter claims it at once.
+            self.tell_gang_of(*member, gangs::Event::GivenBack);
+            self.tell_arbiter(*member, Event::Gang(true));
+        }
+    }
+
+    /// One gang is a part of another one from now on.
+    fn on_merged(&mut self, from: GangId, into: GangId) {
+        let members = self.members_of(from);
+        for id in &members {
+            self.leave_gang(*id);
+            self.tell_arbiter(*id, Event::Gang(false));
+        }
+        for id in members {
+            if let Some(tenant) = self.card.tenants.get_mut(id) {
+                tenant.gang = Some(into);
+            }
+            self.keep_tenant(id);
+            self.join_its_gang(id);
+        }
+    }
+
     /// Has a tenant that the arbiter knows run with its gang.
-    pub(super) fn join_its_gang(&mut self, id: TenantId) {
+    fn join_its_gang(&mut self, id: TenantId) {
         let Some((gang, other)) = self.join_gang(id) else { return };
         self.tell_arbiter(id, Event::Gang(true));
         if let Some(tenant) = self.card.tenants.get(id) {

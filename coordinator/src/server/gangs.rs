@@ -39,35 +39,16 @@ impl Server {
         Some((gang, other))
     }
 
-    /// Has the gangs that meet in a unit be one: each would wait for the other one's other GPUs.
-    pub(super) fn merge_gangs(&self, unit: TenantId) {
+    /// The gangs of a unit's members.
+    pub(super) fn gangs_of(&self, unit: TenantId) -> Vec<GangId> {
         let members = self.card.arbiter.members(unit);
         let is_theirs = |seat: &Seat| members.iter().any(|id| seat.members.contains(id));
-        let mut theirs = self.card.seats.of.iter().filter(|(_, seat)| is_theirs(seat)).map(|(gang, _)| *gang);
-        let Some(first) = theirs.next() else { return };
-        for other in theirs {
-            self.steering
-                .machine
-                .merge(first, other, |from, into| move |server: &mut Self| server.on_merged(from, into));
-        }
+        self.card.seats.of.iter().filter(|(_, seat)| is_theirs(seat)).map(|(gang, _)| *gang).collect()
     }
 
-    /// One gang is a part of another one from now on.
-    fn on_merged(&mut self, from: GangId, into: GangId) {
-        let members: Vec<TenantId> =
-            self.card.seats.of.get(&from).into_iter().flat_map(|seat| seat.members.iter().copied()).collect();
-        for id in &members {
-            self.leave_gang(*id);
-            // A claim was for the gang that it was of.
-            self.tell_arbiter(*id, Event::Gang(false));
-        }
-        for id in members {
-            if let Some(tenant) = self.card.tenants.get_mut(id) {
-                tenant.gang = Some(into);
-            }
-            self.keep_tenant(id);
-            self.join_its_gang(id);
-        }
+    /// The members of a gang on this GPU.
+    pub(super) fn members_of(&self, gang: GangId) -> Vec<TenantId> {
+        self.card.seats.of.get(&gang).into_iter().flat_map(|seat| seat.members.iter().copied()).collect()
     }
 
     /// A tenant is of its gang no more.

@@ -1,7 +1,8 @@
 //! The servers of one process: one for each GPU, each in a thread of its own, so that one GPU's slow calls hold up no other.
 //!
-//! They share no state but the gangs ([`baton_policy::gangs`]), which wait for nothing. One has another do something by a [`Handle`], and
-//! goes on meanwhile; only a [`Halt`], before another process takes over, has all of them stand still.
+//! They share no state but the gangs ([`baton_policy::gangs`]), which wait for nothing, and what their preemptors do with programs on several
+//! GPUs ([`Pauses`]). One has another do something by a [`Handle`], and goes on meanwhile; only a [`Halt`], before another process takes over,
+//! has all of them stand still.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -485,7 +485,7 @@ fn what_is_given_up_here_is_told_and_what_becomes_a_gangs_waits_for_that() {
     assert_eq!(tell(arbiter::Event::Demand), [Decision::SwapIn(id)]);
     // It has its turn without the others: it is claimed anew.
     assert_eq!(tell(arbiter::Event::Gang(true)), [Decision::Claim(id)]);
-    assert_eq!(tell(arbiter::Event::Gang(true)), [], "it is");
+    assert_eq!(tell(arbiter::Event::Gang(true)), [Decision::Claim(id)], "of another one");
     assert_eq!(tell(arbiter::Event::Call), [Decision::SwapIn(id)]);
     // The machine may have admitted it just now, and counts upon its end.
     assert_eq!(tell(arbiter::Event::Recall), [Decision::GiveBack(id), Decision::Claim(id)]);

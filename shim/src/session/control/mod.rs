@@ -322,7 +322,8 @@ impl Control {
 
     /// Resumes what coordinators that are gone may have paused, unless another one has paused it too: then when that lets it go on.
     pub(super) fn resume_for_gone(&mut self) {
-        if !self.is_held() {
+        let is_taken = |gpu: &Gpu| gpu.session.link.coordinators().taken.load(Ordering::SeqCst) != 0;
+        if !self.is_held() && !self.gpus.iter().any(is_taken) {
             self.gone.drain(..).for_each(|session| session.channels.resume(session.others()));
         }
     }
