@@ -199,7 +199,10 @@ impl Extents {
         // The pointers were found among the addresses of another process, and pages that it had freed are used here.
         (extent.contents, extent.spare) = (None, Vec::new());
         let (state, spare) = match (extent.state, mapped) {
-            (ExtentState::Resident { frame }, Place::Mapped) => (ExtentState::Resident { frame }, None),
+            // An owner that takes turns with the others may have had it mapped after them.
+            (ExtentState::Resident { frame } | ExtentState::Mapping { frame }, Place::Mapped) => {
+                (ExtentState::Resident { frame }, None)
+            }
             // The frame holds the only copy, or one that may be newer than the pool's.
             (ExtentState::Resident { frame }, _) => (ExtentState::Mapping { frame }, None),
             (ExtentState::Leaving { frame, copied, whole, .. }, place) => {
@@ -253,6 +256,16 @@ impl Extents {
         let removed = self.remove(id);
         self.touched.truncate(touched);
         removed
+    }
+
+    /// Removes an extent, in whichever state, for one that shares it: the tenant keeps its number, which is now for another tenant's extent.
+    /// As [`Extents::remove_for_heir`], it is not among those that were touched.
+    pub fn pass_on(&mut self, id: ExtentId) -> Option<Extent> {
+        let touched = self.touched.len();
+        let passed = self.take_out(id)?;
+        self.touched.truncate(touched);
+        self.borrowed.insert(id);
+        Some(passed)
     }
 
     /// Notes that the tenant has freed this range of its mapped memory, or uses it again. False if the tenant has not mapped the whole

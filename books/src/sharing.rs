@@ -344,6 +344,24 @@ impl<T: Copy + Ord + Hash + Into<u32>> Sharing<T> {
         Some((heir, attachment))
     }
 
+    /// Makes an extent the attached tenant's own; the owner is attached to it instead, with its mapping in this state, and so are the others.
+    /// Returns the attachment, which is written down until it [is its own](Self::is_its_own).
+    pub fn exchange(&mut self, id: (T, ExtentId), owners: Place) -> Option<Attachment<T>> {
+        let had = self.attachments.remove(&id)?;
+        let mut sharers = self.sharers.remove(&had.owner).unwrap_or_default();
+        sharers.remove(&id);
+        for other in &sharers {
+            if let Some(other_had) = self.attachments.get_mut(other) {
+                (other_had.owner, other_had.owner_at) = (id, had.at);
+                self.notes.hold(&other_had.fact(*other));
+            }
+        }
+        self.sharers.insert(id, sharers);
+        let (at, owner_at) = (had.owner_at, had.at);
+        self.attach(had.owner, Attachment { owner: id, owner_at, at, place: owners, lost: false, ..had });
+        Some(had)
+    }
+
     /// Notes that an heir has an extent as its own: its attachment is written down no more.
     pub fn is_its_own(&self, heir: (T, ExtentId), attachment: &Attachment<T>) {
         self.notes.forget(&attachment.fact(heir));
@@ -504,22 +522,43 @@ mod tests {
         assert!(sharing.inherit(heir, |_| true).is_none() && sharing.is_empty());
     }
 
+    #[test]
+    fn owner_and_sharer_change_places() {
+        let mut sharing = Sharing::default();
+        let (owner, sharer, third) = ((A, ExtentId(1)), (B, ExtentId(5)), (C, ExtentId(6)));
+        sharing.attach(sharer, Attachment { owner_at: 10, at: 50, place: Place::Away, ..of((A, 1)) });
+        sharing.attach(third, Attachment { owner_at: 10, at: 60, ..of((A, 1)) });
+        let had = sharing.exchange(sharer, Place::Mapped).expect("it is attached");
+        assert_eq!((had.owner, had.place), (owner, Place::Away));
+        assert!(sharing.get(sharer).is_none() && sharing.exchange(sharer, Place::Mapped).is_none());
+        for (id, at, place) in [(owner, 10, Place::Mapped), (third, 60, Place::Mapped)] {
+            let one = sharing.get(id).expect("attached to the new owner");
+            assert_eq!((one.owner, one.owner_at, one.at, one.place), (sharer, 50, at, place));
+        }
+        assert_eq!(sharing.exchange(owner, Place::Away).map(|had| had.owner), Some(sharer));
+        assert_eq!(sharing.sharers(owner), [sharer, third]);
+    }
+
     proptest! {
         #[test]
         fn whoever_is_attached_is_known_both_ways(
-            steps in prop::collection::vec((0..4u8, 0..4u8, 0..6u32, 0..4u8, 0..6u32), 0..80),
+            steps in prop::collection::vec((0..6u8, 0..4u8, 0..6u32, 0..4u8, 0..6u32), 0..80),
         ) {
             let mut sharing = Sharing::default();
             for (what, id, extent, owner, other) in steps {
                 // A number is that of an extent of a tenant's own, or of another's, never both.
                 let borrowed = (id, ExtentId(100 + extent));
                 match what {
-                    0 if id != owner && sharing.get(borrowed).is_none() && !sharing.is_shared(borrowed) => {
+                    0 if id != owner
+                        && sharing.get(borrowed).is_none()
+                        && !sharing.is_shared(borrowed)
+                        && sharing.get((owner, ExtentId(other))).is_none() => {
                         sharing.attach(borrowed, of((owner, other)));
                     }
                     1 => drop(sharing.detach(borrowed)),
                     2 => drop(sharing.inherit((owner, ExtentId(other)), |id| id != 2)),
                     3 => drop(sharing.inherit(borrowed, |_| true)),
+                    4 => drop(sharing.exchange(borrowed, Place::Away)),
                     _ => drop(sharing.set_place(borrowed, &[Place::Mapped, Place::Away], Place::Going)),
                 }
                 for (id, attachment) in &sharing.attachments {

@@ -294,6 +294,11 @@ impl Found {
         frame.map(|one| one.frame)
     }
 
+    /// True if anything of an extent of this tenant's is known: a frame, or a page in the pool.
+    pub fn has(&self, tenant: u32, at: u64) -> bool {
+        self.frames.contains_key(&(tenant, at)) || self.pages.contains_key(&(tenant, at))
+    }
+
     /// Has an extent of the first tenant, at its address there, be the second's, at its address there.
     pub fn pass_on(&mut self, (from, at): (u32, u64), (to, there): (u32, u64), class: SizeClass) {
         if let Some(frame) = self.frames.remove(&(from, at)) {

@@ -96,6 +96,8 @@ pub const CUDA_ERROR_CONTEXT_IS_DESTROYED: CUresult = 709;
 pub const CUDA_ERROR_NO_DEVICE: CUresult = 100;
 /// The work has not ended yet: an answer, not a failure.
 pub const CUDA_ERROR_NOT_READY: CUresult = 600;
+/// The operating system refused something.
+pub const CUDA_ERROR_OPERATING_SYSTEM: CUresult = 304;
 /// This device does not support the request, or this memory does not.
 pub const CUDA_ERROR_NOT_SUPPORTED: CUresult = 801;
 /// `CUDA_ERROR_SYSTEM_NOT_READY`

@@ -404,7 +404,7 @@ declare::messages! {
                 /// Its address.
                 at: u64,
             },
-            /// Asks for memory that another tenant has exported. From then on the two are scheduled as one. Answered by
+            /// Asks for memory that another tenant has exported. From then on the two are scheduled as one, unless they may be apart. Answered by
             /// [`Answer::Attached`], [`Answer::NotExported`], [`Answer::Denied`] or [`Answer::TryAgain`]. Given back as extents of the
             /// tenant's own are ([`Request::Free`]).
             62 => Attach {
@@ -414,6 +414,8 @@ declare::messages! {
                 key: [u8; 16],
                 /// Address for the first of its extents; the others follow it.
                 at: u64,
+                /// The two may take turns, until both want the GPU at once.
+                apart: bool = since 22 or false,
             },
             /// Exports an event to other processes. Answered by [`Answer::Noted`].
             63 => ExportEvent {
@@ -443,6 +445,14 @@ declare::messages! {
             67 => JoinGang {
                 /// The gang's number; not 0.
                 gang: u64,
+            },
+            /// Announces that memory is about to be attached which another tenant has exported, from outside the gate: the other one may have
+            /// the GPU, and keep it until this one has written to that memory. Answered by [`Answer::Noted`].
+            68 => Meet {
+                /// The tenant that has exported it.
+                exporter: u32,
+                /// The export's key.
+                key: [u8; 16],
             },
         }
     }
@@ -673,7 +683,8 @@ declare::messages! {
                 key: [u8; 16],
             },
             /// To [`Request::Attach`]: the extents of the allocation, in order of address. Carries the frames of the first ones; the
-            /// tenant asks for the others.
+            /// tenant asks for the others. If not all of them are on the GPU, it carries none: the tenant's gate is about to be closed, and
+            /// they come before it is opened again.
             61 => Attached {
                 /// Number and size of each.
                 extents: Vec<(ExtentId, SizeClass)> [MAX_LISTED],
@@ -681,7 +692,9 @@ declare::messages! {
                 offset: u64,
                 /// Its size, as its program asked for it.
                 bytes: u64,
-            } carries extents.len().min(MAX_DESCRIPTORS),
+                /// All of them are on the GPU.
+                here: bool = since 22 or true,
+            } carries if *here { extents.len().min(MAX_DESCRIPTORS) } else { 0 },
             /// To a request that another coordinator may have answered before it ended: that answer does not count, and the tenant asks
             /// again.
             63 => Again,

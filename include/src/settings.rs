@@ -45,6 +45,10 @@ pub const GATE: &core::ffi::CStr = c"BATON_GATE";
 /// program is told that there are none.
 pub const UNKNOWN: &core::ffi::CStr = c"BATON_UNKNOWN";
 
+/// `driver`: memory that the program exports by descriptors becomes the driver's own, in one piece that stays where it is. Programs outside
+/// of Baton can import that, and nothing else.
+pub const EXPORT: &core::ffi::CStr = c"BATON_EXPORT";
+
 /// A file for the library's messages, instead of standard error.
 pub const LOG: &core::ffi::CStr = c"BATON_LOG";
 

@@ -34,7 +34,6 @@ group! {
         message B1617 used_what_was_not_spare(bytes, at) = "it uses {bytes} bytes at {at} again, which were not spare";
         message B1618 wants_foreign_bytes_in_one_piece(bytes, at) =
             "it wants {bytes} bytes at {at} in one piece, which are not its own";
-        message B1619 opened_where_no_room_is(bytes, at) = "it opened {bytes} bytes at {at}, where there is no room";
         message B1620 freed_unmapped_extent(extent) = "it freed extent {extent}, which it does not have mapped";
         message B1621 gave_back_too_much(bytes) = "it gave back {bytes} bytes beside the arena, which it has not leased";
         message B1622 asked_for_unmapped_frame(extent) =

@@ -248,4 +248,10 @@ group! {
     cause "As for B0351, for a program that has to share the GPU (`baton run`, `BATON_REQUIRE=1`): it ends with exit code 125 instead of going \
            on without its memory.";
     remedy "Start the program again.";
+
+    topic {
+        message B0381 no_such_export(word) = "BATON_EXPORT={word} is not `driver`; memory that is exported goes on moving";
+    }
+    cause "The variable has a value that it cannot have.";
+    remedy "Correct the variable.";
 }

@@ -93,6 +93,7 @@ mod memory {
     mod immovable; // timed
     mod isolation; // timed
     mod ledger; // timed
+    mod passed_on; // timed
     mod scrubbed_ahead; // timed
     mod swap_in_without_copy; // timed
     mod zero_pages; // timed

@@ -302,10 +302,17 @@ fn an_allocation_is_handed_on_to_devices_on_the_bus_and_to_other_processes() {
     same(&serving().start(), "aliases", "leaving", |_| {});
 }
 
+/// Programs export memory by descriptors of the driver's.
+fn by_the_driver(serving: Serving) -> Serving {
+    serving.setting("BATON_EXPORT", "driver")
+}
+
 #[test]
 fn memory_is_exported_while_work_waits_for_its_program() {
-    for (case, evicted) in [("export", false), ("two", false), ("two", true), ("bus", false)] {
-        let coordinator = Serving::arena("96MiB").option("--host-pool", "128MiB").start();
+    let cases = [("export", false), ("two", false), ("two", true), ("bus", false)];
+    for ((case, evicted), by) in cases.into_iter().flat_map(|case| [(case, "baton"), (case, "driver")]) {
+        let serving = Serving::arena("96MiB").option("--host-pool", "128MiB");
+        let coordinator = if by == "driver" { by_the_driver(serving) } else { serving }.start();
         let other = coordinator.join("other", &program("hold"), &["--megabytes", "40"]);
         same(&coordinator, "exported", case, |_| {
             if evicted {
@@ -317,8 +324,9 @@ fn memory_is_exported_while_work_waits_for_its_program() {
 }
 
 #[test]
-fn where_no_work_can_be_paused_such_an_export_is_refused_at_once_and_works_later() {
-    let coordinator = serving().start();
+fn where_no_work_can_be_paused_an_export_by_the_driver_is_refused_at_once_and_works_later() {
+    same(&serving().start(), "exported", "export", |_| {});
+    let coordinator = by_the_driver(serving()).start();
     let shared = played(&coordinator, "exported", "export", |_| {});
     assert!(shared.err.contains("work on the GPU does not end"), "{shared:?}");
     let refused = alone("exported", "export").out.replace("a stream waits: 0", "a stream waits: 801");
@@ -352,6 +360,9 @@ fn programs_that_pass_memory_on_leave_and_come_back_together() {
 #[test]
 fn programs_that_pass_memory_on_and_have_no_room_together_take_turns() {
     let coordinator = serving().start();
+    same(&coordinator, "passed", "much", |_| try_to_evict(&coordinator, "passed"));
+    coordinator.until_empty();
+    let coordinator = by_the_driver(serving()).start();
     same(&coordinator, "passed", "much", |_| try_to_evict(&coordinator, "passed"));
     let log = coordinator.log();
     assert!(log.contains("cannot run together"), "{log}");

@@ -122,11 +122,16 @@ impl Liar<'_> {
             12 => Request::Unexport { at: self.at() },
             13 => {
                 let key = self.random.one(&self.keys).unwrap_or([7; 16]);
-                Request::Attach { exporter: self.random.number() as u32, key, at: self.at() }
+                let exporter = self.random.number() as u32;
+                Request::Attach { exporter, key, at: self.at(), apart: self.random.below(2) == 0 }
             }
             14 if self.random.below(2) == 0 => Request::ExportEvent { handle },
             14 => Request::OpenEvent { handle },
             15 => Request::ExportDescriptors { process },
+            16 if self.random.below(2) == 0 => {
+                let key = self.random.one(&self.keys).unwrap_or([7; 16]);
+                Request::Meet { exporter: self.random.number() as u32, key }
+            }
             16 => Request::JoinGang { gang: self.random.below(3) as u64 },
             _ => Request::ImportDescriptor { owner: process },
         }

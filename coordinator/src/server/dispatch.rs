@@ -204,6 +204,7 @@ impl Server {
                 | Request::ExportEvent { .. }
                 | Request::ExportDescriptors { .. }
                 | Request::ImportDescriptor { .. }
+                | Request::Meet { .. }
                 | Request::JoinGang { .. } => {}
             }
         }
@@ -229,6 +230,7 @@ impl Server {
         tenant.memory.sent_away = false;
         self.card.recorder.record(id, What::Asked);
         self.tell_arbiter(id, Event::Demand);
+        self.meet(id);
     }
 
     fn serve_request(&mut self, id: TenantId, request: Request) -> Result<(), Breach> {
@@ -263,9 +265,9 @@ impl Server {
             }
             Request::Export { at, bytes } => self.memory().export(id, at, bytes),
             Request::Unexport { at } => self.memory().unexport(id, at),
-            Request::Attach { exporter, key, at } => {
+            Request::Attach { exporter, key, at, apart } => {
                 let exporter = TenantId(exporter);
-                if self.memory().attach(id, exporter, &key, at)? == Attaching::Unite {
+                if self.memory().attach(id, exporter, &key, at, apart) == Attaching::Unite {
                     self.unite(id, exporter);
                     self.card.tenants.answer(id, &Answer::TryAgain, &[]);
                 }
@@ -280,6 +282,13 @@ impl Server {
             Request::ExportDescriptors { process } => self.memory().export_descriptors(id, process),
             Request::ImportDescriptor { owner } => {
                 self.unite_with_owner(id, owner);
+                self.card.tenants.answer(id, &Answer::Noted, &[]);
+            }
+            Request::Meet { exporter, key } => {
+                let exporter = TenantId(exporter);
+                if self.is_about_to_share(id, exporter, &key) {
+                    self.unite(id, exporter);
+                }
                 self.card.tenants.answer(id, &Answer::Noted, &[]);
             }
             Request::JoinGang { gang } => {
@@ -304,12 +313,26 @@ impl Server {
         }
         let name = |id: TenantId| self.card.tenants.get(id).map_or("", |tenant| tenant.name.as_str());
         baton_messages::info!(are_united(name(id), name(other)));
+        for (one, with) in [(id, other), (other, id)] {
+            if let Some(tenant) = self.card.tenants.get_mut(one) {
+                tenant.shares_with.remove(&with);
+            }
+        }
         self.note_unit(id);
         self.note_waiting(id);
         self.carry_out(decisions);
         self.merge_gangs(id);
         for member in self.card.arbiter.members(id) {
             self.memory().show_offer(member);
+        }
+    }
+
+    /// Unites a tenant that wants the GPU with those that share memory with it and want the GPU too, if there is room for all of them.
+    pub(super) fn meet(&mut self, id: TenantId) {
+        for other in self.met_by(id) {
+            if self.memory().fits_with(id, other) {
+                self.unite(id, other);
+            }
         }
     }
 
@@ -429,6 +452,7 @@ impl Server {
         }
         baton_messages::warn!(work_did_not_end(&tenant.name));
         self.tell_arbiter(id, Event::DrainTimedOut);
+        self.meet(id);
     }
 
     /// A tenant is to leave the GPU for a moment, if it is not about to.
@@ -516,7 +540,8 @@ impl Server {
     /// Has the arbiter know a tenant that has the baton, with its gate open. False if it is not to have it.
     pub(super) fn goes_on_holding(&mut self, id: TenantId) -> bool {
         let Some(tenant) = self.card.tenants.get(id) else { return false };
-        let (scheduling, missing) = (tenant.scheduling.wanted, tenant.extents().counts().missing > 0);
+        let missing = tenant.extents().counts().missing > 0 || self.card.memory.lacks_others(id);
+        let scheduling = tenant.scheduling.wanted;
         let now = self.now();
         for event in [Event::Joined { scheduling }, Event::Demand, Event::Resident] {
             let decided = self.card.arbiter.handle(now, id, event);
@@ -716,7 +741,7 @@ impl Server {
             }
             MemoryEvent::CorunnersInTheWay => self.part(),
             MemoryEvent::SpareInTheWay(id) => self.compact(id),
-            MemoryEvent::Consolidates(id) => self.tell_arbiter(id, Event::Grown),
+            MemoryEvent::ComesAnew(id) => self.tell_arbiter(id, Event::Grown),
             // It may have been let in before.
             MemoryEvent::Whole(id) => {
                 let is_paused = |tenant: &Tenant| tenant.preemption.is_paused();
@@ -733,6 +758,7 @@ impl Server {
         match event {
             PreemptEvent::Off { tenant, drained } => {
                 self.tell_arbiter(tenant, if drained { Event::Closed } else { Event::Preempted });
+                self.meet(tenant);
                 self.has_shown_life(tenant);
                 self.check_answer(tenant);
             }

@@ -18,7 +18,7 @@ const FLOORS: [&[&str]; 16] = [
     &["state"],
     &["kept"],
     &["parts"],
-    &["depart", "gangs"],
+    &["depart", "gangs", "meeting"],
     &["receive", "unresponsive"],
     &["join"],
     &["takeover"],

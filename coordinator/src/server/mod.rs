@@ -17,6 +17,7 @@
 //! | `parts` | each owner of state, with its needs of others |
 //! | `tuning` | settings that users change meanwhile |
 //! | `gangs` | tenants that run on several GPUs at the same time |
+//! | `meeting` | tenants that share memory and take turns |
 //! | `turns` | turns begin and end |
 //! | `memory/` | memory: allocations, frames, eviction, swapping in, work ahead of need |
 //! | `corun` | tenants that fit together co-run |
@@ -44,6 +45,7 @@ mod join;
 mod kept;
 mod lobby;
 mod machine;
+mod meeting;
 mod memory;
 mod options;
 mod outsiders;
@@ -422,6 +424,7 @@ impl Server {
         self.card.tenants.touch(id);
         self.preemptions().check(id);
         self.settle();
+        self.meet(id);
         self.check_answer(id);
         self.kill_if_stuck(id);
         self.settle();

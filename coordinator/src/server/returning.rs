@@ -164,20 +164,39 @@ impl Returning {
 }
 
 impl Takeover {
-    /// True if a tenant has told all, and so have those that it is united with. One whose connection has ended is waited for only for
-    /// a while: its process has probably ended too.
-    fn is_ready(&self, one: &Returning) -> bool {
-        let united = |other: &&Returning| one.facts.unit.is_some() && other.facts.unit == one.facts.unit;
+    /// True if these have told all, which come back together. One whose connection has ended is waited for only for a while: its process has
+    /// probably ended too.
+    fn are_ready(&self, together: &[TenantId]) -> bool {
         let is_late = !self.is_early();
         let is_over = |other: &Returning| other.stands.is_some() || is_late && !other.is_connected;
-        one.stands.is_some() && self.returning.values().filter(united).all(is_over)
+        together.iter().filter_map(|id| self.returning.get(id)).all(is_over)
+    }
+
+    /// Those that are united, or share memory, as sets that have nothing to do with each other.
+    fn sets(&self) -> Vec<Vec<TenantId>> {
+        let mut sets: Vec<(Vec<TenantId>, BTreeSet<u32>)> = Vec::new();
+        let shared = self.attached.iter().map(|one| [one.id.0, one.owner.0]);
+        let linked: Vec<[u32; 2]> = shared.collect();
+        for (id, one) in &self.returning {
+            // What binds it to others: their numbers, and its unit's, which is one of theirs.
+            let links = linked.iter().filter(|link| link.contains(&id.0)).flatten().copied();
+            let mut links: BTreeSet<u32> = links.chain(one.facts.unit).chain([id.0]).collect();
+            let mut set = vec![*id];
+            for (ids, others) in sets.extract_if(.., |(_, others)| !others.is_disjoint(&links)).collect::<Vec<_>>() {
+                set.extend(ids);
+                links.extend(others);
+            }
+            sets.push((set, links));
+        }
+        sets.into_iter().map(|(ids, _)| ids).collect()
     }
 
     /// Tenants that can come back now: those with an open gate first.
     pub(super) fn ready(&self) -> Vec<TenantId> {
-        let ready = self.returning.iter().filter(|(_, one)| self.is_ready(one));
+        let ready = self.sets().into_iter().filter(|set| self.are_ready(set)).flatten();
+        let ready = ready.filter_map(|id| Some((id, self.returning.get(&id)?)));
         let mut ready: Vec<(bool, TenantId)> =
-            ready.filter_map(|(id, one)| Some((one.stands?.gate != GateState::Open, *id))).collect();
+            ready.filter_map(|(id, one)| Some((one.stands?.gate != GateState::Open, id))).collect();
         ready.sort_unstable();
         ready.into_iter().map(|(_, id)| id).collect()
     }

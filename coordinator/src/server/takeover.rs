@@ -245,8 +245,20 @@ impl Server {
         Some(Welcomed { ready, found, heirs })
     }
 
+    /// Has those know each other again that share memory and take turns.
+    fn know_those_apart(&mut self, ready: &[TenantId]) {
+        for id in ready {
+            let unit = |id: TenantId| self.card.tenants.get(id).and_then(|tenant| tenant.unit);
+            let owners = self.card.memory.owners_reached_by(*id).into_iter();
+            let apart: Vec<TenantId> =
+                owners.filter(|owner| unit(*id).is_none() || unit(*owner) != unit(*id)).collect();
+            apart.into_iter().for_each(|owner| self.card.tenants.are_to_meet(*id, owner));
+        }
+    }
+
     /// Does what is left to do when they are back.
     pub(super) fn end_welcome(&mut self, Welcomed { ready, found, heirs }: Welcomed) {
+        self.know_those_apart(&ready);
         ready.iter().for_each(|id| self.memory().have_what_leaves_unmapped(*id));
         heirs.into_iter().for_each(|one| self.memory().restore_fact(None, &Fact::Attached(one)));
         let Some(takeover) = &mut self.card.takeover else { return };

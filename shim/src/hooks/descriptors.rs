@@ -1,17 +1,31 @@
 //! Memory that processes pass on by descriptors: physical memory (`cuMemExportToShareableHandle`), and pools.
 //!
-//! The memory is between the driver and the programs, and stays where it is. But programs that share memory may wait for each other by it,
-//! as by events ([`super::ipc`]), so the coordinator has to know which programs do. A process that exports a descriptor marks it as its
-//! own ([`crate::sys::owner`]), and a process that imports one finds its owner, whichever way it has come.
+//! Memory of a handle of ours goes on moving: its descriptor is ours too ([`crate::memory::sealed`]), and a process that imports it is lent
+//! the same memory. With `BATON_EXPORT=driver` it is the driver's instead, as pools are: the memory is between the driver and the programs
+//! then, and stays where it is.
+//!
+//! Programs that share memory may wait for each other by it, as by events ([`super::ipc`]), so the coordinator has to know which programs
+//! do. A process that exports a descriptor of the driver's marks it as its own ([`crate::sys::owner`]), and a process that imports one finds
+//! its owner, whichever way it has come.
 
 use core::ffi::{c_int, c_void};
+use core::time::Duration;
 
 use baton_contract::cuda::{CUDA_SUCCESS, CUmemoryPool, CUresult};
+use baton_contract::settings;
 
+use crate::arrival::{self, Needs};
 use crate::driver::api;
+use crate::memory::mappings::HandleNumber;
+use crate::memory::sealed::Sealed;
+use crate::memory::space::NoMemory;
 use crate::memory::unmanaged::foreign_made;
-use crate::session;
-use crate::sys::owner;
+use crate::session::{self, Session};
+use crate::sys::once::Once;
+use crate::sys::{owner, thread, user};
+
+/// The time between two looks at memory that is on its way.
+const SOON: Duration = Duration::from_micros(200);
 
 type ExportPool = unsafe extern "C-unwind" fn(*mut c_void, CUmemoryPool, c_int, u64) -> CUresult;
 type Import = unsafe extern "C-unwind" fn(*mut u64, *mut c_void, c_int) -> CUresult;
@@ -63,8 +77,34 @@ fn take_in(handle: *mut c_void, kind: c_int) {
     }
 }
 
-/// Imports physical memory, which is not scanned for pointers.
+/// True if memory is exported by descriptors of the driver's.
+pub(super) fn are_the_drivers() -> bool {
+    static DRIVERS: Once<bool> = Once::new();
+    if let Some(known) = DRIVERS.get() {
+        return *known;
+    }
+    let word = user::setting(settings::EXPORT);
+    let (kept, ours) = DRIVERS.keep(word.as_deref().is_some_and(|word| word == "driver"));
+    if let (false, true, Some(word)) = (*kept, ours, word) {
+        user::warn(&baton_messages::no_such_export(word.display()));
+    }
+    *kept
+}
+
+/// Imports physical memory. Another process's that is not ours is not scanned for pointers.
 pub(super) unsafe fn import(original: Import, out: *mut u64, handle: *mut c_void, kind: c_int) -> CUresult {
+    let descriptor = c_int::try_from(handle.addr()).ok().filter(|_| kind == api::POSIX_DESCRIPTOR && !out.is_null());
+    let imported = descriptor.and_then(Sealed::read).and_then(|sealed| import_ours(&sealed));
+    if let Some(imported) = imported {
+        return match imported {
+            Ok(handle) => {
+                // SAFETY: not null, and the program's own out-parameter.
+                unsafe { *out = handle };
+                CUDA_SUCCESS
+            }
+            Err(answer) => answer,
+        };
+    }
     take_in(handle, kind);
     // SAFETY: the driver's own function with the program's own arguments.
     let answer = unsafe { original(out, handle, kind) };
@@ -72,6 +112,35 @@ pub(super) unsafe fn import(original: Import, out: *mut u64, handle: *mut c_void
         foreign_made();
     }
     answer
+}
+
+/// Imports memory of ours. `None` if there is no coordinator to have it from: to the driver, the descriptor is none.
+fn import_ours(sealed: &Sealed) -> Option<Result<HandleNumber, CUresult>> {
+    // This process shares the GPU of that memory from now on, even without a context there.
+    let session = session::join_for_memory(sealed.exported.gpu)?;
+    session.space.is_about_to_share(&session.link.requests, &sealed.exported);
+    let passage = match arrival::pass(|_| Needs::Nothing) {
+        Ok(passage) => passage,
+        Err(answer) => return Some(Err(answer)),
+    };
+    let imported = session.space.import(&passage, &session.link.requests, sealed);
+    drop(passage);
+    match imported {
+        Ok(handle) => Some(until_here(session, handle)),
+        Err(NoMemory::Answer(answer)) => Some(Err(answer)),
+        Err(NoMemory::Alone | NoMemory::TryAgain) => None,
+    }
+}
+
+/// Waits until imported memory is here. If it is not, the gate is about to be closed, and the memory comes before it is opened again.
+fn until_here(session: &Session, handle: HandleNumber) -> Result<HandleNumber, CUresult> {
+    while !session.space.is_here(handle) {
+        if arrival::pass_here(|| Needs::Nothing)?.is_ungated() {
+            break;
+        }
+        thread::sleep(SOON);
+    }
+    Ok(handle)
 }
 
 /// Imports a pool: its allocations are imported by themselves.

@@ -8,7 +8,7 @@
 //! is mapped and unmapped as a whole (measured: 801 by `cuMemMap`, 1 by the others).
 
 use core::ffi::{c_int, c_void};
-use std::os::fd::{AsFd as _, AsRawFd, IntoRawFd};
+use std::os::fd::{AsFd as _, AsRawFd, IntoRawFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
 
 use baton_contract::cuda::*;
@@ -362,19 +362,29 @@ pub(super) unsafe fn export(original: Export, out: *mut c_void, handle: u64, kin
     if let Some(piece) = piece_of(session.space, handle) {
         return by_driver(piece);
     }
-    match arrival::with_all_here(|guard| session.space.export(&session.link.requests, handle, guard)).flatten() {
+    let exported = match descriptors::are_the_drivers() {
+        false => session.space.export(session.link, handle).map(Some),
+        true => export_in_place(session, handle).inspect(|in_place| {
+            if let Some(descriptor) = in_place {
+                descriptors::give_out(descriptor.as_raw_fd());
+            }
+        }),
+    };
+    match exported {
         Ok(Some(descriptor)) => {
-            descriptors::give_out(descriptor.as_raw_fd());
             // SAFETY: not null, and the program's own place for a descriptor.
             unsafe { *out.cast::<c_int>() = descriptor.into_raw_fd() };
             CUDA_SUCCESS
         }
-        Ok(None) => match consolidate(session, handle, &properties) {
-            Ok(piece) => by_driver(piece),
-            Err(answer) => answer,
-        },
+        Ok(None) => consolidate(session, handle, &properties).map_or_else(|answer| answer, by_driver),
         Err(answer) => answer,
     }
+}
+
+/// A descriptor of the driver's, if a handle's memory can stay where it is.
+fn export_in_place(session: &Session, handle: HandleNumber) -> Result<Option<OwnedFd>, CUresult> {
+    let export = |guard: &MappingGuard| session.space.export_in_place(&session.link.requests, handle, guard);
+    arrival::with_all_here(export).flatten()
 }
 
 /// The driver's handle of memory that is in one piece.

@@ -79,6 +79,8 @@ pub(crate) struct Attached {
     pub(crate) offset: u64,
     /// Its size, as the other tenant's program asked for it.
     pub(crate) bytes: u64,
+    /// All of it is on the GPU. Otherwise it comes after the gate was closed.
+    pub(crate) here: bool,
 }
 
 impl Requests {
@@ -308,22 +310,23 @@ impl Requests {
     }
 
     /// Attaches an allocation that another tenant has exported. The first of its extents is to lie at this address, the others follow it;
-    /// `enter` adds them to this process's books.
+    /// `enter` adds them to this process's books, and hears if they are here. The two may be `apart`: they take turns, until both want the GPU.
     pub(crate) fn attach(
         &self,
         exporter: u32,
         key: [u8; 16],
         at: u64,
-        enter: impl FnOnce(&[(ExtentId, SizeClass)]),
+        apart: bool,
+        enter: impl FnOnce(&[(ExtentId, SizeClass)], bool),
     ) -> Result<Attached, Unserved> {
         let apply = |answer: &Answer| {
-            if let Answer::Attached { extents, .. } = answer {
-                enter(extents);
+            if let Answer::Attached { extents, here, .. } = answer {
+                enter(extents, *here);
             }
         };
-        match self.ask_and_apply(&Request::Attach { exporter, key, at }, apply)? {
-            (Answer::Attached { extents, offset, bytes }, frames) => {
-                Ok(Attached { lent: Allocated { extents, frames }, offset, bytes })
+        match self.ask_and_apply(&Request::Attach { exporter, key, at, apart }, apply)? {
+            (Answer::Attached { extents, offset, bytes, here }, frames) => {
+                Ok(Attached { lent: Allocated { extents, frames }, offset, bytes, here })
             }
             (Answer::NotExported { exporter_lives }, _) => Err(Unserved::NotExported { exporter_lives }),
             (Answer::Denied { full }, _) => Err(Unserved::Denied(full)),
@@ -357,6 +360,12 @@ impl Requests {
     pub(crate) fn import_descriptor(&self, owner: ProcessId) {
         // As for `export_descriptors`.
         let _ = self.ask_until_served(&Request::ImportDescriptor { owner });
+    }
+
+    /// Reports that memory is about to be attached which another tenant has exported.
+    pub(crate) fn meet(&self, exporter: u32, key: [u8; 16]) {
+        // As for `export_descriptors`.
+        let _ = self.ask_until_served(&Request::Meet { exporter, key });
     }
 
     /// Reports that this program is of a gang from now on: it is about to use another GPU too.

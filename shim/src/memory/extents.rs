@@ -135,11 +135,11 @@ impl Extents {
     }
 
     /// Adds extents that were lent, from an address on. The caller maps them.
-    pub(crate) fn add(&self, mut at: CUdeviceptr, lent: &[(ExtentId, SizeClass)]) {
+    pub(crate) fn add(&self, mut at: CUdeviceptr, all: &[(ExtentId, SizeClass)], are_lent: bool) {
         let mut extents = self.lock();
-        for (id, class) in lent {
+        for (id, class) in all {
             extents.insert(*id, at, *class);
-            extents.all.entry(*id).and_modify(|extent| extent.lent = true);
+            extents.all.entry(*id).and_modify(|extent| extent.lent = are_lent);
             at += class.bytes();
         }
     }
@@ -446,7 +446,7 @@ mod tests {
     fn commands_about_memory_that_the_program_has_given_up_change_nothing() {
         let extents = Extents::of(0);
         let [gone, goes] = [ExtentId(1), ExtentId(2)];
-        extents.add(1 << 40, &[(goes, SizeClass::ALL[0])]);
+        extents.add(1 << 40, &[(goes, SizeClass::ALL[0])], true);
         extents.set_given_up(&[goes], true);
         let both = [gone, goes];
         assert_eq!((extents.map(&both, 0), extents.unmap(&both)), (Ok(()), Ok(())));

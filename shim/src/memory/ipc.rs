@@ -29,9 +29,9 @@ pub(crate) struct Exported {
     /// The tenant whose memory it is.
     pub(crate) exporter: u32,
     /// The coordinator's key of the allocation.
-    key: Key,
+    pub(super) key: Key,
     /// The allocation's size, as its program asked for it: it needs as much room.
-    bytes: u64,
+    pub(super) bytes: u64,
 }
 
 impl Exported {
@@ -80,8 +80,13 @@ impl Space {
             link.requests.unexport(at);
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
+        self.exported(link, key, found.bytes)
+    }
+
+    /// What others have to know of memory of this process that they may open.
+    pub(super) fn exported(&self, link: &Link, key: Key, bytes: u64) -> Result<Exported, CUresult> {
         let gpu = api::uuid(self.device).ok_or(CUDA_ERROR_INVALID_VALUE)?;
-        Ok(Exported { gpu, exporter: link.tenant, key, bytes: found.bytes })
+        Ok(Exported { gpu, exporter: link.tenant, key, bytes })
     }
 
     /// Opens an allocation that another tenant has exported, and returns its address.
@@ -97,32 +102,53 @@ impl Space {
         }
         let bytes = exported.room().ok_or(NoMemory::Answer(CUDA_ERROR_INVALID_VALUE))?;
         let at = self.addresses(bytes).map_err(NoMemory::Answer)?;
-        self.with_guard(passage, || self.attach(requests, exported, at..at + bytes, context))
+        self.with_guard(passage, || self.open_at(requests, exported, at..at + bytes, context))
             .inspect_err(|_| self.lock().give_addresses_back(at, bytes))
     }
 
-    /// Opens an exported allocation at unused addresses. On an error they are still unused.
-    fn attach(
+    /// Has the coordinator know that memory of another tenant's is about to be attached, before this process waits for the GPU: the other one
+    /// may have it, and keep it until this one has written to that memory.
+    pub(crate) fn is_about_to_share(&self, requests: &Requests, exported: &Exported) {
+        requests.meet(exported.exporter, exported.key);
+    }
+
+    /// Attaches memory that another process has exported at unused addresses. Returns its place among the extents that it lies in, which
+    /// begin there, and their size. They are mapped, if they are here. On an error the addresses are still unused.
+    pub(super) fn attach(
         &self,
         requests: &Requests,
         exported: &Exported,
-        area: Range<CUdeviceptr>,
-        context: usize,
-    ) -> Result<CUdeviceptr, NoMemory> {
-        let Attached { lent, offset, bytes } = self.ask(|| {
-            let enter = |extents: &[(ExtentId, SizeClass)]| self.extents.add(area.start, extents);
-            requests.attach(exported.exporter, exported.key, area.start, enter)
+        area: &Range<CUdeviceptr>,
+        apart: bool,
+    ) -> Result<(u64, u64), NoMemory> {
+        let Attached { lent, offset, bytes, here } = self.ask(|| {
+            let enter = |extents: &[(ExtentId, SizeClass)], here| self.extents.add(area.start, extents, here);
+            requests.attach(exported.exporter, exported.key, area.start, apart, enter)
         })?;
         let size: u64 = lent.extents.iter().map(|(_, class)| class.bytes()).sum();
         let is_inside = offset.checked_add(bytes).is_some_and(|end| end <= size);
-        if !is_inside || bytes != exported.bytes || size >= area.end - area.start {
+        if !is_inside || bytes != exported.bytes || size > area.end - area.start {
             // The handle was written to.
             let ids: Vec<ExtentId> = lent.extents.iter().map(|(id, _)| *id).collect();
             self.extents.remove(&ids);
             requests.free(ids);
             return Err(NoMemory::Answer(CUDA_ERROR_INVALID_VALUE));
         }
-        self.map_lent(requests, lent)?;
+        if here {
+            self.map_lent(requests, lent)?;
+        }
+        Ok((offset, size))
+    }
+
+    /// Opens an exported allocation at unused addresses. On an error they are still unused.
+    fn open_at(
+        &self,
+        requests: &Requests,
+        exported: &Exported,
+        area: Range<CUdeviceptr>,
+        context: usize,
+    ) -> Result<CUdeviceptr, NoMemory> {
+        let (bytes, (offset, size)) = (exported.bytes, self.attach(requests, exported, &area, false)?);
         let memory = Released { at: area.start, bytes: size, is_reusable: false };
         let known = {
             let mut books = self.lock();

@@ -12,6 +12,7 @@ use baton_contract::cuda::{CUDA_ERROR_INVALID_VALUE, CUdevice, CUdeviceptr, CUme
 use baton_contract::memory::GRANULE;
 
 use super::access::Access;
+use super::table::Key;
 use super::window::Window;
 use crate::sys::by_device::{MOST, place};
 
@@ -54,6 +55,16 @@ pub(crate) enum Memory {
     InOnePiece(u64),
 }
 
+/// A handle's part in memory that several processes have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shared {
+    Not,
+    /// This process has made it, and others may import it by this key.
+    Exported(Key),
+    /// Another process has made it, and exported it by this key.
+    Imported(Key),
+}
+
 #[derive(Debug)]
 struct Handle {
     memory: Memory,
@@ -63,13 +74,22 @@ struct Handle {
     /// The addresses where it is mapped.
     places: BTreeSet<CUdeviceptr>,
     properties: Properties,
+    shared: Shared,
     /// Others access it past its mappings.
     is_reached_past: bool,
 }
 
 impl Handle {
-    fn new(memory: Memory, bytes: u64, properties: Properties) -> Self {
-        Self { memory, bytes, held: 1, places: BTreeSet::new(), properties, is_reached_past: false }
+    fn new(memory: Memory, bytes: u64, properties: Properties, shared: Shared) -> Self {
+        Self { memory, bytes, held: 1, places: BTreeSet::new(), properties, shared, is_reached_past: false }
+    }
+
+    /// Bytes that it takes of what the program may have. Another process's memory does too: it is on the GPU while this one runs.
+    fn taken(&self) -> u64 {
+        match self.memory {
+            Memory::InOnePiece(_) => 0,
+            Memory::AtHome(_) => self.bytes,
+        }
     }
 }
 
@@ -133,6 +153,8 @@ pub(crate) struct Gone {
     pub(crate) number: HandleNumber,
     pub(crate) memory: Memory,
     pub(crate) bytes: u64,
+    /// The coordinator has to be told that it can no longer be imported.
+    pub(crate) is_exported: bool,
 }
 
 /// All handles of a GPU's memory, and the mappings of them.
@@ -185,6 +207,15 @@ impl Mappings {
 
     /// Adds a handle of memory with this home.
     pub(super) fn add(&mut self, home: CUdeviceptr, bytes: u64, properties: Properties) -> HandleNumber {
+        self.insert(home, Handle::new(Memory::AtHome(home), bytes, properties, Shared::Not))
+    }
+
+    /// Adds a handle of memory with this home that another process has exported by this key.
+    pub(super) fn add_imported(&mut self, home: Home, properties: Properties, key: Key) -> HandleNumber {
+        self.insert(home.at, Handle::new(Memory::AtHome(home.at), home.bytes, properties, Shared::Imported(key)))
+    }
+
+    fn insert(&mut self, home: CUdeviceptr, handle: Handle) -> HandleNumber {
         let number = loop {
             self.last = self.last.wrapping_add(1);
             let number =
@@ -193,10 +224,9 @@ impl Mappings {
                 break number;
             }
         };
-        self.taken += bytes;
+        self.taken += handle.taken();
         self.homes.insert(home, number);
-        let memory = Memory::AtHome(home);
-        self.handles.insert(number, Handle::new(memory, bytes, properties));
+        self.handles.insert(number, handle);
         number
     }
 
@@ -238,10 +268,35 @@ impl Mappings {
     pub(super) fn leave_home(&mut self, handle: HandleNumber, piece: u64) -> Option<Home> {
         let home = self.home_of(handle)?;
         let found = self.handles.get_mut(&handle)?;
+        self.taken -= found.taken();
         found.memory = Memory::InOnePiece(piece);
         self.homes.remove(&home.at);
-        self.taken -= home.bytes;
         Some(home)
+    }
+
+    /// Notes that others may import a handle's memory by this key. False if the handle has gone, or its memory has left its home.
+    pub(super) fn on_exported(&mut self, handle: HandleNumber, key: Key) -> bool {
+        let is_home = self.home_of(handle).is_some();
+        let found = self.handles.get_mut(&handle).filter(|_| is_home);
+        found.map(|handle| handle.shared = Shared::Exported(key)).is_some()
+    }
+
+    /// True if other processes have, or may have, a handle's memory.
+    pub(super) fn is_shared(&self, handle: HandleNumber) -> bool {
+        self.handles.get(&handle).is_some_and(|handle| handle.shared != Shared::Not)
+    }
+
+    /// True if another process has made a handle's memory.
+    pub(super) fn is_imported(&self, handle: HandleNumber) -> bool {
+        self.handles.get(&handle).is_some_and(|handle| matches!(handle.shared, Shared::Imported(_)))
+    }
+
+    /// Adds a hold on the handle of memory that is exported by this key, by this process or another one. `None` if this process has none.
+    pub(super) fn retain_shared(&mut self, key: &Key) -> Option<HandleNumber> {
+        let has = |shared| matches!(shared, Shared::Exported(one) | Shared::Imported(one) if one == *key);
+        let (number, handle) = self.handles.iter_mut().find(|(_, handle)| has(handle.shared))?;
+        handle.held += 1;
+        Some(*number)
     }
 
     /// The mapping that an address lies in.
@@ -286,11 +341,12 @@ impl Mappings {
 
     fn end_if_unused(&mut self, number: HandleNumber) -> Option<Gone> {
         let handle = self.handles.get(&number).filter(|handle| handle.held == 0 && handle.places.is_empty())?;
-        let gone = Gone { number, memory: handle.memory, bytes: handle.bytes };
+        let is_exported = matches!(handle.shared, Shared::Exported(_));
+        let gone = Gone { number, memory: handle.memory, bytes: handle.bytes, is_exported };
+        self.taken -= handle.taken();
         self.handles.remove(&number);
         if let Memory::AtHome(home) = gone.memory {
             self.homes.remove(&home);
-            self.taken -= gone.bytes;
         }
         Some(gone)
     }
@@ -403,7 +459,7 @@ mod tests {
     }
 
     fn gone(number: HandleNumber, home: Home) -> Gone {
-        Gone { number, memory: Memory::AtHome(home.at), bytes: home.bytes }
+        Gone { number, memory: Memory::AtHome(home.at), bytes: home.bytes, is_exported: false }
     }
 
     fn map(mappings: &mut Mappings, handle: HandleNumber, at: u64) {
@@ -474,8 +530,27 @@ mod tests {
         assert_eq!(mappings.mappings_of(first).len(), 1);
         let unmapped = mappings.begin_unmap(64 * MIB, 4 * MIB);
         assert_eq!(mappings.on_unmapped(&unmapped), []);
-        let gone = Gone { number: first, memory: Memory::InOnePiece(77), bytes: 4 * MIB };
+        let gone = Gone { number: first, memory: Memory::InOnePiece(77), bytes: 4 * MIB, is_exported: false };
         assert_eq!(mappings.release(first), Ok(Some(gone)));
+    }
+
+    #[test]
+    fn shared_memory_is_found_by_its_key_and_taken_by_all_that_have_it() {
+        let mut mappings = Mappings::of(0);
+        let (own, home) = handle(&mut mappings, 4 * MIB);
+        let at = mappings.take_home(2 * MIB).expect("room");
+        let others = mappings.add_imported(Home { at, bytes: 2 * MIB }, properties(), [2; 16]);
+        assert_eq!(mappings.retain_shared(&[1; 16]), None);
+        assert!(mappings.on_exported(own, [1; 16]) && !mappings.on_exported(own + 7, [3; 16]));
+        let found = [[1; 16], [2; 16]].map(|key| mappings.retain_shared(&key));
+        assert_eq!((found, mappings.taken()), ([Some(own), Some(others)], 6 * MIB));
+        assert!(mappings.is_imported(others) && !mappings.is_imported(own) && mappings.is_shared(own));
+        for number in [own, others] {
+            assert_eq!(mappings.release(number), Ok(None));
+        }
+        assert_eq!(mappings.release(own), Ok(Some(Gone { is_exported: true, ..gone(own, home) })));
+        assert_eq!(mappings.release(others), Ok(Some(gone(others, Home { at, bytes: 2 * MIB }))));
+        assert_eq!((mappings.taken(), mappings.retain_shared(&[1; 16])), (0, None));
     }
 
     #[test]

@@ -27,6 +27,7 @@ pub(crate) mod order;
 pub(crate) mod pools;
 pub(crate) mod reported;
 mod room;
+pub(crate) mod sealed;
 pub(crate) mod space;
 mod spare;
 pub(crate) mod table;

@@ -284,7 +284,7 @@ impl Space {
     }
 
     /// Tells the coordinator that an allocation can no longer be opened, and waits until it knows.
-    fn unexport(&self, at: CUdeviceptr) {
+    pub(super) fn unexport(&self, at: CUdeviceptr) {
         if let Some(link) = self.link {
             link.requests.unexport(at);
         }
@@ -598,7 +598,7 @@ impl Space {
     }
 
     pub(super) fn acquire_at(&self, requests: &Requests, at: CUdeviceptr, bytes: u64) -> Result<(), NoMemory> {
-        let lent = self.ask(|| requests.allocate(at, bytes, |extents| self.extents.add(at, extents)))?;
+        let lent = self.ask(|| requests.allocate(at, bytes, |extents| self.extents.add(at, extents, true)))?;
         self.map_lent(requests, lent)
     }
 

@@ -7,19 +7,22 @@ use core::ffi::c_int;
 use std::os::fd::OwnedFd;
 
 use baton_contract::cuda::{
-    CU_MEM_LOCATION_TYPE_DEVICE, CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_SUPPORTED, CUDA_ERROR_OUT_OF_MEMORY,
-    CUDA_SUCCESS, CUdeviceptr, CUmemAccessDesc, CUmemAllocationProp, CUresult,
+    CU_MEM_LOCATION_TYPE_DEVICE, CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_SUPPORTED, CUDA_ERROR_OPERATING_SYSTEM,
+    CUDA_ERROR_OUT_OF_MEMORY, CUDA_SUCCESS, CUdeviceptr, CUmemAccessDesc, CUmemAllocationProp, CUresult,
 };
 use baton_contract::memory::Unmanaged;
 use baton_contract::messages::ExtentId;
 
 use super::access::{Access, give};
 use super::extents::check;
+use super::ipc::Exported;
 use super::mappings::{Gone, HandleNumber, Home, Mapping, Memory, Properties, Reach};
+use super::sealed::Sealed;
 use super::space::{self, GivenUp, NoMemory, Space, know_reservation};
 use super::unmanaged;
 use crate::driver::api;
 use crate::gate::{MappingGuard, Passage};
+use crate::link::Link;
 use crate::link::requests::Requests;
 
 /// The mapping of a handle of ours that an address lies in.
@@ -168,9 +171,49 @@ impl Space {
         if self.extents.are_to_stay(&extents, requests)? { Ok(()) } else { Err(CUDA_ERROR_OUT_OF_MEMORY) }
     }
 
-    /// Returns a descriptor by which other processes can have a handle's memory, which stays where it is from then on. `None` if it is in
+    /// Lets other processes import a handle's memory, which goes on moving, and returns a descriptor by which they do.
+    pub(crate) fn export(&self, link: &Link, handle: HandleNumber) -> Result<OwnedFd, CUresult> {
+        let (home, (_, _, properties)) = {
+            let mappings = &self.extents.lock().mappings;
+            // Memory is exported by the process that made it (measured: error 1 otherwise).
+            let home = mappings.home_of(handle).filter(|_| !mappings.is_imported(handle));
+            home.zip(mappings.get(handle)).ok_or(CUDA_ERROR_INVALID_VALUE)?
+        };
+        // Without a coordinator no other process could import it.
+        let key = link.requests.export(home.at, home.bytes).map_err(|_| CUDA_ERROR_INVALID_VALUE)?;
+        if !self.extents.lock().mappings.on_exported(handle, key) {
+            // Another thread has released it, or moved it into one piece.
+            link.requests.unexport(home.at);
+            return Err(CUDA_ERROR_INVALID_VALUE);
+        }
+        let exported = self.exported(link, key, home.bytes)?;
+        Sealed::of(exported, &properties).descriptor().map_err(|_| CUDA_ERROR_OPERATING_SYSTEM)
+    }
+
+    /// Makes a handle of memory that another process has exported; or adds a hold on the one that this process has of it.
+    pub(crate) fn import(
+        &self,
+        passage: &Passage,
+        requests: &Requests,
+        sealed: &Sealed,
+    ) -> Result<HandleNumber, NoMemory> {
+        let Exported { key, bytes, .. } = sealed.exported;
+        let known = self.extents.lock().mappings.retain_shared(&key);
+        if let Some(handle) = known {
+            return Ok(handle);
+        }
+        let at = self.extents.lock().mappings.take_home(bytes).ok_or(NoMemory::Answer(CUDA_ERROR_OUT_OF_MEMORY))?;
+        let home = Home { at, bytes };
+        let attached = self.with_guard(passage, || self.attach(requests, &sealed.exported, &(at..at + bytes), true));
+        let mappings = &mut self.extents.lock().mappings;
+        attached.inspect_err(|_| mappings.give_home_back(home))?;
+        // If another thread was faster, there are two handles of it, as if each thread had made one.
+        Ok(mappings.add_imported(home, Properties(sealed.properties(self.device)), key))
+    }
+
+    /// Returns a descriptor of the driver's by which other processes can have a handle's memory, which stays where it is from then on. `None` if it is in
     /// several pieces, or cannot stay where it is: then it has to [become one piece](Self::consolidate) elsewhere first.
-    pub(crate) fn export(
+    pub(crate) fn export_in_place(
         &self,
         requests: &Requests,
         handle: HandleNumber,
@@ -189,11 +232,18 @@ impl Space {
         Ok(Some(frames.into_iter().next().ok_or(CUDA_ERROR_INVALID_VALUE)?))
     }
 
-    /// The address by which the coordinator knows a handle's memory, and its size. `None` if it is in one piece, or others access it past
-    /// its mappings.
+    /// True if a handle's memory is here, or the handle has gone.
+    pub(crate) fn is_here(&self, handle: HandleNumber) -> bool {
+        let home = self.extents.lock().mappings.home_of(handle);
+        home.is_none_or(|home| self.is_all_mapped(&(home.at..home.at + home.bytes)))
+    }
+
+    /// The address by which the coordinator knows a handle's memory, and its size. `None` if it is in one piece, other processes have it, or
+    /// others access it past its mappings.
     pub(crate) fn home(&self, handle: HandleNumber) -> Option<(CUdeviceptr, u64)> {
         let mappings = &self.extents.lock().mappings;
-        let home = mappings.home_of(handle).filter(|_| !mappings.is_reached_past(handle))?;
+        let stays = |handle| mappings.is_reached_past(handle) || mappings.is_shared(handle);
+        let home = mappings.home_of(handle).filter(|_| !stays(handle))?;
         Some((home.at, home.bytes))
     }
 
@@ -233,8 +283,13 @@ impl Space {
 
     /// Gives back memory without a handle or a mapping.
     fn end(&self, gone: impl IntoIterator<Item = Gone>) -> CUresult {
-        let end = |Gone { number, memory, bytes }| match memory {
-            Memory::AtHome(at) => self.end_home(Home { at, bytes }, &mut |given_up| self.give_to_coordinator(given_up)),
+        let end = |Gone { number, memory, bytes, is_exported }| match memory {
+            Memory::AtHome(at) => {
+                if is_exported {
+                    self.unexport(at);
+                }
+                self.end_home(Home { at, bytes }, &mut |given_up| self.give_to_coordinator(given_up))
+            }
             // SAFETY: held since it was made, and mapped nowhere.
             Memory::InOnePiece(piece) => check(unmanaged::remove(number, || unsafe { api::release(piece) })),
         };

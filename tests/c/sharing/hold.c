@@ -50,13 +50,6 @@ static unsigned more_count;
 CUresult cuMemAllocManaged(CUdeviceptr *out, size_t bytes, unsigned flags);
 CUresult cuPointerSetAttribute(const void *value, int attribute, CUdeviceptr address);
 
-/* Leaves a function that answers a CUresult when a call fails. */
-#define TRY(call)                                  \
-    do {                                           \
-        CUresult result_ = (call);                 \
-        if (result_ != CUDA_SUCCESS) return result_; \
-    } while (0)
-
 static CUresult fill(struct piece *piece, uint32_t with) {
     unsigned words = (unsigned)(piece->bytes / 4);
     void *parameters[] = {&piece->at, &with, &words};

@@ -59,6 +59,13 @@ static WIDE uint64_t digest(uint64_t sum, const void *data, size_t bytes) {
     return checksum(lane[0], at + i, bytes - i);
 }
 
+/* Leaves a function that answers a CUresult when a call fails. */
+#define TRY(call)                                    \
+    do {                                             \
+        CUresult result_ = (call);                   \
+        if (result_ != CUDA_SUCCESS) return result_; \
+    } while (0)
+
 /* --- pieces of memory ---------------------------------------------------------------------- */
 
 struct piece {

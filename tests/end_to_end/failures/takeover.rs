@@ -750,6 +750,7 @@ const EXPORT: [&str; 8] = [
 #[test]
 fn memory_is_exported_when_processes_die_at_any_step() {
     let want = hold::alone("16", &["touch"]);
-    let begin = |coordinator: &Coordinator| hold::joined(coordinator, "one", "normal", "16", None);
-    processes_die_at(&EXPORT, serving(), begin, &[("export 6", "exported"), ("touch", &want[0])]);
+    let begin = |coordinator: &Coordinator| (hold::joined(coordinator, "one", "normal", "16", None), Vec::new());
+    let serving = serving().setting("BATON_EXPORT", "driver");
+    processes_die_at(&EXPORT, serving, begin, &[("export 6", "exported"), ("touch", &want[0])]);
 }

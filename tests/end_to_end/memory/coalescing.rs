@@ -269,5 +269,10 @@ fn memory_that_is_freed_when_the_coordinator_dies_is_known_to_be_spare() {
 fn memory_is_freed_and_used_again_when_processes_die_at_any_step() {
     let points = ["program asks Spare", "coordinator hears Spare", "program asks Reuse", "coordinator hears Reuse"];
     let acts = [("thin", "thinned"), ("thicken", "thickened")];
-    processes_die_at(&points, serving().keeper(), |coordinator| in_small_pieces(coordinator, "130"), &acts);
+    processes_die_at(
+        &points,
+        serving().keeper(),
+        |coordinator| (in_small_pieces(coordinator, "130"), Vec::new()),
+        &acts,
+    );
 }

@@ -289,7 +289,7 @@ fn sharing(coordinator: &Coordinator, bytes: u64) -> (BareTenant, BareTenant, Ve
     opener.tell(&TurnReport::Demand);
     owner.yield_gpu();
     opener.until_granted();
-    let attach = Request::Attach { exporter: owner.tenant, key, at: 1 << 41 };
+    let attach = Request::Attach { exporter: owner.tenant, key, at: 1 << 41, apart: false };
     assert_eq!(opener.ask(&attach).0, Answer::TryAgain, "they are to run together first");
     opener.yield_gpu();
     opener.take_gpu();

@@ -10,13 +10,13 @@ use crate::coordinator::{Coordinator, EndsWhatServes, Serving};
 use crate::generated::hunt::number;
 use crate::running::Running;
 
-/// A process dies at each of these points, `STRIKES_COUNT` times (once): the coordinator, its keeper, or the program that acts. Unless it
-/// was hit itself, the program does what it does otherwise.
+/// A process dies at each of these points, `STRIKES_COUNT` times (once): the coordinator, its keeper, or the program that acts, which begins
+/// with others. Unless it was hit itself, the program does what it does otherwise; and so do the others.
 #[track_caller]
 pub fn processes_die_at(
     points: &[&str],
     serving: Serving,
-    begin: impl Fn(&Coordinator) -> Running,
+    begin: impl Fn(&Coordinator) -> (Running, Vec<Running>),
     acts: &[(&str, &str)],
 ) {
     let (serving, board) = with_board(serving);
@@ -28,7 +28,7 @@ pub fn processes_die_at(
         .flat_map(|role| points.iter().map(move |point| (role, *point)))
     {
         for _ in 0..times {
-            let mut program = begin(&coordinator);
+            let (mut program, mut others) = begin(&coordinator);
             let before = coordinator.until("there is a keeper", |status| status["keeper"].is_number());
             // A coordinator that dies is followed before the program goes on.
             let wait = Duration::from_secs(if role == Some(Role::Coordinator) { 2 } else { 0 });
@@ -52,7 +52,11 @@ pub fn processes_die_at(
                     assert!(board.struck().is_some(), "{point}");
                 }
             }
-            drop(program);
+            for other in &mut others {
+                let answer = other.ask("touch", LIMIT);
+                assert!(answer.starts_with("touched "), "another one says {answer}, {role:?} at {point}");
+            }
+            drop((program, others));
             coordinator.until_empty();
         }
     }

@@ -29,9 +29,6 @@ pub(in crate::server) enum MemoryBreach {
     /// It wants a range in one piece that is no row of its own extents.
     #[error("{}", baton_messages::wants_foreign_bytes_in_one_piece(bytes, format_args!("{at:#x}")))]
     WantsForeignBytesInOnePiece { at: u64, bytes: u64 },
-    /// It opened another tenant's memory at addresses that it has in use.
-    #[error("{}", baton_messages::opened_where_no_room_is(bytes, format_args!("{at:#x}")))]
-    OpenedWhereNoRoomIs { at: u64, bytes: u64 },
     /// It gave back more than it has leased.
     #[error("{}", baton_messages::gave_back_too_much(bytes))]
     GaveBackTooMuch { bytes: u64 },

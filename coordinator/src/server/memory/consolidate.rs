@@ -59,7 +59,7 @@ impl Ground<'_> {
         let is_wanted = matches!(stage, Stage::Wanted(_));
         tenant.memory.consolidations.push(Consolidation { at, bytes, stage });
         if is_wanted {
-            self.raise(MemoryEvent::Consolidates(id));
+            self.raise(MemoryEvent::ComesAnew(id));
         } else {
             self.tell_consolidated(id, at, false);
         }

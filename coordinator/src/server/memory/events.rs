@@ -20,8 +20,8 @@ pub(in crate::server) enum MemoryEvent {
     /// The tenant's spare memory is in the way of the memory it asks for. The spare memory is given back when the tenant leaves the
     /// GPU.
     SpareInTheWay(TenantId),
-    /// Some of the tenant's memory is to become one piece: the tenant has to leave the GPU, and to come in anew.
-    Consolidates(TenantId),
+    /// The tenant has to leave the GPU, and to come in anew: some of its memory is to become one piece, or is shared from now on and not here.
+    ComesAnew(TenantId),
     /// The tenant has none of others' frames mapped any more.
     Whole(TenantId),
     /// A copy of the tenant's memory failed, so with this coordinator it could only go on with wrong contents.

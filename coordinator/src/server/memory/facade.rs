@@ -1,6 +1,6 @@
 //! The thin front of memory: it passes each request to the owner that answers it.
 
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
@@ -143,6 +143,16 @@ impl Memory {
         self.store.host.keep_all();
         self.store.frames.keep_all();
         self.store.sharing.note_all();
+    }
+
+    /// The tenants whose memory a tenant is attached to.
+    pub(in crate::server) fn owners_reached_by(&self, id: TenantId) -> BTreeSet<TenantId> {
+        self.store.sharing.of(id).map(|(_, one)| one.owner.0).collect()
+    }
+
+    /// True if a tenant lacks any memory of others that it is attached to.
+    pub(in crate::server) fn lacks_others(&self, id: TenantId) -> bool {
+        self.store.sharing.lacks(id)
     }
 
     /// Takes the oldest event that has not been handled yet.
@@ -514,8 +524,24 @@ impl Handle<'_> {
         exporter: TenantId,
         key: &Key,
         at: u64,
-    ) -> Result<Attaching, MemoryBreach> {
-        self.ground.attach(id, exporter, key, at)
+        apart: bool,
+    ) -> Attaching {
+        self.ground.attach(id, exporter, key, at, apart)
+    }
+
+    /// True if a tenant may open the memory that another one has exported by this key.
+    pub(in crate::server) fn may_share(&self, id: TenantId, exporter: TenantId, key: &Key) -> bool {
+        self.ground.may_share(id, exporter, key)
+    }
+
+    /// True if two tenants that share memory may take turns.
+    pub(in crate::server) fn may_be_apart(&self, id: TenantId, exporter: TenantId) -> bool {
+        self.ground.may_be_apart(id, exporter)
+    }
+
+    /// True if there is room for everything that two tenants and those that they run with have. If not, the user is told.
+    pub(in crate::server) fn fits_with(&self, id: TenantId, other: TenantId) -> bool {
+        self.ground.fits_with(id, other)
     }
 
     /// Notes that tenants which run with this one may write to its memory from now on.

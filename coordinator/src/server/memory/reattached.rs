@@ -25,6 +25,16 @@ impl Ground<'_> {
         let is_had = |one: &Attached| is_absent(one.id) || has(one.id, one.at).is_some();
         let (mut known, gone): (Vec<_>, Vec<_>) = attached.into_iter().partition(is_had);
         gone.into_iter().for_each(|one| self.store.sharing.forget_fact(&Fact::Attached(one)));
+        // Two tenants were about to change places: the owner is the one that the table has written down.
+        let all: BTreeSet<_> = known.iter().map(|one| (one.id, one.owner)).collect();
+        let is_before = |one: &mut Attached| {
+            let changes = all.contains(&(one.owner, one.id));
+            // Memory of zeros is not written down, and may be either's.
+            let is_neithers = || !found.has(one.owner.0, one.owner_at) && one.id < one.owner;
+            changes && (found.has(one.id.0, one.at) || is_neithers())
+        };
+        let before: Vec<Attached> = known.extract_if(.., is_before).collect();
+        before.into_iter().for_each(|one| self.store.sharing.forget_fact(&Fact::Attached(one)));
         let owners: BTreeSet<_> = known.iter().map(|one| (one.owner, one.owner_at)).collect();
         let mut heirs = Vec::new();
         for (owner, owner_at) in owners.iter().filter(|(owner, at)| has(*owner, *at).is_none()) {

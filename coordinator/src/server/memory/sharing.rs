@@ -1,22 +1,43 @@
 //! Memory that one tenant has exported and others have opened ([`Sharing`](baton_books::sharing::Sharing)).
 //!
-//! Shared memory belongs to the tenant that has allocated it, and moves with the rest of that tenant's memory. The others only map
-//! and unmap the same frames. All of them are of one unit ([`Scheduler`](baton_policy::scheduler::Scheduler)), so while any of them
-//! runs, all of the shared memory is on the GPU.
+//! Shared memory belongs to one tenant, at first to the one that has allocated it, and moves with the rest of that tenant's memory. The
+//! others only map and unmap the same frames. While any of them runs, all of the shared memory is on the GPU, and nobody else moves it:
+//! - Those of one unit ([`Scheduler`](baton_policy::scheduler::Scheduler)) run at the same time.
+//! - Those **apart** take turns. Whichever arrives makes the memory its own first ([`Ground::make_its_own`]), and the owner becomes one of
+//!   the others. So a running tenant owns all memory that it can reach, or is united with its owner. Tenants that are apart are united when
+//!   both want the GPU: one may wait for the other's work.
 
 use baton_contract::memory::{GRANULE, SizeClass};
 use baton_contract::messages::{Answer, ExtentId, Full, IPC_HANDLE, MAX_LISTED, MemoryCommand, ProcessId, Request};
 use baton_contract::wire::MAX_DESCRIPTORS;
 
-use super::breach::MemoryBreach;
+use super::events::MemoryEvent;
 use super::ground::Ground;
 use crate::random;
-use crate::server::tenants::memory::Batch;
+use crate::server::tenants::memory::{Batch, Notice};
 use crate::server::tenants::tenant::Tenant;
 use baton_books::arena::FrameId;
-use baton_books::extents::Extent;
+use baton_books::extents::{Extent, ExtentState};
 use baton_books::sharing::{Attachment, Export, Key, Place};
 use baton_policy::arbiter::{State, TenantId};
+
+/// A part of memory that a tenant reaches, its own or another one's.
+#[derive(Clone, Copy, Debug)]
+struct Reached {
+    /// Its address there.
+    at: u64,
+    /// The owner, its number and its address.
+    owner: (TenantId, ExtentId),
+    owner_at: u64,
+    class: SizeClass,
+    state: ExtentState,
+}
+
+impl Reached {
+    fn frame(&self) -> Option<FrameId> {
+        self.state.frame().filter(|_| self.state.is_resident())
+    }
+}
 
 /// The next step for a tenant that wants to open another tenant's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,13 +69,11 @@ impl Ground<'_> {
 
     /// Exports an allocation of a tenant, so that others can open it.
     pub(super) fn export(&mut self, id: TenantId, at: u64, bytes: u64) {
-        let covered = self.tenants.get(id).map_or(0, |tenant| {
-            let parts = tenant.extents().within(at, bytes).map(|(_, extent)| {
-                let end = extent.at().saturating_add(extent.class().bytes()).min(at.saturating_add(bytes));
-                end - extent.at().max(at)
-            });
-            parts.sum()
+        let parts = self.reached(id, at, bytes).into_iter().map(|part| {
+            let end = part.at.saturating_add(part.class.bytes()).min(at.saturating_add(bytes));
+            end - part.at.max(at)
         });
+        let covered: u64 = parts.sum();
         if bytes == 0 || covered != bytes {
             // Another thread has freed the allocation meanwhile.
             return self.refuse_export(id);
@@ -64,6 +83,26 @@ impl Ground<'_> {
             Some(key) => self.tenants.answer(id, &Answer::Exported { key }, &[]),
             None => self.refuse_export(id),
         }
+    }
+
+    /// The extents in a range of a tenant's addresses, in order of address.
+    fn reached(&self, id: TenantId, at: u64, bytes: u64) -> Vec<Reached> {
+        let Some(tenant) = self.tenants.get(id) else { return Vec::new() };
+        let own = tenant.extents().within(at, bytes).map(|(extent, entry)| {
+            let (at, class, state) = (entry.at(), entry.class(), entry.state());
+            Reached { at, owner: (id, extent), owner_at: at, class, state }
+        });
+        let is_within = |one: &Attachment<TenantId>| {
+            one.at < at.saturating_add(bytes) && at < one.at.saturating_add(one.class.bytes())
+        };
+        let others = self.store.sharing.of(id).filter(|(_, one)| is_within(one)).filter_map(|(_, one)| {
+            let (owner, extent) = one.owner;
+            let state = self.tenants.get(owner)?.extents().get(extent)?.state();
+            Some(Reached { at: one.at, owner: one.owner, owner_at: one.owner_at, class: one.class, state })
+        });
+        let mut all: Vec<Reached> = own.chain(others).collect();
+        all.sort_unstable_by_key(|part| part.at);
+        all
     }
 
     fn refuse_export(&mut self, id: TenantId) {
@@ -148,7 +187,7 @@ impl Ground<'_> {
     }
 
     /// True if the arena has room for everything that two tenants and the tenants they run with have. If not, the user is told.
-    fn fits_with(&self, id: TenantId, other: TenantId) -> bool {
+    pub(super) fn fits_with(&self, id: TenantId, other: TenantId) -> bool {
         let together = self.bytes_of_unit(id) + self.bytes_of_unit(other);
         let room = self.capacity_without_immovable(id).min(self.capacity_without_immovable(other));
         let fits = together <= room.saturating_sub(self.store.rules.headroom);
@@ -160,91 +199,207 @@ impl Ground<'_> {
         fits
     }
 
-    /// Attaches a tenant to memory that another one has exported.
-    pub(super) fn attach(
-        &mut self,
-        id: TenantId,
-        exporter: TenantId,
-        key: &Key,
-        at: u64,
-    ) -> Result<Attaching, MemoryBreach> {
-        let exporter_lives = self.tenants.get(exporter).is_some_and(|tenant| tenant.connection.is_open());
-        let may = exporter_lives && exporter != id && self.may_attach(id, exporter);
-        let export = self.store.sharing.exported(exporter, key).filter(|_| may);
-        let Some(export) = export else {
+    /// True if a tenant may open the memory that another one has exported by this key.
+    pub(super) fn may_share(&self, id: TenantId, exporter: TenantId, key: &Key) -> bool {
+        let lives = self.tenants.get(exporter).is_some_and(|tenant| tenant.connection.is_open());
+        lives && exporter != id && self.may_attach(id, exporter) && self.store.sharing.exported(exporter, key).is_some()
+    }
+
+    /// True if two tenants that share memory may take turns.
+    pub(super) fn may_be_apart(&self, id: TenantId, exporter: TenantId) -> bool {
+        // What both have had is no other user's, and on several GPUs both may wait for each other from their first work on.
+        let is_gang = [id, exporter].iter().any(|id| self.arbiter.is_of_gang(*id));
+        !is_gang && self.owner_of(id) == self.owner_of(exporter)
+    }
+
+    /// Attaches a tenant to memory that another one has exported. The two may be `apart`, if they are on this GPU only.
+    pub(super) fn attach(&mut self, id: TenantId, exporter: TenantId, key: &Key, at: u64, apart: bool) -> Attaching {
+        let may = self.may_share(id, exporter, key);
+        let Some(export) = self.store.sharing.exported(exporter, key).filter(|_| may) else {
+            let exporter_lives = self.tenants.get(exporter).is_some_and(|tenant| tenant.connection.is_open());
             self.tenants.answer(id, &Answer::NotExported { exporter_lives }, &[]);
-            return Ok(Attaching::Answered);
+            return Attaching::Answered;
         };
         if self.is_off_the_gpu(id) {
             // It was told to leave, and has not noticed that yet.
-            self.tenants.answer(id, &Answer::TryAgain, &[]);
-            return Ok(Attaching::Answered);
+            return self.attach_later(id);
         }
-        if !self.arbiter.are_united(id, exporter) {
+        let reached = self.reached(exporter, export.at, export.bytes);
+        // The export must be complete and without gaps: its owner may have freed some of it without saying so.
+        let mut end = reached.first().map_or(0, |part| part.at);
+        let starts_inside = !reached.is_empty() && end <= export.at;
+        let next = |part: &Reached| std::mem::replace(&mut end, part.at.saturating_add(part.class.bytes())) == part.at;
+        let is_gapless = reached.iter().all(next);
+        if !starts_inside || !is_gapless || end < export.at.saturating_add(export.bytes) {
+            self.refuse_export(id);
+            return Attaching::Answered;
+        }
+        if reached.len() > MAX_LISTED {
+            self.tenants.answer(id, &Answer::Denied { full: Full::Held }, &[]);
+            return Attaching::Answered;
+        }
+        // The opener may have been told too few bytes by the one that has passed the handle on.
+        if !self.is_room_at(id, at, reached.iter().map(|part| part.class.bytes()).sum()) {
+            self.refuse_export(id);
+            return Attaching::Answered;
+        }
+        if self.arbiter.are_united(id, exporter) {
+            return self.attach_to(id, (&reached, export), at);
+        }
+        if !apart || !self.may_be_apart(id, exporter) {
             if !self.fits_with(id, exporter) {
                 self.tenants.answer(id, &Answer::Denied { full: Full::Arena }, &[]);
-                return Ok(Attaching::Answered);
+                return Attaching::Answered;
             }
-            return Ok(Attaching::Unite);
+            return Attaching::Unite;
         }
-        self.attach_to(id, exporter, export, at)?;
-        Ok(Attaching::Answered)
+        self.attach_apart(id, (&reached, exporter, export), at)
+    }
+
+    /// Has a tenant ask again: first it may have to leave the GPU, or another one.
+    fn attach_later(&mut self, id: TenantId) -> Attaching {
+        self.tenants.answer(id, &Answer::TryAgain, &[]);
+        Attaching::Answered
     }
 
     /// Attaches a tenant to memory of another one that it is scheduled with.
-    fn attach_to(&mut self, id: TenantId, exporter: TenantId, export: Export, at: u64) -> Result<(), MemoryBreach> {
-        let Some(tenant) = self.tenants.get(exporter) else { return Ok(()) };
-        let found = tenant.extents().within(export.at, export.bytes);
-        let found: Vec<(ExtentId, u64, SizeClass, Option<FrameId>)> = found
-            .map(|(extent, entry)| {
-                let frame = entry.state().frame().filter(|_| entry.state().is_resident());
-                (extent, entry.at(), entry.class(), frame)
-            })
-            .collect();
-        // The export must be complete and without gaps: its owner may have freed some of it without saying so.
-        let mut end = found.first().map_or(0, |(_, at, ..)| *at);
-        let starts_inside = !found.is_empty() && end <= export.at;
-        let is_gapless = found.iter().all(|(_, at, class, _)| std::mem::replace(&mut end, at + class.bytes()) == *at);
-        if !starts_inside || !is_gapless || end < export.at.saturating_add(export.bytes) {
-            self.refuse_export(id);
-            return Ok(());
-        }
-        let frames: Option<Vec<FrameId>> = found.iter().map(|(.., frame)| *frame).collect();
+    fn attach_to(&mut self, id: TenantId, (reached, export): (&[Reached], Export), at: u64) -> Attaching {
+        let frames: Option<Vec<FrameId>> = reached.iter().map(Reached::frame).collect();
         // While the unit has the GPU all its memory is there.
-        let (Some(frames), State::Running) = (frames.filter(|frames| !frames.is_empty()), self.arbiter.state(id))
-        else {
-            self.tenants.answer(id, &Answer::TryAgain, &[]);
-            return Ok(());
+        let (Some(frames), State::Running) = (frames, self.arbiter.state(id)) else { return self.attach_later(id) };
+        let numbers = self.enter_attached(id, reached, at, Place::Mapped);
+        self.answer_attached(id, &numbers, (reached, export), Some(&frames))
+    }
+
+    /// Attaches a tenant to memory of another one that takes turns with it.
+    fn attach_apart(
+        &mut self,
+        id: TenantId,
+        (reached, exporter, export): (&[Reached], TenantId, Export),
+        at: u64,
+    ) -> Attaching {
+        if !self.is_off_the_gpu(exporter) {
+            // Both want it.
+            if self.fits_with(id, exporter) {
+                return Attaching::Unite;
+            }
+            self.part_corunners();
+            return self.attach_later(id);
+        }
+        if reached.iter().any(|part| !self.can_be_passed_on(part.owner, id)) {
+            self.part_corunners();
+            return self.attach_later(id);
+        }
+        let room = self.capacity_without_immovable(id).saturating_sub(self.store.rules.headroom);
+        if self.bytes_of_unit(id) + export.bytes > room {
+            self.tenants.answer(id, &Answer::Denied { full: Full::Arena }, &[]);
+            return Attaching::Answered;
+        }
+        let frames: Option<Vec<FrameId>> = reached.iter().map(Reached::frame).collect();
+        if frames.is_none() && self.arbiter.state(id) != State::Running {
+            // It runs beside others, and arrives by itself first.
+            self.part_corunners();
+            return self.attach_later(id);
+        }
+        self.tenants.are_to_meet(id, exporter);
+        let Some(frames) = frames else {
+            // It leaves, and has all of it when it comes back.
+            let numbers = self.enter_attached(id, reached, at, Place::Away);
+            if let Some(tenant) = self.tenants.get_mut(id) {
+                tenant.memory.knows_later = Some(tenant.turn.number());
+            }
+            self.raise(MemoryEvent::ComesAnew(id));
+            return self.answer_attached(id, &numbers, (reached, export), None);
         };
-        if found.len() > MAX_LISTED {
-            self.tenants.answer(id, &Answer::Denied { full: Full::Held }, &[]);
-            return Ok(());
-        }
-        // The others may write to the exporter's memory from here on.
-        self.may_be_written(exporter);
-        let start = found[0].1;
-        let size: u64 = found.iter().map(|(_, _, class, _)| class.bytes()).sum();
-        if !self.is_room_at(id, at, size) {
-            return Err(MemoryBreach::OpenedWhereNoRoomIs { at, bytes: size });
-        }
-        let mut extents = Vec::with_capacity(found.len());
-        for (extent, address, class, _) in found {
-            let Some(mut own) = self.tenants.extents(id) else { return Ok(()) };
+        let numbers = self.enter_attached(id, reached, at, Place::Mapped);
+        numbers.iter().for_each(|number| self.make_its_own((id, *number)));
+        self.may_be_written(id);
+        self.answer_attached(id, &numbers, (reached, export), Some(&frames))
+    }
+
+    /// Enters a tenant's hold on memory that it reaches from this address on. Returns its numbers for the extents.
+    fn enter_attached(&mut self, id: TenantId, reached: &[Reached], at: u64, place: Place) -> Vec<ExtentId> {
+        let mut numbers = Vec::with_capacity(reached.len());
+        let start = reached.first().map_or(0, |part| part.at);
+        for &Reached { at: there, owner, owner_at, class, .. } in reached {
+            // The others may write to the owner's memory from here on.
+            self.may_be_written(owner.0);
+            let Some(mut own) = self.tenants.extents(id) else { break };
             let number = own.borrow_number();
             drop(own);
-            let owner = (exporter, extent);
-            let (owner_at, at) = (address, at + (address - start));
-            let attachment = Attachment { owner, owner_at, at, class, place: Place::Mapped, lost: false };
+            let attachment = Attachment { owner, owner_at, at: at + (there - start), class, place, lost: false };
             self.store.sharing.attach((id, number), attachment);
-            if let Some(mut theirs) = self.tenants.extents(exporter) {
-                theirs.set_shared(extent, true);
+            if let Some(mut theirs) = self.tenants.extents(owner.0) {
+                theirs.set_shared(owner.1, true);
             }
-            extents.push((number, class));
+            numbers.push(number);
         }
-        let first = &frames[..frames.len().min(MAX_DESCRIPTORS)];
-        let answer = Answer::Attached { extents, offset: export.at - start, bytes: export.bytes };
-        self.answer_with(id, &answer, first);
-        Ok(())
+        numbers
+    }
+
+    /// Answers a tenant that is attached to memory now, with the first of the frames if all are there.
+    fn answer_attached(
+        &mut self,
+        id: TenantId,
+        numbers: &[ExtentId],
+        (reached, export): (&[Reached], Export),
+        frames: Option<&[FrameId]>,
+    ) -> Attaching {
+        let extents = numbers.iter().zip(reached).map(|(number, part)| (*number, part.class)).collect();
+        let offset = export.at - reached.first().map_or(export.at, |part| part.at);
+        let answer = Answer::Attached { extents, offset, bytes: export.bytes, here: frames.is_some() };
+        let first = frames.unwrap_or_default();
+        self.answer_with(id, &answer, &first[..first.len().min(MAX_DESCRIPTORS)]);
+        Attaching::Answered
+    }
+
+    /// True if an extent can become the own one of a tenant that takes turns with its owner: it is not on its way, and its owner is off the
+    /// GPU, and answers.
+    fn can_be_passed_on(&self, (owner, extent): (TenantId, ExtentId), to: TenantId) -> bool {
+        let Some(tenant) = self.tenants.get(owner).filter(|_| owner != to && self.is_off_the_gpu(owner)) else {
+            return false;
+        };
+        let is_settled = |entry: &Extent| {
+            matches!(entry.state(), ExtentState::Resident { .. } | ExtentState::Host) && entry.left_behind().is_none()
+        };
+        !tenant.memory.is_taken() && tenant.extents().get(extent).is_some_and(is_settled)
+    }
+
+    /// Makes an extent that a tenant is attached to its own; the owner, with which it takes turns, is attached to it instead.
+    fn make_its_own(&mut self, (id, number): (TenantId, ExtentId)) {
+        let Some((owner, extent)) = self.store.sharing.get((id, number)).map(|one| one.owner) else { return };
+        let Some(entry) = self.tenants.extents(owner).and_then(|mut theirs| theirs.pass_on(extent)) else { return };
+        if let Some(tenant) = self.tenants.get_mut(owner) {
+            tenant.memory.history.forget(extent);
+        }
+        let place = if entry.state().is_resident() { Place::Mapped } else { Place::Away };
+        let Some(had) = self.store.sharing.exchange((id, number), place) else { return };
+        self.give_to((owner, extent), (id, number), &had, entry);
+    }
+
+    /// True if a tenant does not know yet that it has others' memory which is not here. It has to leave before that comes.
+    fn knows_later(&self, id: TenantId) -> bool {
+        let is_in_that_turn = |tenant: &Tenant| tenant.memory.knows_later == Some(tenant.turn.number());
+        self.tenants.get(id).is_some_and(is_in_that_turn) && self.arbiter.state(id) == State::Running
+    }
+
+    /// Makes all memory that a tenant shares with those that it takes turns with its own, because it is about to run. False if some of it is
+    /// on its way.
+    pub(super) fn own_all_it_reaches(&mut self, id: TenantId) -> bool {
+        if self.knows_later(id) {
+            return true;
+        }
+        let is_apart = |owner: TenantId| !self.arbiter.are_united(owner, id);
+        let others = self.store.sharing.of(id).filter(|(_, one)| is_apart(one.owner.0));
+        let others: Vec<(ExtentId, (TenantId, ExtentId))> = others.map(|(number, one)| (number, one.owner)).collect();
+        let mut all = true;
+        for (number, owner) in others {
+            match self.can_be_passed_on(owner, id) {
+                true => self.make_its_own((id, number)),
+                false => all = false,
+            }
+        }
+        all
     }
 
     /// Notes that tenants which run with this one may write to its memory from now on.
@@ -341,7 +496,7 @@ impl Ground<'_> {
 
     /// Has a tenant that comes in map its share of others' memory, all of which is there. Returns true if all of it is mapped.
     pub(super) fn bring_attachments(&mut self, id: TenantId) -> bool {
-        if !self.store.sharing.lacks(id) {
+        if !self.store.sharing.lacks(id) || self.knows_later(id) {
             return true;
         }
         if self.awaits_delivery(id) {
@@ -370,16 +525,36 @@ impl Ground<'_> {
             self.tenants.gone(id, extent);
             return Some(entry);
         };
+        if self.tenants.get(heir).is_none() {
+            return Some(entry);
+        }
+        self.give_to((id, extent), (heir, number), &had, entry);
+        if let Some(tenant) = self.tenants.get_mut(heir)
+            && tenant.memory.is_news(Notice::Heir)
+        {
+            baton_messages::info!(keeps_shared_memory(&tenant.name));
+        }
+        None
+    }
+
+    /// Makes an extent that was another tenant's the own one of a tenant that was attached to it.
+    fn give_to(
+        &mut self,
+        (id, extent): (TenantId, ExtentId),
+        (heir, number): (TenantId, ExtentId),
+        had: &Attachment<TenantId>,
+        entry: Extent,
+    ) {
         self.tenants.pass_on((id, extent), (heir, number));
         let held = self.store.sharing.is_held((heir, number));
         let comes = entry.state().is_resident() && had.place == Place::Away;
-        let Some(mut theirs) = self.tenants.extents(heir) else { return Some(entry) };
+        let Some(mut theirs) = self.tenants.extents(heir) else { return };
         let spare = theirs.adopt(number, (had.at, had.place), entry, held);
         let is_shared = self.store.sharing.is_shared((heir, number));
         theirs.set_shared(number, is_shared);
         let is_lost = theirs.counts().lost > 0;
         drop(theirs);
-        self.store.sharing.is_its_own((heir, number), &had);
+        self.store.sharing.is_its_own((heir, number), had);
         self.store.transfer.inherit((id, extent), (heir, number));
         if let Some(frame) = spare {
             self.store.frames.release(frame);
@@ -388,13 +563,9 @@ impl Ground<'_> {
             self.send_frames(heir, &[number], 1);
             self.map(heir, vec![number]);
         }
-        if let Some(tenant) = self.tenants.get_mut(heir) {
-            if is_lost {
-                tenant.memory.redeliver();
-            }
-            baton_messages::info!(keeps_shared_memory(&tenant.name));
+        if let Some(tenant) = self.tenants.get_mut(heir).filter(|_| is_lost) {
+            tenant.memory.redeliver();
         }
-        None
     }
 
     /// Keeps the frame of an extent that its tenant no longer has from others, for as long as tenants that have ended may write to it.

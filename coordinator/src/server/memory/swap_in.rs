@@ -106,6 +106,17 @@ impl Residency {
             }
             self.return_in_place(ground, *id);
         }
+        let mut owns_all = true;
+        for id in &members {
+            owns_all &= ground.own_all_it_reaches(*id);
+        }
+        if !owns_all {
+            if !ground.is_anything_coming() && !ground.part_corunners() {
+                return self.give_up_arrival(ground, unit);
+            }
+            self.swap_in = Some(SwapIn { unit, now: None, leaves });
+            return;
+        }
         let mut compacts = false;
         for id in &members {
             compacts |= self.compacts(ground, *id);

@@ -65,15 +65,17 @@ impl Facts {
             answers.map(|since| since + ANSWER_LIMIT).filter(|at| *at > now),
             tenant.killed_at(),
             tenant.next_look_for_life(),
+            tenant.meets_at().filter(|at| *at > now),
             (!tenant.connection.is_open()).then_some(now + REPLACED),
         ];
         Self {
             class: tenant.connection.is_open().then_some(class),
-            // A tenant whose memory is to become one piece leaves the GPU for that. A guest could falsely report that it cannot be
-            // paused.
+            // A tenant whose memory is to become one piece leaves the GPU for that. One that takes turns with others for the same memory
+            // runs while they do not. A guest could falsely report that it cannot be paused.
             keeps_apart: !tenant.memory.extents.is_empty()
                 && (!tenant.preemption.can_corun() && tenant.connection.control.guest().is_none()
-                    || !tenant.memory.consolidations.is_empty()),
+                    || !tenant.memory.consolidations.is_empty()
+                    || !tenant.shares_with.is_empty()),
             answering: tenant.memory.oldest_batch().is_some() || !is_off || tenant.turn.is_ending(),
             leaving: counts.leaving.iter().any(|count| *count > 0),
             reserved: counts.reserved > 0,

@@ -72,6 +72,8 @@ pub(in crate::server) enum Notice {
     Immovable,
     /// The memory does not fit beside others' immovable memory.
     NoRoom,
+    /// It has memory that others have allocated, and no longer have.
+    Heir,
     /// The tenant waits for memory of an unresponsive tenant.
     PutOff,
 }
@@ -104,6 +106,8 @@ pub(in crate::server) struct Holdings {
     compaction: Compaction,
     /// The rows of its extents that are to become one piece.
     pub(in crate::server) consolidations: Vec<Consolidation>,
+    /// The number of the turn in which it has got hold of others' memory that is not here: it may hear of it at any time until it has left.
+    pub(in crate::server) knows_later: Option<u64>,
     /// True if memory has gone to the host since it was last cut into extents.
     pub(in crate::server) can_be_recut: bool,
     /// Extents that have got a frame, of which the tenant is to be told.
@@ -136,6 +140,7 @@ impl Default for Holdings {
             scan: None,
             compaction: Compaction::No,
             consolidations: Vec::new(),
+            knows_later: None,
             can_be_recut: false,
             reserved: Vec::new(),
             sent_away: false,

@@ -183,6 +183,15 @@ impl Tenants {
         }
     }
 
+    /// Notes that two tenants share memory, and take turns until they meet.
+    pub(in crate::server) fn are_to_meet(&mut self, one: TenantId, other: TenantId) {
+        for (id, with) in [(one, other), (other, one)] {
+            if let Some(tenant) = self.get_mut(id) {
+                tenant.shares_with.insert(with);
+            }
+        }
+    }
+
     /// Has an extent of the first tenant be written down as the second's from its next change on.
     pub(in crate::server) fn pass_on(&mut self, from: (TenantId, ExtentId), to: (TenantId, ExtentId)) {
         if let Some(scribe) = &mut self.scribe {

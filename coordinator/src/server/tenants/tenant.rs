@@ -1,5 +1,6 @@
 //! A tenant as the server knows it.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,7 @@ use super::preemption::Preemption;
 use super::turn::Turn;
 use baton_books::extents::Extents;
 use baton_books::reservations::Need;
+use baton_policy::arbiter::TenantId;
 use baton_policy::bursts::Usual;
 use baton_policy::gangs::GangId;
 
@@ -58,6 +60,8 @@ pub(in crate::server) struct Tenant {
     pub(in crate::server) unit: Option<u32>,
     /// Owners of memory that it imports, with which it is yet to be united.
     pub(in crate::server) imports_from: Vec<ProcessId>,
+    /// Those with which it shares memory, and takes turns until both want the GPU.
+    pub(in crate::server) shares_with: BTreeSet<TenantId>,
     /// True if its memory was taken without asking at some time.
     pub(in crate::server) was_taken: bool,
     /// The time at which a coordinator last failed to copy its memory, in seconds of the system's monotonic clock.
@@ -133,6 +137,7 @@ impl Tenant {
             gang: None,
             unit: None,
             imports_from: Vec::new(),
+            shares_with: BTreeSet::new(),
             was_taken: false,
             not_copied: None,
             came_back: false,

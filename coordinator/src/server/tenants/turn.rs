@@ -115,6 +115,11 @@ impl Turn {
         self.demanded.get_or_insert_with(Instant::now);
     }
 
+    /// The time since when the tenant wants the next turn, if it does.
+    pub(in crate::server) fn demanded(&self) -> Option<Instant> {
+        self.demanded
+    }
+
     /// Begins the next turn, which was decided at that time. Returns the time since when the tenant had wanted it.
     pub(in crate::server) fn begin(&mut self, decided: Instant) -> Instant {
         let demanded = self.demanded.take().unwrap_or(decided).min(decided);

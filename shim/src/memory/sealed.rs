@@ -1,0 +1,154 @@
+//! Memory that processes pass on by descriptors (`cuMemExportToShareableHandle`).
+//!
+//! A descriptor of a handle of ours is a small sealed file: it says which memory it is as a handle of ours does ([`Exported`]), and the
+//! properties that the memory was made with. A process that imports it attaches to that memory, which still moves, in as many pieces as it
+//! is. Sealed, because every process that has the descriptor could change it otherwise. What it says is an allegation all the same: any
+//! process can make such a file, so the coordinator has the last word on which memory a key opens.
+
+use core::ffi::c_int;
+use std::fs::File;
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::FileExt as _;
+
+use baton_contract::cuda::{
+    CU_MEM_ALLOCATION_TYPE_PINNED, CU_MEM_LOCATION_TYPE_DEVICE, CUdevice, CUmemAllocationProp, CUmemLocation,
+};
+use baton_contract::messages::IPC_HANDLE;
+
+use super::ipc::Exported;
+
+/// No process can change such a file.
+const SEALS: c_int = libc::F_SEAL_WRITE | libc::F_SEAL_GROW | libc::F_SEAL_SHRINK | libc::F_SEAL_SEAL;
+/// `MFD_NOEXEC_SEAL`, which some systems insist on and those before Linux 6.3 do not know.
+const NOT_EXECUTABLE: u32 = 8;
+/// The handle, the kinds of export, the flags.
+const BYTES: usize = IPC_HANDLE + 4 + 8;
+
+/// The contents of a descriptor of ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sealed {
+    pub(crate) exported: Exported,
+    /// The kinds of export that the memory was made for (`CUmemAllocationHandleType`), and its flags.
+    handle_types: c_int,
+    flags: [u8; 8],
+}
+
+impl Sealed {
+    /// Those of memory with these properties.
+    pub(crate) fn of(exported: Exported, properties: &CUmemAllocationProp) -> Self {
+        Self { exported, handle_types: properties.handle_types, flags: properties.flags }
+    }
+
+    /// The properties of the memory, which is of this GPU.
+    pub(crate) fn properties(&self, device: CUdevice) -> CUmemAllocationProp {
+        CUmemAllocationProp {
+            kind: CU_MEM_ALLOCATION_TYPE_PINNED,
+            handle_types: self.handle_types,
+            location: CUmemLocation { kind: CU_MEM_LOCATION_TYPE_DEVICE, id: device },
+            windows: core::ptr::null_mut(),
+            flags: self.flags,
+        }
+    }
+
+    /// A new descriptor.
+    pub(crate) fn descriptor(&self) -> std::io::Result<OwnedFd> {
+        let file = File::from(unsealed()?);
+        file.write_all_at(&self.encode(), 0)?;
+        // SAFETY: changes a file of ours.
+        if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, SEALS) } != 0 {
+            return Err(std::io::Error::last_os_error());
+        }
+        Ok(file.into())
+    }
+
+    /// The contents of a descriptor; `None` if it is not one of ours.
+    pub(crate) fn read(descriptor: c_int) -> Option<Self> {
+        // SAFETY: asks about a file that is there, or fails.
+        let seals = unsafe { libc::fcntl(descriptor, libc::F_GET_SEALS) };
+        if seals < 0 || seals & SEALS != SEALS {
+            return None;
+        }
+        // SAFETY: open, and not closed here.
+        let file = ManuallyDrop::new(unsafe { File::from_raw_fd(descriptor) });
+        let mut bytes = [0; BYTES];
+        (file.metadata().ok()?.len() == BYTES as u64).then_some(())?;
+        file.read_exact_at(&mut bytes, 0).ok()?;
+        Self::decode(&bytes)
+    }
+
+    fn encode(&self) -> [u8; BYTES] {
+        let mut bytes = [0; BYTES];
+        let (handle, rest) = bytes.split_at_mut(IPC_HANDLE);
+        handle.copy_from_slice(&self.exported.encode());
+        rest[..4].copy_from_slice(&self.handle_types.to_ne_bytes());
+        rest[4..].copy_from_slice(&self.flags);
+        bytes
+    }
+
+    fn decode(bytes: &[u8; BYTES]) -> Option<Self> {
+        let (handle, rest) = bytes.split_first_chunk()?;
+        let (handle_types, rest) = rest.split_first_chunk()?;
+        let flags = *rest.first_chunk()?;
+        Some(Self { exported: Exported::decode(handle)?, handle_types: c_int::from_ne_bytes(*handle_types), flags })
+    }
+}
+
+/// A new file in memory that can be sealed.
+fn unsealed() -> std::io::Result<OwnedFd> {
+    let make = |flags| {
+        // SAFETY: a C string.
+        let made = unsafe {
+            libc::memfd_create(c"baton-memory".as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING | flags)
+        };
+        if made < 0 {
+            return Err(std::io::Error::last_os_error());
+        }
+        // SAFETY: new, and owned here.
+        Ok(unsafe { OwnedFd::from_raw_fd(made) })
+    };
+    make(NOT_EXECUTABLE).or_else(|error| match error.raw_os_error() {
+        Some(libc::EINVAL) => make(0),
+        _ => Err(error),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsFd as _;
+
+    fn sealed() -> Sealed {
+        let handle = core::array::from_fn(|at| if at < 8 { b"BatonMem"[at] } else { at as u8 });
+        let exported = Exported::decode(&handle).expect("a handle of ours");
+        Sealed { exported, handle_types: 1, flags: [0, 1, 0, 0, 0, 0, 0, 0] }
+    }
+
+    #[test]
+    fn a_descriptor_says_what_was_put_into_it_and_nobody_can_change_it() {
+        let descriptor = sealed().descriptor().expect("a file");
+        let copy = descriptor.as_fd().try_clone_to_owned().expect("a copy");
+        drop(descriptor);
+        assert_eq!(Sealed::read(copy.as_raw_fd()), Some(sealed()));
+        let file = File::from(copy);
+        assert!(file.write_all_at(&[0], 0).is_err() && file.set_len(0).is_err() && file.set_len(1 << 20).is_err());
+    }
+
+    #[test]
+    fn any_other_file_is_none_of_ours() {
+        let of_ours = sealed().encode();
+        let made = |bytes: &[u8], seals: c_int| {
+            let file = File::from(unsealed().expect("a file"));
+            file.write_all_at(bytes, 0).expect("room");
+            // SAFETY: changes a file of ours.
+            assert_eq!(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) }, 0);
+            Sealed::read(file.as_raw_fd())
+        };
+        assert_eq!(made(&of_ours, SEALS), Some(sealed()));
+        assert_eq!(made(&of_ours, SEALS & !libc::F_SEAL_WRITE), None, "it can be changed");
+        assert_eq!(made(&[&of_ours[..], &[0]].concat(), SEALS), None, "it is longer");
+        assert_eq!(made(&[0; BYTES], SEALS), None, "it says something else");
+        let (pipe, _end) = std::io::pipe().expect("a pipe");
+        assert_eq!((Sealed::read(pipe.as_raw_fd()), Sealed::read(-1)), (None, None));
+    }
+}
