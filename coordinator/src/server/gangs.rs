@@ -88,6 +88,9 @@ impl Server {
         let claim = self.card.seats.next_claim();
         if let Some(seat) = self.card.seats.of.get_mut(&gang) {
             (seat.claim, seat.is_ready, seat.is_admitted) = (claim, false, false);
+            // What was heard about an earlier claim, and is not told yet, is not about this one.
+            let is_stale = |event: &Event| matches!(event, Event::Call | Event::Recall);
+            self.card.untold.retain(|(id, event)| !(is_stale(event) && seat.members.contains(id)));
         }
         self.tell_gangs(gang, gangs::Event::Claimed(claim));
     }
