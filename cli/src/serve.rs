@@ -23,7 +23,7 @@ use baton_coordinator::server::Machine;
 use baton_workbench::output::{print, say};
 use clap::Args;
 use rustix::process::{DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::SIGHUP;
 
 use super::service::{self, Served, Sources};
 use super::settings::Settings;
@@ -156,6 +156,7 @@ pub fn run(serve: Serve) -> Result<u8, CliError> {
     let (says, heard) = channel();
     let common = Common {
         machine: Machine::default(),
+        signals: signals.handle(),
         keeper: keeper.clone(),
         library,
         driver: choice.kind(),
@@ -200,9 +201,6 @@ pub fn run(serve: Serve) -> Result<u8, CliError> {
     keeper.await_rest(&mut left)?;
     baton_faults::begin_as(baton_faults::Role::Coordinator);
     servers.begin(&mut left.gpus)?;
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        signals.add_signal(signal)?;
-    }
     let served = |(number, one): (usize, &Ready)| Served::new(number, one.settings.clone(), one.handle.clone());
     let mut served: Vec<_> = servers.iter().map(served).collect();
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {

@@ -17,6 +17,8 @@ use baton_coordinator::keeper::{Inherited, Keeper};
 use baton_coordinator::records::{self, Book};
 use baton_coordinator::server::{Handle, Kept, Machine, OnStuck, Options, ServeError, Server};
 
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
 use super::POISON;
 use crate::records::called;
 use crate::settings::{Mode, Settings, arena, headroom, host_pool};
@@ -30,6 +32,8 @@ const LATE: Duration = Duration::from_secs(20);
 #[derive(Clone)]
 pub(super) struct Common {
     pub(super) machine: Machine<Server>,
+    /// Takes signals, which are heeded once all serve.
+    pub(super) signals: signal_hook::iterator::Handle,
     pub(super) keeper: Keeper,
     pub(super) library: Option<PathBuf>,
     pub(super) driver: DriverKind,
@@ -42,6 +46,13 @@ pub(super) struct Common {
     /// True once a server has failed.
     pub(super) failed: Arc<AtomicBool>,
     pub(super) says: Sender<(GpuNumber, Said)>,
+}
+
+impl Common {
+    /// Has signals wait until they can be heeded: from here on, a process that ended at once would leave its place behind.
+    fn take_signals(&self) -> std::io::Result<()> {
+        [SIGINT, SIGTERM, SIGHUP].into_iter().try_for_each(|signal| self.signals.add_signal(signal))
+    }
 }
 
 /// A GPU that is to be served.
@@ -303,6 +314,7 @@ fn prepare(job: Job, common: &Common) -> Result<(Server, Box<Ready>, Inherited),
     };
     let headroom = headroom(all.headroom.expect(set), arena)?;
     let taken = |error: Unfit| NotServed { error: error.into(), taken: Some(gpu.uuid), failures: 0 };
+    common.take_signals()?;
     let endpoint = match (inherited.place.take(), passed) {
         (Some(place), passed) => Endpoint::go_on(place, gpu.uuid, visitors, passed.is_some()),
         (None, Some(passed)) => Endpoint::claim_passed(passed, gpu.uuid),
