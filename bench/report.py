@@ -87,6 +87,7 @@ TITLES = {
     "stuck": "Beside a kernel that never ends, and a program that is stopped (SIGSTOP)?",
     "hostile": "Beside another user's program that does harm?",
     "sharing": "And programs that do not fit together?",
+    "weights": "And programs that have the same weights?",
     "several_gpus": "And programs that use two GPUs?",
     "allocators": "And programs that get their memory in other ways?",
     "zoo": "And programs that are evicted at random all the time?",
@@ -108,6 +109,7 @@ COMMANDS = {
     "stopped": "bench/stopped.py --baton target/release",
     "hostile": "bench/hostile.py --baton target/release",
     "sharing": "bench/sharing.py --baton target/release",
+    "weights": "bench/weights.py --baton target/release",
     "several_gpus": "bench/several_gpus.py --baton target/release --evict",
     "allocators": "bench/allocators.py --baton target/release",
     "zoo": "bench/zoo.py --baton target/release",
@@ -578,6 +580,33 @@ def several_gpus_section(runs):
     )
 
 
+def weights_section(runs):
+    """A daemon's weights and their readers, and tensors that two processes pass to each other."""
+    kept, traded = runs[-1]["keep"], runs[-1]["trade"]
+    right = {True: "right", False: "WRONG"}
+    rows = [
+        ("one reader, bare", [kept["one_bare"]]),
+        ("one reader", [kept["one"]]),
+        ("two readers", kept["two"]),
+        ("passed tensors, bare", [traded["bare"]]),
+        (f"passed tensors, evicted {traded['status']['evictions']} times", [traded["baton"]]),
+    ]
+    lines = [
+        [name, ", ".join(str(one["rounds"]) for one in found), right[all(one["wrong"] == 0 for one in found)]]
+        for name, found in rows
+    ]
+    status = kept["status"]
+    return section(
+        "weights",
+        runs,
+        f"A daemon keeps {kept['weights_gib']} GiB of weights, which each reader has beside {kept['own_gib']} GiB of its own, and checks, all of "
+        f"it in each round, for {kept['seconds']:g} s. Bare, the second reader finds no memory. Under Baton the weights are there once: "
+        f"{status['switches']} switches moved {status['bytes_in'] / 1e9:.0f} GB in and {status['bytes_out'] / 1e9:.0f} GB out. The tensors are of "
+        "PyTorch's expandable segments, in two processes.",
+        table.markdown(["programs", "rounds", "checks"], lines),
+    )
+
+
 def sharing_section(runs):
     """Programs at once against the same programs alone."""
     lines = []
@@ -829,6 +858,7 @@ SECTIONS = {
     "stopped": stopped_section,
     "hostile": hostile_section,
     "sharing": sharing_section,
+    "weights": weights_section,
     "several_gpus": several_gpus_section,
     "allocators": allocators_section,
     "zoo": zoo_section,
