@@ -58,6 +58,15 @@ pub struct ProcessId {
     pub number: u32,
 }
 
+/// A file, as this machine numbers it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FileId {
+    /// Its device.
+    pub device: u64,
+    /// Its number there.
+    pub inode: u64,
+}
+
 /// A message of either direction, or of one family.
 pub trait Message: Debug {
     /// The message's bytes.
@@ -454,6 +463,12 @@ declare::messages! {
                 /// The export's key.
                 key: [u8; 16],
             },
+            /// The program has pinned host memory that others can have too: those that have pinned the same file are one unit, or one gang on
+            /// several GPUs. Answered by [`Answer::Noted`].
+            69 => PinsFile {
+                /// The file.
+                file: FileId,
+            },
         }
     }
 }
@@ -683,8 +698,8 @@ declare::messages! {
                 key: [u8; 16],
             },
             /// To [`Request::Attach`]: the extents of the allocation, in order of address. Carries the frames of the first ones; the
-            /// tenant asks for the others. If not all of them are on the GPU, it carries none: the tenant's gate is about to be closed, and
-            /// they come before it is opened again.
+            /// tenant asks for the others. If not all of them are on the GPU, it carries none: when the tenant has asked for anything else, its
+            /// gate is closed, and they come before it is opened again.
             61 => Attached {
                 /// Number and size of each.
                 extents: Vec<(ExtentId, SizeClass)> [MAX_LISTED],

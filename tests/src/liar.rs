@@ -9,7 +9,7 @@ use std::path::Path;
 
 use baton_contract::link::{self, Received};
 use baton_contract::messages::{
-    Answer, Channels, CorunReport, Elsewhere, ExtentId, FromCoordinator, FromTenant, IPC_HANDLE, MemoryCommand,
+    Answer, Channels, CorunReport, Elsewhere, ExtentId, FileId, FromCoordinator, FromTenant, IPC_HANDLE, MemoryCommand,
     MemoryReport, Message, Opening, PreemptionCommand, PreemptionReport, ProcessId, Request, TurnCommand, TurnReport,
 };
 use baton_contract::resource_manager::Objects;
@@ -128,6 +128,9 @@ impl Liar<'_> {
             14 if self.random.below(2) == 0 => Request::ExportEvent { handle },
             14 => Request::OpenEvent { handle },
             15 => Request::ExportDescriptors { process },
+            16 if self.random.below(3) == 0 => {
+                Request::PinsFile { file: FileId { device: 1, inode: self.random.below(3) as u64 } }
+            }
             16 if self.random.below(2) == 0 => {
                 let key = self.random.one(&self.keys).unwrap_or([7; 16]);
                 Request::Meet { exporter: self.random.number() as u32, key }

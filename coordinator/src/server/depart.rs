@@ -47,7 +47,10 @@ impl Server {
         self.card.untold.push_back((id, Event::Left));
         // Its number may be another process's one day.
         self.steering.machine.note_gang_of(tenant.connection.process.pid(), None);
+        self.steering.machine.pins_nothing((self.gpu, id));
+        let shared_with = std::mem::take(&mut tenant.shares_with);
         baton_messages::info!(is_disconnected(&tenant.name, &tenant.connection.process, why));
+        self.card.tenants.is_met_by_none_of(id, shared_with);
         self.card.tenants.listen_no_more(id);
         self.card.corun.cut_off(id);
         self.memory().drop_claims(id);

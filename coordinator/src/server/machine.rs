@@ -4,13 +4,15 @@
 //! GPUs ([`Pauses`]). One has another do something by a [`Handle`], and goes on meanwhile; only a [`Halt`], before another process takes over,
 //! has all of them stand still.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use baton_contract::messages::FileId;
 use baton_contract::wire::GpuNumber;
+use baton_policy::arbiter::TenantId;
 use baton_policy::gangs::{Event, GangId, Gangs, Told};
 
 use crate::device::pauses::Pauses;
@@ -75,6 +77,11 @@ pub struct Machine<S> {
     pauses: Pauses,
 }
 
+/// A file, with the user whose tenants have it.
+pub(super) type UsersFile = (Option<u32>, FileId);
+/// A tenant, with its GPU.
+pub(super) type OnGpu = (GpuNumber, TenantId);
+
 /// What is known of gangs beside their turns.
 #[derive(Debug, Default)]
 struct Known {
@@ -82,6 +89,8 @@ struct Known {
     merged: BTreeMap<GangId, GangId>,
     /// The gangs of processes that are of one.
     of_process: BTreeMap<i32, GangId>,
+    /// The tenants of each user that have pinned a file's memory, with their GPUs.
+    pinned: BTreeMap<UsersFile, BTreeSet<OnGpu>>,
 }
 
 impl Known {
@@ -195,6 +204,29 @@ impl<S> Machine<S> {
             (Some(process), Some(gang)) => drop(known.of_process.insert(process, gang)),
             (Some(process), None) => drop(known.of_process.remove(&process)),
             (None, _) => {}
+        }
+    }
+
+    /// Notes that a tenant has pinned the memory of a user's file. Returns the others that have.
+    pub(super) fn pins(&self, file: UsersFile, tenant: OnGpu) -> Vec<OnGpu> {
+        let mut known = self.known();
+        let all = known.pinned.entry(file).or_default();
+        all.insert(tenant);
+        all.iter().copied().filter(|other| *other != tenant).collect()
+    }
+
+    /// Notes that a tenant has left.
+    pub(super) fn pins_nothing(&self, tenant: OnGpu) {
+        self.known().pinned.retain(|_, all| {
+            all.remove(&tenant);
+            !all.is_empty()
+        });
+    }
+
+    /// Has a GPU's server do this, if there is one.
+    pub(super) fn post(&self, gpu: GpuNumber, work: impl FnOnce(&mut S) + Send + 'static) {
+        if let Some(server) = self.all().get(&gpu) {
+            server.post(work);
         }
     }
 

@@ -7,8 +7,8 @@ use alloc::vec::Vec;
 use proptest::prelude::*;
 
 use super::{
-    ArrivalStats, Channels, DriverKind, Elsewhere, ExtentId, Full, GateState, HeldExtent, MAX_CHANNELS, MAX_ELSEWHERE,
-    Mapping, ProcessId, Refusal,
+    ArrivalStats, Channels, DriverKind, Elsewhere, ExtentId, FileId, Full, GateState, HeldExtent, MAX_CHANNELS,
+    MAX_ELSEWHERE, Mapping, ProcessId, Refusal,
 };
 use crate::class::Class;
 use crate::memory::SizeClass;
@@ -383,6 +383,7 @@ structures! {
         opaque: u64
     }
     ProcessId { namespace: u64, number: u32 }
+    FileId { device: u64, inode: u64 }
     HeldExtent { id: ExtentId, at: u64, class: SizeClass, mapping: Mapping }
     Change { class: Option<Class>, weight: Option<u32>, slo_micros: Option<u64>, suspended: Option<bool> }
     Elsewhere { channels: Vec<(u32, u32)> [MAX_ELSEWHERE] }

@@ -126,14 +126,18 @@ fn import_ours(sealed: &Sealed) -> Option<Result<HandleNumber, CUresult>> {
     let imported = session.space.import(&passage, &session.link.requests, sealed);
     drop(passage);
     match imported {
-        Ok(handle) => Some(until_here(session, handle)),
+        Ok(handle) => Some(until_here(session, handle, sealed)),
         Err(NoMemory::Answer(answer)) => Some(Err(answer)),
         Err(NoMemory::Alone | NoMemory::TryAgain) => None,
     }
 }
 
-/// Waits until imported memory is here. If it is not, the gate is about to be closed, and the memory comes before it is opened again.
-fn until_here(session: &Session, handle: HandleNumber) -> Result<HandleNumber, CUresult> {
+/// Waits until imported memory is here. If it is not, it comes when the coordinator knows that this process knows of it: the gate is closed,
+/// and opened with all memory.
+fn until_here(session: &Session, handle: HandleNumber, sealed: &Sealed) -> Result<HandleNumber, CUresult> {
+    if !session.space.is_here(handle) {
+        session.space.is_about_to_share(&session.link.requests, &sealed.exported);
+    }
     while !session.space.is_here(handle) {
         if arrival::pass_here(|| Needs::Nothing)?.is_ungated() {
             break;

@@ -13,6 +13,7 @@ use crate::arrival::graphs::{self, CopyNode, FillNode, Handle, KernelNode};
 use crate::arrival::roots::HostOf;
 use crate::arrival::{self, Gpu, Needs, layouts, roots};
 use crate::memory::unmanaged;
+use crate::sys::shared_file;
 use crate::{gate, session};
 
 /// Makes a call in which the driver checks the addresses: their memory has to be there.
@@ -184,9 +185,16 @@ pub(crate) unsafe fn alloc_host_v1(drivers: AllocHostV1, out: *mut *mut c_void, 
 }
 
 pub(crate) unsafe fn host_register(drivers: Register, at: *mut c_void, bytes: usize, flags: c_uint) -> CUresult {
+    let start = at.expose_provenance() as u64;
     // SAFETY: the driver's own function with the program's own arguments.
     noted(unsafe { drivers(at, bytes, flags) }, || {
-        roots::host_made(at.expose_provenance() as u64, bytes as u64, HostOf::Program);
+        roots::host_made(start, bytes as u64, HostOf::Program);
+        // Programs may wait for each other by it.
+        if let Some(session) = session::current()
+            && let Some(file) = shared_file::at(start)
+        {
+            session.link.requests.pins_file(file);
+        }
     })
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use baton_contract::link;
 use baton_contract::memory::SizeClass;
 use baton_contract::messages::{
-    Answer, ExtentId, FromCoordinator, Full, IPC_HANDLE, MAX_LISTED, Message as _, ProcessId, Request,
+    Answer, ExtentId, FileId, FromCoordinator, Full, IPC_HANDLE, MAX_LISTED, Message as _, ProcessId, Request,
 };
 use baton_contract::wire::GpuNumber;
 
@@ -366,6 +366,12 @@ impl Requests {
     pub(crate) fn meet(&self, exporter: u32, key: [u8; 16]) {
         // As for `export_descriptors`.
         let _ = self.ask_until_served(&Request::Meet { exporter, key });
+    }
+
+    /// Reports that this program has pinned memory of a file that others can have too.
+    pub(crate) fn pins_file(&self, file: FileId) {
+        // As for `export_descriptors`.
+        let _ = self.ask_until_served(&Request::PinsFile { file });
     }
 
     /// Reports that this program is of a gang from now on: it is about to use another GPU too.

@@ -7,6 +7,7 @@
 use core::ffi::c_int;
 use core::ops::Range;
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::OwnedFd;
 
 use baton_contract::cuda::{CUDA_ERROR_INVALID_VALUE, CUdevice, CUdeviceptr, CUmemAllocationProp, CUresult};
 use baton_contract::memory::GRANULE;
@@ -23,6 +24,9 @@ const HOMES_OF_GPU: u64 = (HOMES.end - HOMES.start) / MOST as u64;
 const TAG: u64 = 0xBA70_7E9A;
 /// The bits of such a number that count a GPU's handles. Those between are the GPU's.
 const COUNTED: u32 = 24;
+
+/// The most descriptors that are kept to watch others: the program needs its own.
+const MOST_WATCHED: usize = 128;
 
 /// A handle's number, as the program has it (`CUmemGenericAllocationHandle`).
 pub(crate) type HandleNumber = u64;
@@ -75,13 +79,29 @@ struct Handle {
     places: BTreeSet<CUdeviceptr>,
     properties: Properties,
     shared: Shared,
+    /// It stays while anybody has a descriptor of it, by which it can be imported: this tells.
+    watch: Option<OwnedFd>,
     /// Others access it past its mappings.
     is_reached_past: bool,
 }
 
 impl Handle {
     fn new(memory: Memory, bytes: u64, properties: Properties, shared: Shared) -> Self {
-        Self { memory, bytes, held: 1, places: BTreeSet::new(), properties, shared, is_reached_past: false }
+        Self {
+            memory,
+            bytes,
+            held: 1,
+            places: BTreeSet::new(),
+            properties,
+            shared,
+            watch: None,
+            is_reached_past: false,
+        }
+    }
+
+    /// True if the program neither holds it nor has it mapped.
+    fn is_unused(&self) -> bool {
+        self.held == 0 && self.places.is_empty()
     }
 
     /// Bytes that it takes of what the program may have. Another process's memory does too: it is on the GPU while this one runs.
@@ -167,6 +187,8 @@ pub(super) struct Mappings {
     by_address: BTreeMap<CUdeviceptr, Mapping>,
     last: u32,
     taken: u64,
+    /// The number of handles that are watched.
+    watched: usize,
 }
 
 impl Mappings {
@@ -182,6 +204,7 @@ impl Mappings {
             by_address: BTreeMap::new(),
             last: 0,
             taken: 0,
+            watched: 0,
         }
     }
 
@@ -281,6 +304,36 @@ impl Mappings {
         found.map(|handle| handle.shared = Shared::Exported(key)).is_some()
     }
 
+    /// Has a handle's memory stay while anybody has a descriptor of it.
+    pub(super) fn watch(&mut self, handle: HandleNumber, watch: OwnedFd) {
+        if self.watched < MOST_WATCHED
+            && let Some(handle) = self.handles.get_mut(&handle)
+        {
+            self.watched += usize::from(handle.watch.replace(watch).is_none());
+        }
+    }
+
+    /// The descriptor that watches those of a handle.
+    pub(super) fn watch_of(&self, handle: HandleNumber) -> Option<&OwnedFd> {
+        self.handles.get(&handle)?.watch.as_ref()
+    }
+
+    /// The handles that the program no longer has, and whose memory stays for those that have descriptors of it.
+    pub(super) fn left_to_others(&self) -> Vec<HandleNumber> {
+        if self.watched == 0 {
+            return Vec::new();
+        }
+        let is_left = |handle: &Handle| handle.is_unused() && handle.watch.is_some();
+        self.handles.iter().filter(|(_, handle)| is_left(handle)).map(|(number, _)| *number).collect()
+    }
+
+    /// Ends such a handle: nobody has a descriptor any more. `None` if the program has it again.
+    pub(super) fn end_left(&mut self, number: HandleNumber) -> Option<Gone> {
+        let handle = self.handles.get_mut(&number).filter(|handle| handle.is_unused())?;
+        self.watched -= usize::from(handle.watch.take().is_some());
+        self.end_if_unused(number)
+    }
+
     /// True if other processes have, or may have, a handle's memory.
     pub(super) fn is_shared(&self, handle: HandleNumber) -> bool {
         self.handles.get(&handle).is_some_and(|handle| handle.shared != Shared::Not)
@@ -340,7 +393,7 @@ impl Mappings {
     }
 
     fn end_if_unused(&mut self, number: HandleNumber) -> Option<Gone> {
-        let handle = self.handles.get(&number).filter(|handle| handle.held == 0 && handle.places.is_empty())?;
+        let handle = self.handles.get(&number).filter(|handle| handle.is_unused() && handle.watch.is_none())?;
         let is_exported = matches!(handle.shared, Shared::Exported(_));
         let gone = Gone { number, memory: handle.memory, bytes: handle.bytes, is_exported };
         self.taken -= handle.taken();
@@ -551,6 +604,22 @@ mod tests {
         assert_eq!(mappings.release(own), Ok(Some(Gone { is_exported: true, ..gone(own, home) })));
         assert_eq!(mappings.release(others), Ok(Some(gone(others, Home { at, bytes: 2 * MIB }))));
         assert_eq!((mappings.taken(), mappings.retain_shared(&[1; 16])), (0, None));
+    }
+
+    #[test]
+    fn memory_stays_for_those_that_have_a_descriptor() {
+        let watch = || OwnedFd::from(std::fs::File::open("/dev/null").expect("it is there"));
+        let mut mappings = Mappings::of(0);
+        let (first, home) = handle(&mut mappings, 2 * MIB);
+        assert!(mappings.on_exported(first, [1; 16]));
+        mappings.watch(first, watch());
+        assert_eq!((mappings.left_to_others(), mappings.release(first)), (vec![], Ok(None)));
+        assert_eq!((mappings.left_to_others(), mappings.taken()), (vec![first], 2 * MIB));
+        assert_eq!(mappings.retain_shared(&[1; 16]), Some(first), "one of them is this process");
+        assert_eq!((mappings.left_to_others(), mappings.end_left(first)), (vec![], None));
+        assert_eq!(mappings.release(first), Ok(None));
+        assert_eq!(mappings.end_left(first), Some(Gone { is_exported: true, ..gone(first, home) }));
+        assert_eq!((mappings.left_to_others(), mappings.taken(), mappings.watched), (vec![], 0, 0));
     }
 
     #[test]

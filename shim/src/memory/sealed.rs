@@ -8,7 +8,7 @@
 use core::ffi::c_int;
 use std::fs::File;
 use std::mem::ManuallyDrop;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::FileExt as _;
 
 use baton_contract::cuda::{
@@ -51,15 +51,20 @@ impl Sealed {
         }
     }
 
-    /// A new descriptor.
-    pub(crate) fn descriptor(&self) -> std::io::Result<OwnedFd> {
+    /// A new descriptor; with another one of the same file that tells if anybody [has](is_had) the first, where the system can tell.
+    pub(crate) fn descriptors(&self) -> std::io::Result<(OwnedFd, Option<OwnedFd>)> {
         let file = File::from(unsealed()?);
         file.write_all_at(&self.encode(), 0)?;
         // SAFETY: changes a file of ours.
         if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, SEALS) } != 0 {
             return Err(std::io::Error::last_os_error());
         }
-        Ok(file.into())
+        // Only files that were opened are counted.
+        let watch = again(file.as_fd()).ok().filter(|watch| is_had(watch.as_fd()) == Some(false));
+        match watch.and_then(|watch| Some((again(file.as_fd()).ok()?, watch))) {
+            Some((given, watch)) => Ok((given, Some(watch))),
+            None => Ok((file.into(), None)),
+        }
     }
 
     /// The contents of a descriptor; `None` if it is not one of ours.
@@ -94,6 +99,23 @@ impl Sealed {
     }
 }
 
+/// Another descriptor of the same file, as if the file had been opened anew.
+pub(crate) fn again(descriptor: BorrowedFd<'_>) -> std::io::Result<OwnedFd> {
+    File::open(format!("/proc/self/fd/{}", descriptor.as_raw_fd())).map(OwnedFd::from)
+}
+
+/// True if any process has a file open beside this descriptor of it, or has one on its way. `None` if the system does not tell. (A lease of
+/// the file, `F_SETLEASE`, is had only while nobody else has the file open.)
+pub(crate) fn is_had(watch: BorrowedFd<'_>) -> Option<bool> {
+    // SAFETY: asks for a lease of a file of ours, and gives it back.
+    let lease = |kind: c_int| unsafe { libc::fcntl(watch.as_raw_fd(), libc::F_SETLEASE, kind) };
+    if lease(libc::F_WRLCK) == 0 {
+        lease(libc::F_UNLCK);
+        return Some(false);
+    }
+    (std::io::Error::last_os_error().raw_os_error() == Some(libc::EAGAIN)).then_some(true)
+}
+
 /// A new file in memory that can be sealed.
 fn unsealed() -> std::io::Result<OwnedFd> {
     let make = |flags| {
@@ -116,7 +138,6 @@ fn unsealed() -> std::io::Result<OwnedFd> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::fd::AsFd as _;
 
     fn sealed() -> Sealed {
         let handle = core::array::from_fn(|at| if at < 8 { b"BatonMem"[at] } else { at as u8 });
@@ -126,12 +147,28 @@ mod tests {
 
     #[test]
     fn a_descriptor_says_what_was_put_into_it_and_nobody_can_change_it() {
-        let descriptor = sealed().descriptor().expect("a file");
-        let copy = descriptor.as_fd().try_clone_to_owned().expect("a copy");
+        let (descriptor, _) = sealed().descriptors().expect("a file");
+        let copy = descriptor.try_clone().expect("a copy");
         drop(descriptor);
         assert_eq!(Sealed::read(copy.as_raw_fd()), Some(sealed()));
         let file = File::from(copy);
         assert!(file.write_all_at(&[0], 0).is_err() && file.set_len(0).is_err() && file.set_len(1 << 20).is_err());
+    }
+
+    #[test]
+    fn a_descriptor_is_had_until_its_last_copy_is_closed_even_if_that_is_on_its_way() {
+        let (descriptor, watch) = sealed().descriptors().expect("a file");
+        let Some(watch) = watch else { return eprintln!("this system does not tell") };
+        let had = || is_had(watch.as_fd());
+        let copy = descriptor.try_clone().expect("a copy");
+        drop(descriptor);
+        assert_eq!(had(), Some(true));
+        let (here, there) = std::os::unix::net::UnixStream::pair().expect("a pair");
+        baton_contract::link::send(here.as_fd(), b"one", &[copy.as_fd()], false).expect("room");
+        drop(copy);
+        assert_eq!(had(), Some(true), "nobody has received it yet");
+        drop((here, there));
+        assert_eq!(had(), Some(false));
     }
 
     #[test]

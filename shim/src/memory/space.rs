@@ -607,6 +607,7 @@ impl Space {
         let answer = match ask() {
             Err(Unserved::Denied(_)) => {
                 self.release_cached(|given_up| self.give_to_coordinator(given_up));
+                self.end_unreachable();
                 ask()
             }
             answer => answer,

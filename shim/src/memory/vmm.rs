@@ -4,7 +4,7 @@
 //! A caller that changes them has a [`MappingGuard`], and all memory is here: then the driver's mappings are those of the program.
 
 use core::ffi::c_int;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 
 use baton_contract::cuda::{
     CU_MEM_LOCATION_TYPE_DEVICE, CUDA_ERROR_INVALID_VALUE, CUDA_ERROR_NOT_SUPPORTED, CUDA_ERROR_OPERATING_SYSTEM,
@@ -17,7 +17,7 @@ use super::access::{Access, give};
 use super::extents::check;
 use super::ipc::Exported;
 use super::mappings::{Gone, HandleNumber, Home, Mapping, Memory, Properties, Reach};
-use super::sealed::Sealed;
+use super::sealed::{self, Sealed};
 use super::space::{self, GivenUp, NoMemory, Space, know_reservation};
 use super::unmanaged;
 use crate::driver::api;
@@ -56,7 +56,10 @@ pub(crate) fn unmap(at: CUdeviceptr, bytes: u64, _: &MappingGuard, call: impl Fn
     }
     let end = |(space, going): &(&Space, Vec<Mapping>)| {
         let gone = space.extents.lock().mappings.on_unmapped(going);
-        space.end(gone)
+        match space.end(gone) {
+            CUDA_SUCCESS => space.end_unreachable(),
+            answer => answer,
+        }
     };
     // All of them end, even if the driver refuses one.
     going.iter().map(end).fold(CUDA_SUCCESS, |first, answer| if first == CUDA_SUCCESS { answer } else { first })
@@ -97,7 +100,10 @@ impl Space {
     /// Removes a hold on a handle.
     pub(crate) fn release_handle(&self, handle: HandleNumber, _: &MappingGuard) -> CUresult {
         let released = self.extents.lock().mappings.release(handle);
-        released.map_or_else(|answer| answer, |gone| self.end(gone))
+        match released.map_or_else(|answer| answer, |gone| self.end(gone)) {
+            CUDA_SUCCESS => self.end_unreachable(),
+            answer => answer,
+        }
     }
 
     /// Maps a handle at addresses of the program's. No GPU has access there yet.
@@ -186,8 +192,29 @@ impl Space {
             link.requests.unexport(home.at);
             return Err(CUDA_ERROR_INVALID_VALUE);
         }
+        let again = self.extents.lock().mappings.watch_of(handle).and_then(|watch| sealed::again(watch.as_fd()).ok());
+        if let Some(descriptor) = again {
+            return Ok(descriptor);
+        }
         let exported = self.exported(link, key, home.bytes)?;
-        Sealed::of(exported, &properties).descriptor().map_err(|_| CUDA_ERROR_OPERATING_SYSTEM)
+        let made = Sealed::of(exported, &properties).descriptors();
+        let (descriptor, watch) = made.map_err(|_| CUDA_ERROR_OPERATING_SYSTEM)?;
+        if let Some(watch) = watch {
+            self.extents.lock().mappings.watch(handle, watch);
+        }
+        Ok(descriptor)
+    }
+
+    /// Gives back memory that the program no longer has a handle of, if nobody has a descriptor of it any more.
+    pub(super) fn end_unreachable(&self) -> CUresult {
+        let left = self.extents.lock().mappings.left_to_others();
+        let is_had = |handle: &HandleNumber| {
+            let watch = self.extents.lock().mappings.watch_of(*handle).and_then(|watch| watch.try_clone().ok());
+            watch.is_none_or(|watch| sealed::is_had(watch.as_fd()) != Some(false))
+        };
+        let unneeded = left.into_iter().filter(|handle| !is_had(handle));
+        let gone: Vec<Gone> = unneeded.filter_map(|handle| self.extents.lock().mappings.end_left(handle)).collect();
+        self.end(gone)
     }
 
     /// Makes a handle of memory that another process has exported; or adds a hold on the one that this process has of it.

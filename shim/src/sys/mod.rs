@@ -31,5 +31,6 @@ pub(crate) mod pages;
 pub(crate) mod process;
 pub(crate) mod reserve;
 pub(crate) mod rtld_next;
+pub(crate) mod shared_file;
 pub(crate) mod thread;
 pub(crate) mod user;

@@ -1,9 +1,12 @@
 /* A rank of a job that computes sums over all its ranks, as NCCL does without copies: each rank has a GPU, opens the
  * memory of all others, waits on its GPU for their flags, and reads their parts. It obeys lines on standard input.
  *
- *     collective --rank 0 --ranks 2 --megabytes 16 --folder FOLDER
+ *     collective --rank 0 --ranks 2 --megabytes 16 --means 0 --folder FOLDER
  *
- *     ready PID                when it has opened the memory of all others, whose handles are files in FOLDER
+ * The means by which ranks share memory: 0, handles of allocations; 1, host memory that all of them pin; 2, descriptors that a thread of
+ * each rank exports, and that others import for their own GPU.
+ *
+ *     ready PID                when it has opened the memory of all others, by files in FOLDER
  *     reduce                   new contents for its part; the sum of all parts, which is the same for all ranks; `reduced CHECKSUM`
  *     begin                    queues that, and does not wait for it; `begun`
  *     end                      waits for what was begun; `reduced CHECKSUM`
@@ -12,12 +15,16 @@
  *
  * A rank that is off while the others are at work keeps their kernels spinning.
  */
-#include "work.h"
+#include <fcntl.h>
+#include <sys/mman.h>
+
+#include "passing.h"
 #include "baton_cuda_pools.h"
 
 enum { MAX_RANKS = 8 };
+enum { HANDLES, HOST, DESCRIPTORS };
 
-static unsigned rank, ranks = 2, megabytes = 16;
+static unsigned rank, ranks = 2, megabytes = 16, means;
 static const char *folder;
 
 static struct tools tools;
@@ -37,9 +44,16 @@ static void path_of(char *path, size_t size, unsigned of, const char *end) {
     snprintf(path, size, "%s/rank-%u%s", folder, of, end);
 }
 
+static void clear_flags(void) {
+    CHECK(cuMemsetD8(parts[rank] + (size_t)words * 4, 0, MIB));
+    CHECK(cuCtxSynchronize());
+}
+
 static void give_handle(void) {
     char path[512], part[512];
     CUipcMemHandle handle;
+    parts[rank] = device_alloc(megabytes * MIB);
+    clear_flags();
     path_of(path, sizeof path, rank, "");
     path_of(part, sizeof part, rank, ".part");
     CHECK(cuIpcGetMemHandle(&handle, parts[rank]));
@@ -57,6 +71,66 @@ static void open_part(unsigned of) {
     REQUIRE(fread(&handle, sizeof handle, 1, file) == 1, "%s cannot be read", path);
     fclose(file);
     CHECK(cuIpcOpenMemHandle(&parts[of], handle, CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS));
+}
+
+/* One file has the parts of all ranks. */
+static void pin_all(void) {
+    char path[512];
+    size_t size = (size_t)ranks * megabytes * MIB;
+    snprintf(path, sizeof path, "%s/parts", folder);
+    int file = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    REQUIRE(file >= 0 && ftruncate(file, (off_t)size) == 0, "%s cannot be made", path);
+    unsigned char *all = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    REQUIRE(all != MAP_FAILED, "%s cannot be mapped", path);
+    CHECK(cuMemHostRegister(all, size, CU_MEMHOSTREGISTER_DEVICEMAP));
+    for (unsigned of = 0; of < ranks; of++) {
+        CHECK(cuMemHostGetDevicePointer(&parts[of], all + of * megabytes * MIB, 0));
+    }
+}
+
+static CUdeviceptr map_part(CUmemGenericAllocationHandle handle) {
+    CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, (int)rank}, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    CUdeviceptr at;
+    CHECK(cuMemAddressReserve(&at, megabytes * MIB, 0, 0, 0));
+    CHECK(cuMemMap(at, megabytes * MIB, 0, handle, 0));
+    CHECK(cuMemSetAccess(at, megabytes * MIB, &access, 1));
+    return at;
+}
+
+static CUmemGenericAllocationHandle own_handle;
+
+/* As a library's thread does, which has no context. */
+static void *export_part(void *data) {
+    char path[512];
+    int descriptor;
+    (void)data;
+    path_of(path, sizeof path, rank, "");
+    CHECK(cuMemExportToShareableHandle(&descriptor, own_handle, DESCRIPTOR, 0));
+    pass_on(path, descriptor, megabytes * MIB);
+    return NULL;
+}
+
+static void create_part(void) {
+    CUmemAllocationProp wanted = exportable;
+    pthread_t thread;
+    wanted.location.id = (int)rank;
+    CHECK(cuMemCreate(&own_handle, megabytes * MIB, &wanted, 0));
+    parts[rank] = map_part(own_handle);
+    clear_flags();
+    REQUIRE(pthread_create(&thread, NULL, export_part, NULL) == 0 && pthread_join(thread, NULL) == 0, "no thread");
+    CHECK(cuMemRelease(own_handle));
+}
+
+static void import_part(unsigned of) {
+    char path[512];
+    size_t bytes;
+    CUmemGenericAllocationHandle handle;
+    path_of(path, sizeof path, of, "");
+    int descriptor = passed_on(path, &bytes);
+    CHECK(cuMemImportFromShareableHandle(&handle, (void *)(uintptr_t)descriptor, DESCRIPTOR));
+    close(descriptor);
+    parts[of] = map_part(handle);
+    CHECK(cuMemRelease(handle));
 }
 
 /* Waits, on the GPU, until this flag of all others has this value. */
@@ -106,7 +180,7 @@ static void tell_memory(void) {
 }
 
 int main(int argc, char **argv) {
-    struct option_row options[] = {{"--rank", &rank}, {"--ranks", &ranks}, {"--megabytes", &megabytes}};
+    struct option_row options[] = {{"--rank", &rank}, {"--ranks", &ranks}, {"--megabytes", &megabytes}, {"--means", &means}};
     REQUIRE(argc > 2 && strcmp(argv[argc - 2], "--folder") == 0, "the last option has to be --folder");
     folder = argv[argc - 1];
     read_options(argc - 2, argv, options, COUNT_OF(options));
@@ -120,12 +194,13 @@ int main(int argc, char **argv) {
     CHECK(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     /* The last MiB is for the flags. */
     words = (unsigned)((megabytes - 1) * MIB / 4);
-    parts[rank] = device_alloc(megabytes * MIB);
     sums = device_alloc(MAX_RANKS * sizeof(uint64_t));
-    CHECK(cuMemsetD8(parts[rank] + (size_t)words * 4, 0, MIB));
-    give_handle();
+    if (means == HANDLES) give_handle();
+    if (means == HOST) pin_all();
+    if (means == DESCRIPTORS) create_part();
     for (unsigned of = 0; of < ranks; of++) {
-        if (of != rank) open_part(of);
+        if (of != rank && means == HANDLES) open_part(of);
+        if (of != rank && means == DESCRIPTORS) import_part(of);
         flags[of] = parts[of] + (size_t)words * 4;
     }
     printf("ready %d\n", (int)getpid());

@@ -20,50 +20,19 @@
  *
  * A call that fails is told as `answer CODE`, and the next line is read.
  */
-#include <sys/socket.h>
-#include <sys/un.h>
-
-#include "work.h"
+#include "passing.h"
 
 enum { ROUNDS = 20, AT_LEAST = 0 };
-#define DESCRIPTOR CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
 
 static unsigned megabytes = 16, seed = 1;
 static struct tools tools;
 static struct piece own, more, shared;
 static CUmemGenericAllocationHandle handle;
 
-static struct sockaddr_un address(void) {
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
+static const char *place(void) {
     const char *path = getenv("WEIGHTS");
-    REQUIRE(path && strlen(path) < sizeof address.sun_path, "WEIGHTS names no socket");
-    strcpy(address.sun_path, path);
-    return address;
-}
-
-/* The size of the memory goes with its descriptor. */
-struct passed {
-    size_t bytes;
-    int listener, descriptor;
-};
-
-static void *pass_on(void *data) {
-    struct passed *passed = data;
-    for (;;) {
-        char room[CMSG_SPACE(sizeof(int))] = {0};
-        struct iovec all = {&passed->bytes, sizeof passed->bytes};
-        struct msghdr header = {
-            .msg_iov = &all, .msg_iovlen = 1, .msg_control = room, .msg_controllen = sizeof room};
-        struct cmsghdr *with = CMSG_FIRSTHDR(&header);
-        with->cmsg_level = SOL_SOCKET;
-        with->cmsg_type = SCM_RIGHTS;
-        with->cmsg_len = CMSG_LEN(sizeof(int));
-        memcpy(CMSG_DATA(with), &passed->descriptor, sizeof(int));
-        int to = accept(passed->listener, NULL, NULL);
-        if (to < 0) return NULL;
-        sendmsg(to, &header, MSG_NOSIGNAL);
-        close(to);
-    }
+    REQUIRE(path, "WEIGHTS names no socket");
+    return path;
 }
 
 static CUresult map_shared(size_t bytes) {
@@ -82,40 +51,19 @@ static CUresult fill(uint32_t with) {
 }
 
 static CUresult give(size_t bytes, uint32_t with) {
-    static struct passed passed;
-    CUmemAllocationProp wanted = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
-                                  .requestedHandleTypes = DESCRIPTOR,
-                                  .location = {CU_MEM_LOCATION_TYPE_DEVICE, 0}};
-    struct sockaddr_un at = address();
-    pthread_t thread;
-    unlink(at.sun_path);
+    int descriptor;
     shared.seed = with;
-    TRY(cuMemCreate(&handle, bytes, &wanted, 0));
+    TRY(cuMemCreate(&handle, bytes, &exportable, 0));
     TRY(map_shared(bytes));
     TRY(fill(with));
-    passed.bytes = bytes;
-    TRY(cuMemExportToShareableHandle(&passed.descriptor, handle, DESCRIPTOR, 0));
-    passed.listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-    REQUIRE(bind(passed.listener, (struct sockaddr *)&at, sizeof at) == 0 &&
-                listen(passed.listener, 16) == 0 && pthread_create(&thread, NULL, pass_on, &passed) == 0,
-            "%s cannot be served", at.sun_path);
+    TRY(cuMemExportToShareableHandle(&descriptor, handle, DESCRIPTOR, 0));
+    pass_on(place(), descriptor, bytes);
     return CUDA_SUCCESS;
 }
 
 static CUresult take(void) {
-    char room[CMSG_SPACE(sizeof(int))] = {0};
-    struct sockaddr_un at = address();
     size_t bytes;
-    struct iovec all = {&bytes, sizeof bytes};
-    struct msghdr header = {
-        .msg_iov = &all, .msg_iovlen = 1, .msg_control = room, .msg_controllen = sizeof room};
-    int from = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0), descriptor;
-    REQUIRE(connect(from, (struct sockaddr *)&at, sizeof at) == 0, "%s is not served", at.sun_path);
-    REQUIRE(recvmsg(from, &header, MSG_CMSG_CLOEXEC) == sizeof bytes, "nothing came");
-    struct cmsghdr *with = CMSG_FIRSTHDR(&header);
-    REQUIRE(with && with->cmsg_type == SCM_RIGHTS, "no descriptor came");
-    memcpy(&descriptor, CMSG_DATA(with), sizeof(int));
-    close(from);
+    int descriptor = passed_on(place(), &bytes);
     CUresult result = cuMemImportFromShareableHandle(&handle, (void *)(uintptr_t)descriptor, DESCRIPTOR);
     close(descriptor);
     TRY(result);

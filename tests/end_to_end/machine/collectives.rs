@@ -17,9 +17,17 @@ fn serving() -> Serving {
     Serving::arena("64MiB").option("--host-pool", "192MiB").option("--mode", "exclusive").keeper()
 }
 
-fn options(rank: usize, ranks: usize, folder: &Path) -> Vec<String> {
+/// The means by which ranks share memory, as the program knows them.
+#[derive(Clone, Copy)]
+enum Means {
+    Handles,
+    Host,
+    Descriptors,
+}
+
+fn options(rank: usize, ranks: usize, means: Means, folder: &Path) -> Vec<String> {
     let of = |word: &str| word.to_owned();
-    let (rank, ranks) = (rank.to_string(), ranks.to_string());
+    let (rank, ranks, means) = (rank.to_string(), ranks.to_string(), (means as u8).to_string());
     [
         of("--rank"),
         rank,
@@ -27,6 +35,8 @@ fn options(rank: usize, ranks: usize, folder: &Path) -> Vec<String> {
         ranks,
         of("--megabytes"),
         of("40"),
+        of("--means"),
+        means,
         of("--folder"),
         folder.display().to_string(),
     ]
@@ -35,10 +45,14 @@ fn options(rank: usize, ranks: usize, folder: &Path) -> Vec<String> {
 
 /// The ranks of a job, ready; `command` makes a command that runs this program with a name.
 #[track_caller]
-fn job(ranks: usize, command: impl Fn(&str, &[String]) -> std::process::Command) -> (TempDir, Vec<Running>) {
+fn job(
+    ranks: usize,
+    means: Means,
+    command: impl Fn(&str, &[String]) -> std::process::Command,
+) -> (TempDir, Vec<Running>) {
     let folder = tempfile::tempdir().expect("a folder");
     let start = |rank: usize| {
-        Running::start(&mut command(&format!("rank-{rank}"), &options(rank, ranks, folder.path())), true, None)
+        Running::start(&mut command(&format!("rank-{rank}"), &options(rank, ranks, means, folder.path())), true, None)
     };
     // Each waits for the handles of the others.
     let mut all: Vec<Running> = (0..ranks).map(start).collect();
@@ -58,7 +72,7 @@ fn ask(ranks: &mut [Running], line: &str) -> String {
 /// Their answers when they have the GPUs to themselves; the last is their result.
 fn alone(ranks: usize, rounds: usize) -> Vec<String> {
     let place = tempfile::tempdir().expect("a folder");
-    let (_folder, mut all) = job(ranks, |_, options| {
+    let (_folder, mut all) = job(ranks, Means::Handles, |_, options| {
         let mut command = Driver::simulated().bare(program("collective"));
         command.args(options).env("SIMCUDA_MEMORY", "512MiB").env("SIMCUDA_GPUS", ranks.to_string());
         command.env("SIMCUDA_GPU_FILE", place.path().join("gpu"));
@@ -71,21 +85,27 @@ fn alone(ranks: usize, rounds: usize) -> Vec<String> {
 
 #[track_caller]
 fn job_on(machine: &Machine, ranks: usize) -> (TempDir, Vec<Running>) {
-    job(ranks, |name, options| {
+    job_by(machine, ranks, Means::Handles)
+}
+
+#[track_caller]
+fn job_by(machine: &Machine, ranks: usize, means: Means) -> (TempDir, Vec<Running>) {
+    job(ranks, means, |name, options| {
         let options: Vec<&str> = options.iter().map(String::as_str).collect();
         machine.joining(name, &program("collective"), &options)
     })
 }
 
-/// Nobody names them: they open each other's memory.
-#[test]
-fn ranks_that_open_each_others_memory_run_together_beside_others() {
+/// Nobody names them: they reach each other's memory.
+#[track_caller]
+fn run_together_beside_others(means: Means) {
     const ROUNDS: usize = 4;
     let want = alone(2, ROUNDS);
     let want_alone = hold::alone("48", &["touch"; ROUNDS]);
-    let machine = Machine::start(&serving(), 2, &[]);
+    // They would have the GPUs one by one: their turns end when they have nothing more to do.
+    let machine = Machine::start(&serving().option("--quantum", "1h"), 2, &[]);
     let mut others: Vec<Running> = [0, 1].map(|gpu| machine.hold(&format!("alone{gpu}"), gpu, "48")).into();
-    let (_folder, mut ranks) = job_on(&machine, 2);
+    let (_folder, mut ranks) = job_by(&machine, 2, means);
     for round in 0..ROUNDS {
         others.iter_mut().for_each(|one| one.say("touch"));
         assert_eq!(ask(&mut ranks, "reduce"), want[round]);
@@ -97,6 +117,21 @@ fn ranks_that_open_each_others_memory_run_together_beside_others() {
     for (one, said) in others.iter_mut().map(|one| one.ask("quit", LIMIT)).zip([&want_alone[ROUNDS]; 2]) {
         assert_eq!(&one, said);
     }
+}
+
+#[test]
+fn ranks_that_open_each_others_memory_run_together_beside_others() {
+    run_together_beside_others(Means::Handles);
+}
+
+#[test]
+fn ranks_that_pin_the_same_host_memory_run_together_beside_others() {
+    run_together_beside_others(Means::Host);
+}
+
+#[test]
+fn ranks_that_import_each_others_descriptors_run_together_beside_others() {
+    run_together_beside_others(Means::Descriptors);
 }
 
 /// Their kernels spin for each other when they are taken off their GPUs.

@@ -168,6 +168,10 @@ impl Server {
         if !tenant.connection.ask() {
             return Err(Breach::RequestBeforeAnAnswer);
         }
+        if tenant.memory.knows_later {
+            self.memory().has_heard_all(id);
+        }
+        let Some(tenant) = self.card.tenants.get_mut(id) else { return Ok(()) };
         if tenant.memory.is_taken() {
             // Its memory may be other tenants' until it is let in again.
             self.defer(id, request);
@@ -206,6 +210,7 @@ impl Server {
                 | Request::ExportDescriptors { .. }
                 | Request::ImportDescriptor { .. }
                 | Request::Meet { .. }
+                | Request::PinsFile { .. }
                 | Request::JoinGang { .. } => {}
             }
         }
@@ -290,6 +295,10 @@ impl Server {
                 if self.is_about_to_share(id, exporter, &key) {
                     self.unite(id, exporter);
                 }
+                self.card.tenants.answer(id, &Answer::Noted, &[]);
+            }
+            Request::PinsFile { file } => {
+                self.pins_file(id, file);
                 self.card.tenants.answer(id, &Answer::Noted, &[]);
             }
             Request::JoinGang { gang } => {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use baton_contract::messages::{ProcessId, Request};
+use baton_contract::messages::{FileId, ProcessId, Request};
 
 use crate::server::state::Server;
 use crate::server::tenants::tenant::Tenant;
@@ -105,6 +105,34 @@ impl Server {
         others.into_iter().for_each(|other| self.unite(id, other));
     }
 
+    /// A tenant has pinned memory of a file. It runs with those that have pinned the same one: as a unit with those on this GPU, if there is
+    /// room for all, and as a gang with those on others.
+    pub(super) fn pins_file(&mut self, id: TenantId, file: FileId) {
+        let Some(guest) = self.card.tenants.get(id).map(|tenant| tenant.connection.control.guest()) else { return };
+        let gang = GangId { guest, number: number_of(file) };
+        for (gpu, other) in self.steering.machine.pins((guest, file), (self.gpu, id)) {
+            if gpu != self.gpu {
+                self.is_of_one_gang(id, gang);
+                self.steering.machine.post(gpu, move |server: &mut Self| server.is_of_one_gang(other, gang));
+            } else if self.memory().is_believed(id, other) && self.memory().fits_with(id, other) {
+                self.unite(id, other);
+            }
+        }
+    }
+
+    /// A tenant's gang, if it has one, is this one from now on.
+    fn is_of_one_gang(&mut self, id: TenantId, gang: GangId) {
+        match self.card.tenants.get(id).map(|tenant| tenant.gang) {
+            Some(None) => self.is_of_gang_from_now_on(id, gang.number),
+            Some(Some(before)) => {
+                let work = |from, into| move |server: &mut Self| server.on_merged(from, into);
+                self.steering.machine.merge(before, gang, work);
+            }
+            None => {}
+        }
+        self.settle();
+    }
+
     /// A program that was on this GPU alone runs on several from now on.
     pub(super) fn is_of_gang_from_now_on(&mut self, id: TenantId, number: u64) {
         let Some(tenant) = self.card.tenants.get_mut(id).filter(|tenant| tenant.gang.is_none() && number > 0) else {
@@ -163,4 +191,11 @@ impl Server {
             None => self.merge_gangs(id),
         }
     }
+}
+
+/// The number of the gang of those that share a file: the same on all GPUs. (By the constant of `FxHash`.)
+fn number_of(file: FileId) -> u64 {
+    const SPREAD: u64 = 0x51_7C_C1_B7_27_22_0A_95;
+    let mixed = (file.device.wrapping_mul(SPREAD).rotate_left(5) ^ file.inode).wrapping_mul(SPREAD);
+    mixed.max(1)
 }

@@ -534,6 +534,16 @@ impl Handle<'_> {
         self.ground.may_share(id, exporter, key)
     }
 
+    /// Notes that a tenant has had all answers to its earlier requests: it asks for something else.
+    pub(in crate::server) fn has_heard_all(&mut self, id: TenantId) {
+        self.ground.has_heard_all(id);
+    }
+
+    /// True if two tenants' word is enough to believe that they share something.
+    pub(in crate::server) fn is_believed(&self, id: TenantId, of: TenantId) -> bool {
+        self.ground.is_believed(id, of)
+    }
+
     /// True if two tenants that share memory may take turns.
     pub(in crate::server) fn may_be_apart(&self, id: TenantId, exporter: TenantId) -> bool {
         self.ground.may_be_apart(id, exporter)

@@ -1,6 +1,6 @@
 //! Memory that tenants of another coordinator share: each has what it had of the others', and heirs get what its owner no longer has.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use baton_contract::messages::{ExtentId, MAX_LISTED, Mapping};
 
@@ -25,16 +25,7 @@ impl Ground<'_> {
         let is_had = |one: &Attached| is_absent(one.id) || has(one.id, one.at).is_some();
         let (mut known, gone): (Vec<_>, Vec<_>) = attached.into_iter().partition(is_had);
         gone.into_iter().for_each(|one| self.store.sharing.forget_fact(&Fact::Attached(one)));
-        // Two tenants were about to change places: the owner is the one that the table has written down.
-        let all: BTreeSet<_> = known.iter().map(|one| (one.id, one.owner)).collect();
-        let is_before = |one: &mut Attached| {
-            let changes = all.contains(&(one.owner, one.id));
-            // Memory of zeros is not written down, and may be either's.
-            let is_neithers = || !found.has(one.owner.0, one.owner_at) && one.id < one.owner;
-            changes && (found.has(one.id.0, one.at) || is_neithers())
-        };
-        let before: Vec<Attached> = known.extract_if(.., is_before).collect();
-        before.into_iter().for_each(|one| self.store.sharing.forget_fact(&Fact::Attached(one)));
+        self.end_exchanges(&mut known, found);
         let owners: BTreeSet<_> = known.iter().map(|one| (one.owner, one.owner_at)).collect();
         let mut heirs = Vec::new();
         for (owner, owner_at) in owners.iter().filter(|(owner, at)| has(*owner, *at).is_none()) {
@@ -73,6 +64,26 @@ impl Ground<'_> {
             self.store.sharing.attach(id, Attachment { owner, owner_at, at, class, place, lost: false });
         }
         heirs
+    }
+
+    /// Ends what another coordinator had begun when two tenants were about to change places, the owner of an extent and one that is attached
+    /// to it: the owner is the one that the table has written down, and all others are attached to that one.
+    fn end_exchanges(&self, known: &mut Vec<Attached>, found: &Found) {
+        let all: BTreeSet<_> = known.iter().map(|one| (one.id, one.owner)).collect();
+        let is_over = |one: &mut Attached| {
+            // Memory of zeros is not written down, and may be either's.
+            let is_neithers = || !found.has(one.owner.0, one.owner_at) && one.id < one.owner;
+            all.contains(&(one.owner, one.id)) && (found.has(one.id.0, one.at) || is_neithers())
+        };
+        let over: Vec<Attached> = known.extract_if(.., is_over).collect();
+        over.into_iter().for_each(|one| self.store.sharing.forget_fact(&Fact::Attached(one)));
+        // One that is attached has others attached to it no more, or not yet.
+        let owners: BTreeMap<_, _> = known.iter().map(|one| (one.id, (one.owner, one.owner_at))).collect();
+        for one in known {
+            if let Some(owner) = owners.get(&one.owner) {
+                (one.owner, one.owner_at) = *owner;
+            }
+        }
     }
 
     /// Has these tenants' leaving memory unmapped by those that share it, when all of them have come back.

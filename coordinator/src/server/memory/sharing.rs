@@ -172,7 +172,7 @@ impl Ground<'_> {
 
     /// True if two tenants' word is enough to believe that they share something. They only name a number or a name that any program
     /// may name, so the coordinator believes it only of processes that belong together according to the system.
-    fn is_believed(&self, id: TenantId, of: TenantId) -> bool {
+    pub(super) fn is_believed(&self, id: TenantId, of: TenantId) -> bool {
         let (Some(tenant), Some(owner)) = (self.tenants.get(id), self.tenants.get(of)) else { return false };
         let is_other = id != of && owner.connection.is_open();
         is_other && tenant.connection.process.belongs_with(&owner.connection.process)
@@ -303,12 +303,11 @@ impl Ground<'_> {
         }
         self.tenants.are_to_meet(id, exporter);
         let Some(frames) = frames else {
-            // It leaves, and has all of it when it comes back.
+            // When it knows what it has, it leaves, and has all of it when it comes back.
             let numbers = self.enter_attached(id, reached, at, Place::Away);
             if let Some(tenant) = self.tenants.get_mut(id) {
-                tenant.memory.knows_later = Some(tenant.turn.number());
+                tenant.memory.knows_later = true;
             }
-            self.raise(MemoryEvent::ComesAnew(id));
             return self.answer_attached(id, &numbers, (reached, export), None);
         };
         let numbers = self.enter_attached(id, reached, at, Place::Mapped);
@@ -356,7 +355,10 @@ impl Ground<'_> {
     /// True if an extent can become the own one of a tenant that takes turns with its owner: it is not on its way, and its owner is off the
     /// GPU, and answers.
     fn can_be_passed_on(&self, (owner, extent): (TenantId, ExtentId), to: TenantId) -> bool {
-        let Some(tenant) = self.tenants.get(owner).filter(|_| owner != to && self.is_off_the_gpu(owner)) else {
+        // The arbiter has yet to hear of one that another coordinator has had, and whose work may go on.
+        let is_off = self.arbiter.knows(owner) && self.is_off_the_gpu(owner);
+        let Some(tenant) = self.tenants.get(owner).filter(|tenant| owner != to && is_off && tenant.unsettled.is_none())
+        else {
             return false;
         };
         let is_settled = |entry: &Extent| {
@@ -377,10 +379,18 @@ impl Ground<'_> {
         self.give_to((owner, extent), (id, number), &had, entry);
     }
 
-    /// True if a tenant does not know yet that it has others' memory which is not here. It has to leave before that comes.
+    /// Notes that a tenant has had all answers to its earlier requests: it asks for something else.
+    pub(super) fn has_heard_all(&mut self, id: TenantId) {
+        if let Some(tenant) = self.tenants.get_mut(id)
+            && std::mem::take(&mut tenant.memory.knows_later)
+        {
+            self.raise(MemoryEvent::ComesAnew(id));
+        }
+    }
+
+    /// True if a tenant may not know yet that it has others' memory which is not here: no command can be about it.
     fn knows_later(&self, id: TenantId) -> bool {
-        let is_in_that_turn = |tenant: &Tenant| tenant.memory.knows_later == Some(tenant.turn.number());
-        self.tenants.get(id).is_some_and(is_in_that_turn) && self.arbiter.state(id) == State::Running
+        self.tenants.get(id).is_some_and(|tenant| tenant.memory.knows_later)
     }
 
     /// Makes all memory that a tenant shares with those that it takes turns with its own, because it is about to run. False if some of it is
@@ -389,14 +399,21 @@ impl Ground<'_> {
         if self.knows_later(id) {
             return true;
         }
-        let is_apart = |owner: TenantId| !self.arbiter.are_united(owner, id);
+        let unit = |id| self.tenants.get(id).and_then(|tenant| tenant.unit);
+        // Those of another coordinator are united as soon as the arbiter knows both.
+        let is_apart =
+            |owner: TenantId| !self.arbiter.are_united(owner, id) && (unit(id).is_none() || unit(id) != unit(owner));
         let others = self.store.sharing.of(id).filter(|(_, one)| is_apart(one.owner.0));
         let others: Vec<(ExtentId, (TenantId, ExtentId))> = others.map(|(number, one)| (number, one.owner)).collect();
         let mut all = true;
         for (number, owner) in others {
             match self.can_be_passed_on(owner, id) {
                 true => self.make_its_own((id, number)),
-                false => all = false,
+                false => {
+                    let entry = self.tenants.get(owner.0).and_then(|tenant| tenant.extents().get(owner.1));
+                    log::debug!("{id:?} waits for {owner:?}: {:?}", entry.map(Extent::state));
+                    all = false;
+                }
             }
         }
         all

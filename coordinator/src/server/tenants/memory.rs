@@ -106,8 +106,8 @@ pub(in crate::server) struct Holdings {
     compaction: Compaction,
     /// The rows of its extents that are to become one piece.
     pub(in crate::server) consolidations: Vec<Consolidation>,
-    /// The number of the turn in which it has got hold of others' memory that is not here: it may hear of it at any time until it has left.
-    pub(in crate::server) knows_later: Option<u64>,
+    /// True if it has got hold of others' memory that is not here, and may not have heard of that yet.
+    pub(in crate::server) knows_later: bool,
     /// True if memory has gone to the host since it was last cut into extents.
     pub(in crate::server) can_be_recut: bool,
     /// Extents that have got a frame, of which the tenant is to be told.
@@ -140,7 +140,7 @@ impl Default for Holdings {
             scan: None,
             compaction: Compaction::No,
             consolidations: Vec::new(),
-            knows_later: None,
+            knows_later: false,
             can_be_recut: false,
             reserved: Vec::new(),
             sent_away: false,

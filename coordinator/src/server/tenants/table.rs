@@ -192,6 +192,15 @@ impl Tenants {
         }
     }
 
+    /// Notes that none of these meets a tenant any more: it has left.
+    pub(in crate::server) fn is_met_by_none_of(&mut self, id: TenantId, others: impl IntoIterator<Item = TenantId>) {
+        for other in others {
+            if let Some(tenant) = self.get_mut(other) {
+                tenant.shares_with.remove(&id);
+            }
+        }
+    }
+
     /// Has an extent of the first tenant be written down as the second's from its next change on.
     pub(in crate::server) fn pass_on(&mut self, from: (TenantId, ExtentId), to: (TenantId, ExtentId)) {
         if let Some(scribe) = &mut self.scribe {
