@@ -225,17 +225,20 @@ impl Space {
         sealed: &Sealed,
     ) -> Result<HandleNumber, NoMemory> {
         let Exported { key, bytes, .. } = sealed.exported;
-        let known = self.extents.lock().mappings.retain_shared(&key);
-        if let Some(handle) = known {
-            return Ok(handle);
-        }
-        let at = self.extents.lock().mappings.take_home(bytes).ok_or(NoMemory::Answer(CUDA_ERROR_OUT_OF_MEMORY))?;
-        let home = Home { at, bytes };
-        let attached = self.with_guard(passage, || self.attach(requests, &sealed.exported, &(at..at + bytes), true));
-        let mappings = &mut self.extents.lock().mappings;
-        attached.inspect_err(|_| mappings.give_home_back(home))?;
-        // If another thread was faster, there are two handles of it, as if each thread had made one.
-        Ok(mappings.add_imported(home, Properties(sealed.properties(self.device)), key))
+        self.with_guard(passage, || {
+            // Also if another thread imports it at the same time: until that is over, the coordinator has this one try again.
+            let known = self.extents.lock().mappings.retain_shared(&key);
+            if let Some(handle) = known {
+                return Ok(handle);
+            }
+            let full = NoMemory::Answer(CUDA_ERROR_OUT_OF_MEMORY);
+            let at = self.extents.lock().mappings.take_home(bytes).ok_or(full)?;
+            let home = Home { at, bytes };
+            let attached = self.attach(requests, &sealed.exported, &(at..at + bytes), true);
+            let mappings = &mut self.extents.lock().mappings;
+            attached.inspect_err(|_| mappings.give_home_back(home))?;
+            Ok(mappings.add_imported(home, Properties(sealed.properties(self.device)), key))
+        })
     }
 
     /// Returns a descriptor of the driver's by which other processes can have a handle's memory, which stays where it is from then on. `None` if it is in

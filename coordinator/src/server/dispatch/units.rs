@@ -41,7 +41,7 @@ impl Server {
     /// Unites a tenant that wants the GPU with those that share memory with it and want the GPU too, if there is room for all of them.
     pub(in crate::server) fn meet(&mut self, id: TenantId) {
         for other in self.met_by(id) {
-            if self.memory().fits_with(id, other) {
+            if self.memory().have_room(id, other) {
                 self.unite(id, other);
             }
         }

@@ -529,6 +529,11 @@ impl Handle<'_> {
         self.ground.attach(id, exporter, key, at, apart)
     }
 
+    /// As [`Self::fits_with`]. The user is told nothing: it is asked again and again.
+    pub(in crate::server) fn have_room(&self, id: TenantId, other: TenantId) -> bool {
+        self.ground.have_room(id, other)
+    }
+
     /// True if a tenant may open the memory that another one has exported by this key.
     pub(in crate::server) fn may_share(&self, id: TenantId, exporter: TenantId, key: &Key) -> bool {
         self.ground.may_share(id, exporter, key)

@@ -188,15 +188,20 @@ impl Ground<'_> {
 
     /// True if the arena has room for everything that two tenants and the tenants they run with have. If not, the user is told.
     pub(super) fn fits_with(&self, id: TenantId, other: TenantId) -> bool {
-        let together = self.bytes_of_unit(id) + self.bytes_of_unit(other);
-        let room = self.capacity_without_immovable(id).min(self.capacity_without_immovable(other));
-        let fits = together <= room.saturating_sub(self.store.rules.headroom);
+        let fits = self.have_room(id, other);
         if !fits {
             let name = |id| self.tenants.get(id).map_or("", |tenant| tenant.name.as_str());
-            let (one, other, mib) = (name(id), name(other), together >> 20);
-            baton_messages::warn!(cannot_be_united(one, other, mib));
+            let mib = (self.bytes_of_unit(id) + self.bytes_of_unit(other)) >> 20;
+            baton_messages::warn!(cannot_be_united(name(id), name(other), mib));
         }
         fits
+    }
+
+    /// The same. The user is told nothing: it is asked again and again.
+    pub(super) fn have_room(&self, id: TenantId, other: TenantId) -> bool {
+        let together = self.bytes_of_unit(id) + self.bytes_of_unit(other);
+        let room = self.capacity_without_immovable(id).min(self.capacity_without_immovable(other));
+        together <= room.saturating_sub(self.store.rules.headroom)
     }
 
     /// True if a tenant may open the memory that another one has exported by this key.
@@ -280,7 +285,7 @@ impl Ground<'_> {
     ) -> Attaching {
         if !self.is_off_the_gpu(exporter) {
             // Both want it.
-            if self.fits_with(id, exporter) {
+            if self.have_room(id, exporter) {
                 return Attaching::Unite;
             }
             self.part_corunners();
