@@ -17,6 +17,7 @@ use baton_contract::cuda::{
 use baton_contract::messages::IPC_HANDLE;
 
 use super::ipc::Exported;
+use crate::sys::cancel;
 
 /// No process can change such a file.
 const SEALS: c_int = libc::F_SEAL_WRITE | libc::F_SEAL_GROW | libc::F_SEAL_SHRINK | libc::F_SEAL_SEAL;
@@ -53,6 +54,7 @@ impl Sealed {
 
     /// A new descriptor; with another one of the same file that tells if anybody [has](is_had) the first, where the system can tell.
     pub(crate) fn descriptors(&self) -> std::io::Result<(OwnedFd, Option<OwnedFd>)> {
+        let _uncancelled = cancel::Off::begin();
         let file = File::from(unsealed()?);
         file.write_all_at(&self.encode(), 0)?;
         // SAFETY: changes a file of ours.
@@ -69,6 +71,7 @@ impl Sealed {
 
     /// The contents of a descriptor; `None` if it is not one of ours.
     pub(crate) fn read(descriptor: c_int) -> Option<Self> {
+        let _uncancelled = cancel::Off::begin();
         // SAFETY: asks about a file that is there, or fails.
         let seals = unsafe { libc::fcntl(descriptor, libc::F_GET_SEALS) };
         if seals < 0 || seals & SEALS != SEALS {
@@ -101,6 +104,7 @@ impl Sealed {
 
 /// Another descriptor of the same file, as if the file had been opened anew.
 pub(crate) fn again(descriptor: BorrowedFd<'_>) -> std::io::Result<OwnedFd> {
+    let _uncancelled = cancel::Off::begin();
     File::open(format!("/proc/self/fd/{}", descriptor.as_raw_fd())).map(OwnedFd::from)
 }
 

@@ -24,6 +24,7 @@ use crate::driver::api;
 use crate::gate::{MappingGuard, Passage};
 use crate::link::Link;
 use crate::link::requests::Requests;
+use crate::sys::cancel;
 
 /// The mapping of a handle of ours that an address lies in.
 pub(crate) fn mapping(address: CUdeviceptr) -> Option<Mapping> {
@@ -207,6 +208,7 @@ impl Space {
 
     /// Gives back memory that the program no longer has a handle of, if nobody has a descriptor of it any more.
     pub(super) fn end_unreachable(&self) -> CUresult {
+        let _uncancelled = cancel::Off::begin();
         let left = self.extents.lock().mappings.left_to_others();
         let is_had = |handle: &HandleNumber| {
             let watch = self.extents.lock().mappings.watch_of(*handle).and_then(|watch| watch.try_clone().ok());
