@@ -182,6 +182,8 @@ pub(crate) struct Gone {
 pub(super) struct Mappings {
     device: CUdevice,
     handles: BTreeMap<HandleNumber, Handle>,
+    /// Further numbers of handles: each import makes one, as the driver's do.
+    others: BTreeMap<HandleNumber, HandleNumber>,
     homes: BTreeMap<CUdeviceptr, HandleNumber>,
     free_homes: Window,
     by_address: BTreeMap<CUdeviceptr, Mapping>,
@@ -199,6 +201,7 @@ impl Mappings {
         Self {
             device,
             handles: BTreeMap::new(),
+            others: BTreeMap::new(),
             homes: BTreeMap::new(),
             free_homes,
             by_address: BTreeMap::new(),
@@ -239,28 +242,37 @@ impl Mappings {
     }
 
     fn insert(&mut self, home: CUdeviceptr, handle: Handle) -> HandleNumber {
-        let number = loop {
-            self.last = self.last.wrapping_add(1);
-            let number =
-                TAG << 32 | (place(self.device) as u64) << COUNTED | u64::from(self.last & ((1 << COUNTED) - 1));
-            if !self.handles.contains_key(&number) {
-                break number;
-            }
-        };
+        let number = self.next_number();
         self.taken += handle.taken();
         self.homes.insert(home, number);
         self.handles.insert(number, handle);
         number
     }
 
+    /// The number that the books know a handle by.
+    fn known(&self, number: HandleNumber) -> HandleNumber {
+        self.others.get(&number).copied().unwrap_or(number)
+    }
+
+    fn next_number(&mut self) -> HandleNumber {
+        loop {
+            self.last = self.last.wrapping_add(1);
+            let number =
+                TAG << 32 | (place(self.device) as u64) << COUNTED | u64::from(self.last & ((1 << COUNTED) - 1));
+            if !self.handles.contains_key(&number) && !self.others.contains_key(&number) {
+                break number;
+            }
+        }
+    }
+
     /// The place of a handle's memory, its size, and the properties it was made with.
     pub(super) fn get(&self, handle: HandleNumber) -> Option<(Memory, u64, CUmemAllocationProp)> {
-        self.handles.get(&handle).map(|handle| (handle.memory, handle.bytes, handle.properties.0))
+        self.handles.get(&self.known(handle)).map(|handle| (handle.memory, handle.bytes, handle.properties.0))
     }
 
     /// A handle's home, if its memory has one.
     pub(super) fn home_of(&self, handle: HandleNumber) -> Option<Home> {
-        let handle = self.handles.get(&handle)?;
+        let handle = self.handles.get(&self.known(handle))?;
         let Memory::AtHome(at) = handle.memory else { return None };
         Some(Home { at, bytes: handle.bytes })
     }
@@ -277,19 +289,19 @@ impl Mappings {
 
     /// True if others may access a handle's memory past its mappings.
     pub(super) fn is_reached_past(&self, handle: HandleNumber) -> bool {
-        self.handles.get(&handle).is_some_and(|handle| handle.is_reached_past)
+        self.handles.get(&self.known(handle)).is_some_and(|handle| handle.is_reached_past)
     }
 
     /// All mappings of a handle, each with the access that GPUs have.
     pub(super) fn mappings_of(&self, handle: HandleNumber) -> Vec<Place> {
-        let places = self.handles.get(&handle).into_iter().flat_map(|handle| &handle.places);
+        let places = self.handles.get(&self.known(handle)).into_iter().flat_map(|handle| &handle.places);
         let mappings = places.filter_map(|at| self.by_address.get(at));
         mappings.map(|mapping| Place { at: mapping.at, access: mapping.access }).collect()
     }
 
     /// Records that a handle's memory has left its home for one piece. Returns that home.
     pub(super) fn leave_home(&mut self, handle: HandleNumber, piece: u64) -> Option<Home> {
-        let home = self.home_of(handle)?;
+        let (home, handle) = (self.home_of(handle)?, self.known(handle));
         let found = self.handles.get_mut(&handle)?;
         self.taken -= found.taken();
         found.memory = Memory::InOnePiece(piece);
@@ -336,20 +348,24 @@ impl Mappings {
 
     /// True if other processes have, or may have, a handle's memory.
     pub(super) fn is_shared(&self, handle: HandleNumber) -> bool {
-        self.handles.get(&handle).is_some_and(|handle| handle.shared != Shared::Not)
+        self.handles.get(&self.known(handle)).is_some_and(|handle| handle.shared != Shared::Not)
     }
 
-    /// True if another process has made a handle's memory.
+    /// True if a handle was imported.
     pub(super) fn is_imported(&self, handle: HandleNumber) -> bool {
-        self.handles.get(&handle).is_some_and(|handle| matches!(handle.shared, Shared::Imported(_)))
+        self.others.contains_key(&handle)
+            || self.handles.get(&handle).is_some_and(|handle| matches!(handle.shared, Shared::Imported(_)))
     }
 
-    /// Adds a hold on the handle of memory that is exported by this key, by this process or another one. `None` if this process has none.
-    pub(super) fn retain_shared(&mut self, key: &Key) -> Option<HandleNumber> {
+    /// Makes one more handle of memory that is exported by this key, by this process or another one. `None` if this process has none of it.
+    pub(super) fn import_again(&mut self, key: &Key) -> Option<HandleNumber> {
         let has = |shared| matches!(shared, Shared::Exported(one) | Shared::Imported(one) if one == *key);
-        let (number, handle) = self.handles.iter_mut().find(|(_, handle)| has(handle.shared))?;
+        let (known, handle) = self.handles.iter_mut().find(|(_, handle)| has(handle.shared))?;
         handle.held += 1;
-        Some(*number)
+        let known = *known;
+        let number = self.next_number();
+        self.others.insert(number, known);
+        Some(number)
     }
 
     /// The mapping that an address lies in.
@@ -387,6 +403,7 @@ impl Mappings {
 
     /// Removes a hold of the program's on a handle. Returns the memory that goes with the last one.
     pub(super) fn release(&mut self, handle: HandleNumber) -> Result<Option<Gone>, CUresult> {
+        let handle = self.others.remove(&handle).unwrap_or(handle);
         let found = self.handles.get_mut(&handle).ok_or(CUDA_ERROR_INVALID_VALUE)?;
         found.held = found.held.checked_sub(1).ok_or(CUDA_ERROR_INVALID_VALUE)?;
         Ok(self.end_if_unused(handle))
@@ -406,17 +423,20 @@ impl Mappings {
 
     /// Begins to map a handle at an address: the handle stays until that is over. False if it is already being mapped there.
     pub(super) fn begin_map(&mut self, handle: HandleNumber, at: CUdeviceptr) -> bool {
+        let handle = self.known(handle);
         self.handles.get_mut(&handle).is_some_and(|handle| handle.places.insert(at))
     }
 
     /// Undoes [`Self::begin_map`]. Returns the memory that goes with it.
     pub(super) fn not_mapped(&mut self, handle: HandleNumber, at: CUdeviceptr) -> Option<Gone> {
+        let handle = self.known(handle);
         self.handles.get_mut(&handle)?.places.remove(&at);
         self.end_if_unused(handle)
     }
 
     /// Completes [`Self::begin_map`]. No GPU has access yet.
     pub(super) fn on_mapped(&mut self, handle: HandleNumber, at: CUdeviceptr, number: u64) {
+        let handle = self.known(handle);
         let Some(Handle { bytes, properties, .. }) = self.handles.get(&handle) else { return };
         let (handle_types, rdma) = (properties.0.handle_types, properties.0.flags[RDMA] != 0);
         let (bytes, is_synchronous) = (*bytes, false);
@@ -593,17 +613,26 @@ mod tests {
         let (own, home) = handle(&mut mappings, 4 * MIB);
         let at = mappings.take_home(2 * MIB).expect("room");
         let others = mappings.add_imported(Home { at, bytes: 2 * MIB }, properties(), [2; 16]);
-        assert_eq!(mappings.retain_shared(&[1; 16]), None);
+        assert_eq!(mappings.import_again(&[1; 16]), None);
         assert!(mappings.on_exported(own, [1; 16]) && !mappings.on_exported(own + 7, [3; 16]));
-        let found = [[1; 16], [2; 16]].map(|key| mappings.retain_shared(&key));
-        assert_eq!((found, mappings.taken()), ([Some(own), Some(others)], 6 * MIB));
+        let again = [[1; 16], [2; 16]].map(|key| mappings.import_again(&key).expect("it is known"));
+        assert_eq!(
+            (again.map(|number| mappings.home_of(number)), mappings.taken()),
+            ([own, others].map(|number| mappings.home_of(number)), 6 * MIB)
+        );
         assert!(mappings.is_imported(others) && !mappings.is_imported(own) && mappings.is_shared(own));
-        for number in [own, others] {
+        map(&mut mappings, again[0], 64 * MIB);
+        assert_eq!((mappings.mappings_of(own).len(), mappings.retain(64 * MIB)), (1, Some(own)));
+        assert_eq!((mappings.release(own), mappings.begin_unmap(64 * MIB, 4 * MIB).len()), (Ok(None), 1));
+        mappings.handles.get_mut(&own).expect("it is there").places.clear();
+        for number in again {
+            assert!(mappings.is_imported(number));
             assert_eq!(mappings.release(number), Ok(None));
+            assert_eq!(mappings.release(number), Err(CUDA_ERROR_INVALID_VALUE), "that was all of it");
         }
         assert_eq!(mappings.release(own), Ok(Some(Gone { is_exported: true, ..gone(own, home) })));
         assert_eq!(mappings.release(others), Ok(Some(gone(others, Home { at, bytes: 2 * MIB }))));
-        assert_eq!((mappings.taken(), mappings.retain_shared(&[1; 16])), (0, None));
+        assert_eq!((mappings.taken(), mappings.import_again(&[1; 16])), (0, None));
     }
 
     #[test]
@@ -615,9 +644,9 @@ mod tests {
         mappings.watch(first, watch());
         assert_eq!((mappings.left_to_others(), mappings.release(first)), (vec![], Ok(None)));
         assert_eq!((mappings.left_to_others(), mappings.taken()), (vec![first], 2 * MIB));
-        assert_eq!(mappings.retain_shared(&[1; 16]), Some(first), "one of them is this process");
+        let again = mappings.import_again(&[1; 16]).expect("one of them is this process");
         assert_eq!((mappings.left_to_others(), mappings.end_left(first)), (vec![], None));
-        assert_eq!(mappings.release(first), Ok(None));
+        assert_eq!(mappings.release(again), Ok(None));
         assert_eq!(mappings.end_left(first), Some(Gone { is_exported: true, ..gone(first, home) }));
         assert_eq!((mappings.left_to_others(), mappings.taken(), mappings.watched), (vec![], 0, 0));
     }

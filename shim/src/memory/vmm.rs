@@ -148,11 +148,13 @@ impl Space {
         }
     }
 
-    /// Handles that are mapped in a range, could be exported, and are in several pieces.
+    /// Handles that are mapped in a range, could be exported by the driver, and are in several pieces.
     pub(crate) fn exportable_in_pieces(&self, at: CUdeviceptr, bytes: u64) -> Vec<HandleNumber> {
         let found: Vec<(HandleNumber, Home)> = {
             let mappings = &self.extents.lock().mappings;
-            let exportable = mappings.within(at, bytes).filter(|mapping| mapping.handle_types != 0);
+            // Others have shared memory in its pieces: it stays in those.
+            let can_be_one = |mapping: &&Mapping| mapping.handle_types != 0 && !mappings.is_shared(mapping.handle);
+            let exportable = mappings.within(at, bytes).filter(can_be_one);
             exportable.filter_map(|mapping| Some((mapping.handle, mappings.home_of(mapping.handle)?))).collect()
         };
         let in_pieces = |(_, home): &(HandleNumber, Home)| self.extents_of(*home).len() > 1;
@@ -219,7 +221,7 @@ impl Space {
         self.end(gone)
     }
 
-    /// Makes a handle of memory that another process has exported; or adds a hold on the one that this process has of it.
+    /// Makes a handle of memory that another process has exported, or this one.
     pub(crate) fn import(
         &self,
         passage: &Passage,
@@ -229,7 +231,7 @@ impl Space {
         let Exported { key, bytes, .. } = sealed.exported;
         self.with_guard(passage, || {
             // Also if another thread imports it at the same time: until that is over, the coordinator has this one try again.
-            let known = self.extents.lock().mappings.retain_shared(&key);
+            let known = self.extents.lock().mappings.import_again(&key);
             if let Some(handle) = known {
                 return Ok(handle);
             }
