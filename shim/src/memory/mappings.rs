@@ -135,6 +135,8 @@ pub(crate) struct Mapping {
     pub(crate) at: CUdeviceptr,
     pub(crate) bytes: u64,
     pub(crate) handle: HandleNumber,
+    /// The number by which the program has mapped it.
+    named: HandleNumber,
     /// Tells it from all other memory there ever was, as the driver's `CU_POINTER_ATTRIBUTE_BUFFER_ID` does.
     pub(crate) number: u64,
     /// The kinds of export that its handle was made for (`CUmemAllocationHandleType`); and true if devices on the bus were to access it.
@@ -182,8 +184,9 @@ pub(crate) struct Gone {
 pub(super) struct Mappings {
     device: CUdevice,
     handles: BTreeMap<HandleNumber, Handle>,
-    /// Further numbers of handles: each import makes one, as the driver's do.
-    others: BTreeMap<HandleNumber, HandleNumber>,
+    /// Further numbers of handles, as each import makes one: the number that the books know the handle by, and how often the program holds
+    /// it by this one.
+    others: BTreeMap<HandleNumber, (HandleNumber, u32)>,
     homes: BTreeMap<CUdeviceptr, HandleNumber>,
     free_homes: Window,
     by_address: BTreeMap<CUdeviceptr, Mapping>,
@@ -251,7 +254,7 @@ impl Mappings {
 
     /// The number that the books know a handle by.
     fn known(&self, number: HandleNumber) -> HandleNumber {
-        self.others.get(&number).copied().unwrap_or(number)
+        self.others.get(&number).map_or(number, |(known, _)| *known)
     }
 
     fn next_number(&mut self) -> HandleNumber {
@@ -267,7 +270,13 @@ impl Mappings {
 
     /// The place of a handle's memory, its size, and the properties it was made with.
     pub(super) fn get(&self, handle: HandleNumber) -> Option<(Memory, u64, CUmemAllocationProp)> {
-        self.handles.get(&self.known(handle)).map(|handle| (handle.memory, handle.bytes, handle.properties.0))
+        let found = self.handles.get(&self.known(handle))?;
+        let mut properties = found.properties.0;
+        if self.is_imported(handle) {
+            // It cannot be exported (measured: `import-same-memory` in `bench/results/rules.json`).
+            properties.handle_types = 0;
+        }
+        Some((found.memory, found.bytes, properties))
     }
 
     /// A handle's home, if its memory has one.
@@ -364,7 +373,7 @@ impl Mappings {
         handle.held += 1;
         let known = *known;
         let number = self.next_number();
-        self.others.insert(number, known);
+        self.others.insert(number, (known, 1));
         Some(number)
     }
 
@@ -396,14 +405,27 @@ impl Mappings {
 
     /// Adds a hold of the program's on the handle that is mapped here.
     pub(super) fn retain(&mut self, address: CUdeviceptr) -> Option<HandleNumber> {
-        let number = self.find(address)?.handle;
-        self.handles.get_mut(&number)?.held += 1;
-        Some(number)
+        let &Mapping { handle, named, .. } = self.find(address)?;
+        self.handles.get_mut(&handle)?.held += 1;
+        if named != handle {
+            self.others.entry(named).or_insert((handle, 0)).1 += 1;
+        }
+        Some(named)
     }
 
     /// Removes a hold of the program's on a handle. Returns the memory that goes with the last one.
     pub(super) fn release(&mut self, handle: HandleNumber) -> Result<Option<Gone>, CUresult> {
-        let handle = self.others.remove(&handle).unwrap_or(handle);
+        let (known, is_last) = match self.others.get_mut(&handle) {
+            Some((known, held)) => {
+                *held -= 1;
+                (*known, *held == 0)
+            }
+            None => (handle, false),
+        };
+        if is_last {
+            self.others.remove(&handle);
+        }
+        let handle = known;
         let found = self.handles.get_mut(&handle).ok_or(CUDA_ERROR_INVALID_VALUE)?;
         found.held = found.held.checked_sub(1).ok_or(CUDA_ERROR_INVALID_VALUE)?;
         Ok(self.end_if_unused(handle))
@@ -435,15 +457,13 @@ impl Mappings {
     }
 
     /// Completes [`Self::begin_map`]. No GPU has access yet.
-    pub(super) fn on_mapped(&mut self, handle: HandleNumber, at: CUdeviceptr, number: u64) {
-        let handle = self.known(handle);
-        let Some(Handle { bytes, properties, .. }) = self.handles.get(&handle) else { return };
-        let (handle_types, rdma) = (properties.0.handle_types, properties.0.flags[RDMA] != 0);
-        let (bytes, is_synchronous) = (*bytes, false);
-        self.by_address.insert(
-            at,
-            Mapping { at, bytes, handle, number, handle_types, rdma, access: Access::default(), is_synchronous },
-        );
+    pub(super) fn on_mapped(&mut self, named: HandleNumber, at: CUdeviceptr, number: u64) {
+        let handle = self.known(named);
+        let Some((_, bytes, properties)) = self.get(named) else { return };
+        let (handle_types, rdma) = (properties.handle_types, properties.flags[RDMA] != 0);
+        let (access, is_synchronous) = (Access::default(), false);
+        let mapping = Mapping { at, bytes, handle, named, number, handle_types, rdma, access, is_synchronous };
+        self.by_address.insert(at, mapping);
     }
 
     /// Begins to unmap all mappings in a range: from here on they are not in the books.
@@ -622,9 +642,10 @@ mod tests {
         );
         assert!(mappings.is_imported(others) && !mappings.is_imported(own) && mappings.is_shared(own));
         map(&mut mappings, again[0], 64 * MIB);
-        assert_eq!((mappings.mappings_of(own).len(), mappings.retain(64 * MIB)), (1, Some(own)));
-        assert_eq!((mappings.release(own), mappings.begin_unmap(64 * MIB, 4 * MIB).len()), (Ok(None), 1));
-        mappings.handles.get_mut(&own).expect("it is there").places.clear();
+        assert_eq!((mappings.mappings_of(own).len(), mappings.retain(64 * MIB)), (1, Some(again[0])));
+        assert_eq!(mappings.release(again[0]), Ok(None), "it was retained");
+        let unmapped = mappings.begin_unmap(64 * MIB, 4 * MIB);
+        assert_eq!(mappings.on_unmapped(&unmapped), []);
         for number in again {
             assert!(mappings.is_imported(number));
             assert_eq!(mappings.release(number), Ok(None));

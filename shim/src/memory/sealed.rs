@@ -23,29 +23,28 @@ use crate::sys::cancel;
 const SEALS: c_int = libc::F_SEAL_WRITE | libc::F_SEAL_GROW | libc::F_SEAL_SHRINK | libc::F_SEAL_SEAL;
 /// `MFD_NOEXEC_SEAL`, which some systems insist on and those before Linux 6.3 do not know.
 const NOT_EXECUTABLE: u32 = 8;
-/// The handle, the kinds of export, the flags.
-const BYTES: usize = IPC_HANDLE + 4 + 8;
+/// The handle, and the flags.
+const BYTES: usize = IPC_HANDLE + 8;
 
 /// The contents of a descriptor of ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Sealed {
     pub(crate) exported: Exported,
-    /// The kinds of export that the memory was made for (`CUmemAllocationHandleType`), and its flags.
-    handle_types: c_int,
+    /// The flags that the memory was made with.
     flags: [u8; 8],
 }
 
 impl Sealed {
     /// Those of memory with these properties.
     pub(crate) fn of(exported: Exported, properties: &CUmemAllocationProp) -> Self {
-        Self { exported, handle_types: properties.handle_types, flags: properties.flags }
+        Self { exported, flags: properties.flags }
     }
 
-    /// The properties of the memory, which is of this GPU.
+    /// The properties of the memory, which is of this GPU, as its importers have them.
     pub(crate) fn properties(&self, device: CUdevice) -> CUmemAllocationProp {
         CUmemAllocationProp {
             kind: CU_MEM_ALLOCATION_TYPE_PINNED,
-            handle_types: self.handle_types,
+            handle_types: 0,
             location: CUmemLocation { kind: CU_MEM_LOCATION_TYPE_DEVICE, id: device },
             windows: core::ptr::null_mut(),
             flags: self.flags,
@@ -89,16 +88,13 @@ impl Sealed {
         let mut bytes = [0; BYTES];
         let (handle, rest) = bytes.split_at_mut(IPC_HANDLE);
         handle.copy_from_slice(&self.exported.encode());
-        rest[..4].copy_from_slice(&self.handle_types.to_ne_bytes());
-        rest[4..].copy_from_slice(&self.flags);
+        rest.copy_from_slice(&self.flags);
         bytes
     }
 
     fn decode(bytes: &[u8; BYTES]) -> Option<Self> {
         let (handle, rest) = bytes.split_first_chunk()?;
-        let (handle_types, rest) = rest.split_first_chunk()?;
-        let flags = *rest.first_chunk()?;
-        Some(Self { exported: Exported::decode(handle)?, handle_types: c_int::from_ne_bytes(*handle_types), flags })
+        Some(Self { exported: Exported::decode(handle)?, flags: *rest.first_chunk()? })
     }
 }
 
@@ -146,7 +142,7 @@ mod tests {
     fn sealed() -> Sealed {
         let handle = core::array::from_fn(|at| if at < 8 { b"BatonMem"[at] } else { at as u8 });
         let exported = Exported::decode(&handle).expect("a handle of ours");
-        Sealed { exported, handle_types: 1, flags: [0, 1, 0, 0, 0, 0, 0, 0] }
+        Sealed { exported, flags: [0, 1, 0, 0, 0, 0, 0, 0] }
     }
 
     #[test]
