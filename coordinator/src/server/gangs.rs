@@ -88,7 +88,7 @@ impl Server {
         let claim = self.card.seats.next_claim();
         if let Some(seat) = self.card.seats.of.get_mut(&gang) {
             (seat.claim, seat.is_ready, seat.is_admitted) = (claim, false, false);
-            // What was heard about an earlier claim, and is not told yet, is not about this one.
+            // The arbiter must not hear now of calls of an earlier claim: it would take them for this one's.
             let is_stale = |event: &Event| matches!(event, Event::Call | Event::Recall);
             self.card.untold.retain(|(id, event)| !(is_stale(event) && seat.members.contains(id)));
         }

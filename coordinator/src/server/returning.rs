@@ -178,7 +178,7 @@ impl Takeover {
         let shared = self.attached.iter().map(|one| [one.id.0, one.owner.0]);
         let linked: Vec<[u32; 2]> = shared.collect();
         for (id, one) in &self.returning {
-            // What binds it to others: their numbers, and its unit's, which is one of theirs.
+            // These numbers bind it to others: theirs, and its unit's, which is one of theirs.
             let links = linked.iter().filter(|link| link.contains(&id.0)).flatten().copied();
             let mut links: BTreeSet<u32> = links.chain(one.facts.unit).chain([id.0]).collect();
             let mut set = vec![*id];

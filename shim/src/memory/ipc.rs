@@ -83,7 +83,7 @@ impl Space {
         self.exported(link, key, found.bytes)
     }
 
-    /// What others have to know of memory of this process that they may open.
+    /// A handle's contents, for memory of this process that others may open.
     pub(super) fn exported(&self, link: &Link, key: Key, bytes: u64) -> Result<Exported, CUresult> {
         let gpu = api::uuid(self.device).ok_or(CUDA_ERROR_INVALID_VALUE)?;
         Ok(Exported { gpu, exporter: link.tenant, key, bytes })

@@ -96,7 +96,7 @@ fn job_by(machine: &Machine, ranks: usize, means: Means) -> (TempDir, Vec<Runnin
     })
 }
 
-/// Nobody names them: they reach each other's memory.
+/// The ranks have no name in common: they reach each other's memory.
 #[track_caller]
 fn run_together_beside_others(means: Means) {
     const ROUNDS: usize = 4;

@@ -129,7 +129,7 @@ fn memory_that_cannot_be_there_with_the_importers_own_is_refused() {
     assert_eq!(reader.ask("touch", LIMIT), "touched well");
 }
 
-/// Whoever is left has all of it, whichever way the others have gone.
+/// The processes that are left have all of it, whichever way the others have gone.
 #[test]
 fn memory_stays_with_those_that_are_left() {
     for way in ["drop", "quit", "killed"] {

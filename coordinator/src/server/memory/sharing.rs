@@ -212,7 +212,7 @@ impl Ground<'_> {
 
     /// True if two tenants that share memory may take turns.
     pub(super) fn may_be_apart(&self, id: TenantId, exporter: TenantId) -> bool {
-        // What both have had is no other user's, and on several GPUs both may wait for each other from their first work on.
+        // Frames that both have had go to no other user, and on several GPUs both may wait for each other from their first work on.
         let is_gang = [id, exporter].iter().any(|id| self.arbiter.is_of_gang(*id));
         !is_gang && self.owner_of(id) == self.owner_of(exporter)
     }
