@@ -200,7 +200,7 @@ pub fn run(serve: Serve) -> Result<u8, CliError> {
     let web = web::Web::open(&all, servers.take_beside(), &keeper, std::mem::take(&mut left.listeners))?;
     keeper.await_rest(&mut left)?;
     baton_faults::begin_as(baton_faults::Role::Coordinator);
-    servers.begin(&mut left.gpus)?;
+    servers.begin(&common, &mut left.gpus)?;
     let served = |(number, one): (usize, &Ready)| Served::new(number, one.settings.clone(), one.handle.clone());
     let mut served: Vec<_> = servers.iter().map(served).collect();
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {

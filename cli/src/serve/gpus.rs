@@ -15,7 +15,7 @@ use baton_coordinator::device::gpu::Gpu;
 use baton_coordinator::endpoint::{Endpoint, Passed, Unfit};
 use baton_coordinator::keeper::{Inherited, Keeper};
 use baton_coordinator::records::{self, Book};
-use baton_coordinator::server::{Handle, Kept, Machine, OnStuck, Options, ServeError, Server};
+use baton_coordinator::server::{Expected, Handle, Kept, Machine, OnStuck, Options, ServeError, Server};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
@@ -97,6 +97,8 @@ pub(super) struct Ready {
     pub(super) beside: Beside,
     pub(super) handle: Handle<Server>,
     pub(super) settings: Settings,
+    /// Left by the coordinator before, if it does not serve any more.
+    expected: Vec<Expected>,
 }
 
 /// The reason why a GPU is not served.
@@ -200,7 +202,16 @@ impl Servers {
     /// # Errors
     ///
     /// When one of them cannot.
-    pub(super) fn begin(&mut self, rest: &mut BTreeMap<GpuNumber, Inherited>) -> Result<(), CliError> {
+    pub(super) fn begin(&mut self, common: &Common, rest: &mut BTreeMap<GpuNumber, Inherited>) -> Result<(), CliError> {
+        let expected_on = |(at, one): (&GpuNumber, &mut One)| {
+            let expected = match common.serves {
+                true => rest.get(at).map(Server::expected_of).unwrap_or_default(),
+                false => std::mem::take(&mut one.ready.expected),
+            };
+            expected.into_iter().map(|one| (*at, one)).collect::<Vec<_>>()
+        };
+        let expected: Vec<(GpuNumber, Expected)> = self.all.iter_mut().flat_map(expected_on).collect();
+        common.machine.expect(&expected);
         for (at, one) in &self.all {
             // It says so itself if it cannot.
             let _ = one.begin.send(rest.remove(at).unwrap_or_default());
@@ -356,8 +367,8 @@ fn prepare(job: Job, common: &Common) -> Result<(Server, Box<Ready>, Inherited),
     let (name, beside) = (gpu.name.clone(), Beside::of(&endpoint, &all, at == GpuNumber::FIRST)?);
     let left = (common.keeper.of(at), &mut inherited, common.serves);
     let server = Server::new((at, common.machine.clone()), gpu, endpoint, options, left)?;
-    let handle = server.handle();
-    Ok((server, Box::new(Ready { name, arena, host_pool, socket, beside, handle, settings: all }), inherited))
+    let (handle, expected) = (server.handle(), Server::expected_of(&inherited));
+    Ok((server, Box::new(Ready { name, arena, host_pool, socket, beside, handle, settings: all, expected }), inherited))
 }
 
 /// The trace of a GPU: its own file, if there are others.

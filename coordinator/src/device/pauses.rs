@@ -3,22 +3,35 @@
 //! A program's memory on one GPU may be moved only when none of its work runs, on whichever GPU. So each server pauses all of it, and the
 //! driver counts that. But a server that does not know what others before it have done resumes more often than it has paused, and so does one
 //! that finds out whether a part can be paused at all. That must not undo what another server has done: here is what each has.
+//!
+//! Nor must it undo what the server before has done for a GPU whose server does not know the program yet: its memory may be away there. Such
+//! programs are **absent** until that server has them back.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use baton_contract::wire::GpuNumber;
+use baton_policy::arbiter::TenantId;
+use baton_policy::gangs::GangId;
 
 /// A part of a program, by its numbers for the driver.
 pub type Part = (u32, u32);
 
-/// All parts that are paused.
+/// All parts that are paused, and programs that are absent.
 #[derive(Clone, Debug, Default)]
-pub struct Pauses(Arc<Mutex<BTreeMap<Part, Arc<Mutex<Held>>>>>);
+pub struct Pauses {
+    parts: Arc<Mutex<BTreeMap<Part, Arc<Mutex<Held>>>>>,
+    absent: Arc<Mutex<BTreeMap<GangId, Absent>>>,
+}
+
+/// The tenants of a gang that are yet to come back, on their GPUs.
+type Absent = BTreeSet<(GpuNumber, TenantId)>;
 
 /// A part that is paused.
 #[derive(Debug, Default)]
 struct Held {
-    /// How often each preemptor has paused a piece of it, by their numbers.
-    by: BTreeMap<usize, u32>,
+    /// How often each server has paused a piece of it.
+    by: BTreeMap<GpuNumber, u32>,
     /// How often others may have paused it that are no more.
     before: u32,
 }
@@ -39,27 +52,69 @@ pub enum What {
 }
 
 impl Pauses {
-    /// Has the driver pause or resume a part, as far as no other server needs it paused. Only servers of GPUs of one program wait for each
-    /// other here.
+    fn absent(&self) -> MutexGuard<'_, BTreeMap<GangId, Absent>> {
+        self.absent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that a gang's tenant is to come back on a GPU.
+    pub fn expect(&self, gang: GangId, tenant: (GpuNumber, TenantId)) {
+        self.absent().entry(gang).or_default().insert(tenant);
+    }
+
+    /// Notes that a tenant has come back, or never will. True if it was expected.
+    pub fn is_back(&self, tenant: (GpuNumber, TenantId)) -> bool {
+        let mut was_absent = false;
+        self.absent().retain(|_, absent| {
+            was_absent |= absent.remove(&tenant);
+            !absent.is_empty()
+        });
+        was_absent
+    }
+
+    /// The tenants that are to come back on a GPU, with their gangs.
+    pub fn expected(&self, gpu: GpuNumber) -> BTreeMap<TenantId, GangId> {
+        let absent = self.absent();
+        let all = absent.iter().flat_map(|(gang, absent)| absent.iter().map(|tenant| (*tenant, *gang)));
+        all.filter(|((on, _), _)| *on == gpu).map(|((_, id), gang)| (id, gang)).collect()
+    }
+
+    /// Notes that a gang is part of another one from now on.
+    pub fn merge(&self, from: GangId, into: GangId) {
+        let mut all = self.absent();
+        if let Some(absent) = all.remove(&from) {
+            all.entry(into).or_default().extend(absent);
+        }
+    }
+
+    /// True if some of a gang are to come back on other GPUs than this one.
+    fn is_absent_elsewhere(&self, gang: Option<GangId>, own: GpuNumber) -> bool {
+        let absent = self.absent();
+        gang.and_then(|gang| absent.get(&gang)).is_some_and(|absent| absent.iter().any(|(gpu, _)| *gpu != own))
+    }
+
+    /// Has the driver pause or resume a part of a program in this gang, as far as no other server needs it paused. Only servers of GPUs of
+    /// one program wait for each other here.
     ///
     /// # Errors
     ///
     /// The driver's. Then the part is as before.
     pub fn carry_out<E>(
         &self,
-        own: usize,
+        (own, gang): (GpuNumber, Option<GangId>),
         part: Part,
         what: What,
         pause: impl FnOnce() -> Result<(), E>,
         resume: impl Fn() -> Result<(), E>,
     ) -> Result<(), E> {
-        let known = Arc::clone(self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(part).or_default());
+        let known = Arc::clone(self.parts.lock().unwrap_or_else(PoisonError::into_inner).entry(part).or_default());
         let mut held = known.lock().unwrap_or_else(PoisonError::into_inner);
-        let result = held.carry_out(own, what, pause, resume);
+        // With the lock: a server that has it back after this look finds what is left to be undone.
+        let is_absent = self.is_absent_elsewhere(gang, own);
+        let result = held.carry_out(own, is_absent, what, pause, resume);
         let is_over = held.by.is_empty() && held.before == 0;
         drop(held);
         if is_over {
-            let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut all = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
             // This one, and the map's: no other has it at the moment.
             if Arc::strong_count(&known) == 2 {
                 all.remove(&part);
@@ -72,14 +127,15 @@ impl Pauses {
 impl Held {
     fn carry_out<E>(
         &mut self,
-        own: usize,
+        own: GpuNumber,
+        is_absent: bool,
         what: What,
         pause: impl FnOnce() -> Result<(), E>,
         resume: impl Fn() -> Result<(), E>,
     ) -> Result<(), E> {
         match what {
             // Another one has found out.
-            What::Try if !self.by.is_empty() => Ok(()),
+            What::Try if !self.by.is_empty() || is_absent => Ok(()),
             What::Try => resume(),
             What::Pause => {
                 pause()?;
@@ -99,7 +155,7 @@ impl Held {
                 pause()
             }
             What::Resume(before) => {
-                let is_last = self.by.keys().all(|other| *other == own);
+                let is_last = !is_absent && self.by.keys().all(|other| *other == own);
                 if !is_last {
                     if self.by.contains_key(&own) {
                         resume()?;
@@ -123,15 +179,16 @@ mod tests {
     use super::*;
 
     const PART: Part = (0, 7);
+    const GANG: GangId = GangId { guest: None, number: 3 };
 
     /// The driver, which counts.
     #[derive(Default)]
     struct Driver(Cell<u32>);
 
     impl Driver {
-        fn has(&self, pauses: &Pauses, own: usize, what: What) -> u32 {
+        fn has(&self, pauses: &Pauses, own: u32, what: What) -> u32 {
             let done: Result<(), ()> = pauses.carry_out(
-                own,
+                (GpuNumber(own), Some(GANG)),
                 PART,
                 what,
                 || {
@@ -158,7 +215,31 @@ mod tests {
             "it has not paused it"
         );
         assert_eq!([0, 1].map(|own| driver.has(&pauses, own, What::Resume(0))), [1, 0]);
-        assert!(pauses.0.lock().expect("not poisoned").is_empty());
+        assert!(pauses.parts.lock().expect("not poisoned").is_empty());
+    }
+
+    #[test]
+    fn nothing_goes_on_before_all_servers_have_the_gang_back() {
+        // The server before has paused it for the sake of GPU 2, whose server does not know it yet.
+        let (driver, pauses) = (Driver(Cell::new(1)), Pauses::default());
+        let absent = (GpuNumber(2), TenantId(4));
+        let before = GangId { number: 5, ..GANG };
+        pauses.expect(before, absent);
+        pauses.merge(before, GANG);
+        assert_eq!(pauses.expected(GpuNumber(2)), BTreeMap::from([(TenantId(4), GANG)]));
+        assert_eq!(driver.has(&pauses, 0, What::Try), 1);
+        assert_eq!([What::Pause, What::Resume(1)].map(|what| driver.has(&pauses, 0, what)), [2, 1]);
+        assert_eq!(driver.has(&pauses, 2, What::Pause), 2, "its own server may do as it needs");
+        assert!(pauses.is_back(absent) && !pauses.is_back(absent));
+        assert_eq!(driver.has(&pauses, 0, What::Resume(1)), 2, "now that one needs it paused");
+        assert_eq!(driver.has(&pauses, 2, What::Resume(1)), 0);
+        // One that comes back and needs nothing lets all go on.
+        driver.0.set(1);
+        pauses.expect(GANG, absent);
+        assert_eq!(driver.has(&pauses, 1, What::Resume(1)), 1);
+        assert!(pauses.is_back(absent));
+        assert_eq!(driver.has(&pauses, 2, What::Resume(1)), 0);
+        assert!(pauses.parts.lock().expect("not poisoned").is_empty());
     }
 
     #[test]
@@ -184,14 +265,14 @@ mod tests {
     fn a_resume_that_fails_is_none() {
         let (driver, pauses) = (Driver::default(), Pauses::default());
         assert_eq!([0, 1].map(|own| driver.has(&pauses, own, What::Pause)), [1, 2]);
-        assert_eq!(pauses.carry_out(0, PART, What::Resume(0), || Ok(()), || Err(5)), Err(5));
+        assert_eq!(pauses.carry_out((GpuNumber(0), None), PART, What::Resume(0), || Ok(()), || Err(5)), Err(5));
         assert_eq!([0, 1].map(|own| driver.has(&pauses, own, What::Resume(0))), [1, 0]);
     }
 
     #[test]
     fn a_pause_that_fails_is_none() {
         let pauses = Pauses::default();
-        assert_eq!(pauses.carry_out(0, PART, What::Pause, || Err(5), || Ok(())), Err(5));
-        assert!(pauses.0.lock().expect("not poisoned").is_empty());
+        assert_eq!(pauses.carry_out((GpuNumber(0), None), PART, What::Pause, || Err(5), || Ok(())), Err(5));
+        assert!(pauses.parts.lock().expect("not poisoned").is_empty());
     }
 }

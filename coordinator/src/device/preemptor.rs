@@ -14,12 +14,14 @@ use std::time::{Duration, Instant};
 use baton_contract::cuda::CUdeviceptr;
 use baton_contract::messages::Elsewhere;
 use baton_contract::resource_manager::{self, Objects};
+use baton_contract::wire::GpuNumber;
 
 use crate::device::gpu::{Gpu, GpuError, Stream, check};
 use crate::device::pauser::Pauser;
 use crate::device::pauses::{Pauses, What};
 use crate::device::wake::Waker;
 use baton_policy::arbiter::TenantId;
+use baton_policy::gangs::GangId;
 
 /// The parts of a tenant that can be taken off its GPUs: first those on this one, which are sliced and descheduled too, then those on others.
 #[derive(Clone, Debug)]
@@ -110,7 +112,7 @@ pub enum PreemptCommand {
     /// As [`PreemptCommand::Resume`], for parts that so many coordinators before may have paused or descheduled too. More resumes than pauses
     /// do nothing.
     ResumeOfAll(u32),
-    /// The same, for the parts here, which this coordinator has not touched yet: another GPU's may keep those there.
+    /// The same, for parts that this server has not touched yet.
     PutBack(u32),
     /// Gives the compute work no more time. Less certain than [`PreemptCommand::Preempt`], and easier on others.
     Deschedule,
@@ -153,20 +155,25 @@ pub enum PreemptError {
 struct Means {
     pauser: Pauser,
     pauses: Pauses,
-    /// The number of this preemptor among them.
-    own: usize,
+    /// The number of the GPU whose server this preemptor belongs to.
+    own: GpuNumber,
 }
 
 impl Means {
-    fn carry_out(&self, command: PreemptCommand, target: &PreemptTarget) -> Result<(), PreemptError> {
+    fn carry_out(
+        &self,
+        gang: Option<GangId>,
+        command: PreemptCommand,
+        target: &PreemptTarget,
+    ) -> Result<(), PreemptError> {
+        let whose = (self.own, gang);
         match target {
             PreemptTarget::Simulated { processes, pid } => {
                 let simulated = self.pauser.simulated.ok_or(PreemptError::Unknown)?;
                 if command == PreemptCommand::End {
                     // The process and all its memory are gone already.
-                    let none = |process: &u32, what| {
-                        self.pauses.carry_out(self.own, (0, *process), what, || Ok(()), || Ok(()))
-                    };
+                    let none =
+                        |process: &u32, what| self.pauses.carry_out(whose, (0, *process), what, || Ok(()), || Ok(()));
                     return each(processes, What::End, none);
                 }
                 for process in processes {
@@ -182,16 +189,15 @@ impl Means {
                 // SAFETY: as above.
                 let resume = |process: &u32| unsafe { check("simcudaResumeProcess", (simulated.resume)(*process)) };
                 let carry_out = |process: &u32, what| {
-                    self.pauses.carry_out(self.own, (0, *process), what, || pause(process), || resume(process))
+                    self.pauses.carry_out(whose, (0, *process), what, || pause(process), || resume(process))
                 };
                 let here = processes.first();
                 Ok(match command {
                     PreemptCommand::Deschedule => here.map_or(Ok(()), pause),
                     PreemptCommand::Reschedule => here.map_or(Ok(()), resume),
                     // It counts pauses and deschedulings in one.
-                    PreemptCommand::ResumeOfAll(before) => each(processes, What::Resume(2 * before), carry_out),
-                    PreemptCommand::PutBack(before) => {
-                        here.map_or(Ok(()), |here| carry_out(here, What::Resume(2 * before)))
+                    PreemptCommand::ResumeOfAll(before) | PreemptCommand::PutBack(before) => {
+                        each(processes, What::Resume(2 * before), carry_out)
                     }
                     PreemptCommand::Preempt => each(processes, What::Pause, carry_out),
                     PreemptCommand::Try => here.map_or(Ok(()), |here| carry_out(here, What::Try)),
@@ -211,18 +217,15 @@ impl Means {
                 }
                 let carry_out = |one: &Objects, what| {
                     let part = (one.client, one.subdevice);
-                    self.pauses.carry_out(self.own, part, what, || one.pause(control), || one.resume(control))
+                    self.pauses.carry_out(whose, part, what, || one.pause(control), || one.resume(control))
                 };
                 Ok(match command {
                     PreemptCommand::Preempt => each(objects, What::Pause, carry_out),
                     PreemptCommand::End => each(objects, What::End, carry_out),
                     PreemptCommand::Try => carry_out(here, What::Try),
                     PreemptCommand::Resume => each(objects, What::Resume(0), carry_out),
-                    PreemptCommand::ResumeOfAll(before) => {
+                    PreemptCommand::ResumeOfAll(before) | PreemptCommand::PutBack(before) => {
                         each(objects, What::Resume(before), carry_out).and_then(|()| here.reschedule(control))
-                    }
-                    PreemptCommand::PutBack(before) => {
-                        carry_out(here, What::Resume(before)).and_then(|()| here.reschedule(control))
                     }
                     PreemptCommand::Deschedule => here.deschedule(control),
                     PreemptCommand::Reschedule => here.reschedule(control),
@@ -235,6 +238,7 @@ impl Means {
 
 struct Job {
     tenant: TenantId,
+    gang: Option<GangId>,
     command: PreemptCommand,
     target: PreemptTarget,
 }
@@ -282,15 +286,18 @@ impl Nudge {
 }
 
 impl Preemptor {
-    /// Starts the thread, one of those that share `pauses`. Reports go to `reports`, and `waker` is woken for each.
+    /// Starts the thread of the GPU with this number, one of those that share `pauses`. Reports go to `reports`, and `waker` is woken for each.
     ///
     /// # Errors
     ///
     /// When the GPU has no resources left for it.
-    pub fn start(gpu: &Gpu, pauses: Pauses, reports: Sender<Preempted>, waker: Waker) -> Result<Self, GpuError> {
+    pub fn start(
+        (gpu, own): (&Gpu, GpuNumber),
+        pauses: Pauses,
+        reports: Sender<Preempted>,
+        waker: Waker,
+    ) -> Result<Self, GpuError> {
         let (sender, jobs) = channel::<Job>();
-        static PREEMPTORS: AtomicUsize = AtomicUsize::new(0);
-        let own = PREEMPTORS.fetch_add(1, Ordering::Relaxed);
         let (means, nudge) = (Means { pauser: gpu.pauser, pauses, own }, Nudge::new(gpu)?);
         let under_way = Arc::new(AtomicUsize::new(0));
         let done = Arc::clone(&under_way);
@@ -298,10 +305,10 @@ impl Preemptor {
             .name("preemptor".to_owned())
             .spawn(move || {
                 let entered = nudge.gpu.enter();
-                for Job { tenant, command, target } in jobs {
+                for Job { tenant, gang, command, target } in jobs {
                     let start = Instant::now();
                     baton_faults::reach("coordinator carries out", &command);
-                    let carry_out = || means.carry_out(command, &target);
+                    let carry_out = || means.carry_out(gang, command, &target);
                     let result =
                         carry_out().or_else(|error| if command.puts_back() { carry_out() } else { Err(error) });
                     baton_faults::reach("coordinator carried out", &command);
@@ -321,11 +328,11 @@ impl Preemptor {
         Ok(Self { jobs: sender, under_way })
     }
 
-    /// Submits a command.
-    pub fn submit(&self, tenant: TenantId, command: PreemptCommand, target: PreemptTarget) {
+    /// Submits a command for a tenant in this gang.
+    pub fn submit(&self, (tenant, gang): (TenantId, Option<GangId>), command: PreemptCommand, target: PreemptTarget) {
         // The thread lives as long as its sender: it only ends when this value is dropped.
         self.under_way.fetch_add(1, Ordering::Relaxed);
-        let _ = self.jobs.send(Job { tenant, command, target });
+        let _ = self.jobs.send(Job { tenant, gang, command, target });
     }
 
     /// True if no command is under way.

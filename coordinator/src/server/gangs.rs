@@ -36,7 +36,18 @@ impl Server {
         if other.is_none() {
             self.tell_gangs(gang, gangs::Event::Joined);
         }
+        self.expect_no_more(id);
         Some((gang, other))
+    }
+
+    /// A tenant that another coordinator has had is of its gang again, or will not be.
+    pub(super) fn expect_no_more(&mut self, id: TenantId) {
+        self.steering.machine.pauses().is_back((self.gpu, id));
+        let seats = &mut self.card.seats;
+        let Some(gang) = seats.expected.remove(&id) else { return };
+        if !seats.of.contains_key(&gang) && !seats.expected.values().any(|other| *other == gang) {
+            self.tell_gangs(gang, gangs::Event::Left);
+        }
     }
 
     /// The gangs of a unit's members.
@@ -53,6 +64,7 @@ impl Server {
 
     /// A tenant is of its gang no more.
     pub(super) fn leave_gang(&mut self, id: TenantId) {
+        self.expect_no_more(id);
         let gang = self.card.seats.of.iter().find(|(_, seat)| seat.members.contains(&id)).map(|(gang, _)| *gang);
         let Some(gang) = gang else { return };
         if let Some(seat) = self.card.seats.of.get_mut(&gang) {

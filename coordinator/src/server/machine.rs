@@ -82,6 +82,15 @@ pub(super) type UsersFile = (Option<u32>, FileId);
 /// A tenant, with its GPU.
 pub(super) type OnGpu = (GpuNumber, TenantId);
 
+/// A tenant of a gang that another coordinator has had.
+#[derive(Clone, Copy, Debug)]
+pub struct Expected {
+    pub(super) tenant: TenantId,
+    /// Its process, if that can be seen from here.
+    pub(super) process: Option<i32>,
+    pub(super) gang: GangId,
+}
+
 /// What is known of gangs beside their turns.
 #[derive(Debug, Default)]
 struct Known {
@@ -186,6 +195,27 @@ impl<S> Machine<S> {
         }
     }
 
+    /// Has a gang run on a GPU only with these tenants, which another coordinator has had, when its server has them back.
+    ///
+    /// This comes before any of the GPUs is served: a program on several GPUs must not go on with its memory on one of them away.
+    pub fn expect(&self, all: &[(GpuNumber, Expected)]) {
+        let mut known = self.known();
+        for (_, one) in all {
+            let gang = known.now(one.gang);
+            let before = one.process.and_then(|process| known.of_process.insert(process, gang));
+            if let Some(before) = before.map(|before| known.now(before)).filter(|before| *before != gang) {
+                known.merged.insert(before.max(gang), before.min(gang));
+            }
+        }
+        let mut gangs = self.gangs.lock().unwrap_or_else(PoisonError::into_inner);
+        for (gpu, one) in all {
+            let gang = known.now(one.gang);
+            self.pauses.expect(gang, (*gpu, one.tenant));
+            // None of it runs.
+            gangs.handle(*gpu, gang, Event::Joined);
+        }
+    }
+
     fn known(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -242,6 +272,7 @@ impl<S> Machine<S> {
         let (into, from) = (one.min(other), one.max(other));
         if into != from {
             known.merged.insert(from, into);
+            self.pauses.merge(from, into);
             // With the lock: each server hears of all in the same order.
             self.all().values().for_each(|server| server.post(work(from, into)));
         }

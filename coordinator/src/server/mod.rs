@@ -98,7 +98,7 @@ use tenants::tenant::Tenant;
 use turns::Turns;
 
 pub use baton_policy::arrival::Pipeline;
-pub use machine::{Handle, Machine};
+pub use machine::{Expected, Handle, Machine};
 pub use options::{Isolation, OnStuck, Options, ServeError, Stuck};
 pub use recorder::keeper::Kept;
 pub use state::Server;
@@ -158,7 +158,7 @@ impl Server {
             None => None,
         };
         let outsiders = Outsiders::new(&gpu, waker.clone()).map_err(|error| system("a thread", error))?;
-        let preemptions = Preemptions::new(&gpu, machine.pauses().clone(), options.pause, waker.clone())?;
+        let preemptions = Preemptions::new((&gpu, number), machine.pauses().clone(), options.pause, waker.clone())?;
         let recorder = Recorder::new(socket_path::gpu_name(gpu.uuid).into(), trace);
         let left = inherited.frames.iter().map(|frame| frame.bytes).sum();
         let slabs = (left, std::mem::take(&mut inherited.slabs));

@@ -21,6 +21,7 @@ use baton_contract::wire::{GpuNumber, Malformed, Version};
 use baton_messages::Message;
 
 use super::event_loop::{Interest, Source};
+use super::machine::Expected;
 use super::options::Isolation;
 use super::receive::Told;
 use super::recorder::event::What;
@@ -29,7 +30,7 @@ use super::state::Server;
 use super::tenants::connection::{Connection, Pages};
 use super::tenants::facts::Facts;
 use super::tenants::peer::Peer;
-use super::tenants::process::Process;
+use super::tenants::process::{self, Process};
 use super::tenants::shared::{Shared, TenantsPage};
 use super::tenants::tenant::{Stuck, Tenant, Unsettled};
 use crate::device::words::Words;
@@ -52,7 +53,16 @@ pub(super) struct Welcomed {
 
 impl Server {
     /// Has all memory written down from now on, and takes over what the coordinator before has left, if that fits this one.
-    pub(super) fn inherit(&mut self, mut inherited: Inherited) -> std::io::Result<()> {
+    pub(super) fn inherit(&mut self, inherited: Inherited) -> std::io::Result<()> {
+        self.card.seats.expected = self.steering.machine.pauses().expected(self.gpu);
+        self.write_down(inherited)?;
+        let comes = |id: &TenantId| self.card.takeover.as_ref().is_some_and(|all| all.returning.contains_key(id));
+        let gone: Vec<TenantId> = self.card.seats.expected.keys().filter(|id| !comes(id)).copied().collect();
+        gone.into_iter().for_each(|id| self.expect_no_more(id));
+        Ok(())
+    }
+
+    fn write_down(&mut self, mut inherited: Inherited) -> std::io::Result<()> {
         // Also if the keeper has just died: this process has all of it, and the next keeper is to have it too.
         if !self.front.keeper.is_wanted() {
             return Ok(());
@@ -90,6 +100,15 @@ impl Server {
             self.front.keeper.let_go(Key::Tenant(tenant.number));
         }
         self.card.memory.let_go_of_kept(&inherited.frames);
+    }
+
+    /// The tenants of gangs in what a coordinator before has left.
+    pub fn expected_of(inherited: &Inherited) -> Vec<Expected> {
+        let expected = |kept: &KeptTenant| {
+            let process = process::number(kept.process.as_fd()).ok().flatten();
+            Some(Expected { tenant: TenantId(kept.number), process, gang: Facts::read(&kept.facts)?.gang()? })
+        };
+        inherited.tenants.iter().filter_map(expected).collect()
     }
 
     /// Takes over what the coordinator before has left: asks its tenants what they have.
@@ -191,6 +210,10 @@ impl Server {
             // If only its connection has ended, its memory stays as it is until its process has. If it has told all, the rest is heard
             // when it is a tenant again.
             self.front.events.remove(&returning.control);
+            if !is_connected {
+                // Its memory here stays.
+                self.expect_no_more(id);
+            }
             if has_ended {
                 self.abandon(id);
             }
@@ -383,10 +406,15 @@ impl Server {
     pub(super) fn enter(&mut self, id: TenantId, demands: bool) {
         let Some(tenant) = self.card.tenants.get_mut(id) else { return };
         let demands = demands | tenant.unsettled.take().is_some_and(|unsettled| unsettled.demands);
+        let is_paused = tenant.preemption.is_under_way();
         let scheduling = tenant.scheduling.wanted;
         let suspended = tenant.scheduling.suspended.is_some();
         // A guest could say anything.
         let waited = tenant.connection.waits_for().filter(|_| tenant.connection.control.guest().is_none());
+        if self.steering.machine.pauses().is_back((self.gpu, id)) && !is_paused {
+            // Other GPUs' servers may have left that to this one.
+            self.preemptions().put_back(id);
+        }
         self.will_tell(id, Event::Joined { scheduling });
         if suspended {
             self.will_tell(id, Event::KeepOff(true));

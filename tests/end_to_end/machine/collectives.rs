@@ -4,10 +4,12 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use baton_faults::Strike;
 use baton_tests::coordinator::{Serving, SetAtEnd, program};
 use baton_tests::hold;
 use baton_tests::machine::Machine;
 use baton_tests::running::Running;
+use baton_tests::strikes::with_board;
 use baton_tests::{Driver, LIMIT};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -170,6 +172,27 @@ fn they_are_evicted_inside_a_collective_and_have_new_coordinators() {
     });
     assert_eq!(ask(&mut ranks, "quit"), want[ROUNDS]);
     others.iter_mut().for_each(|one| assert_eq!(one.ask("quit", LIMIT), want_alone[ROUNDS]));
+}
+
+/// A GPU's server may take over later than the others. The ranks' memory there is away until then, and their work, which other servers have
+/// paused too, reads it.
+#[test]
+fn they_go_on_when_the_last_gpu_is_taken_over() {
+    let want = alone(2, 1);
+    let want_alone = hold::alone("48", &["touch"]);
+    let (serving, board) = with_board(serving());
+    let machine = Machine::start(&serving, 2, &[]);
+    let mut others: Vec<Running> = [0, 1].map(|gpu| machine.hold(&format!("alone{gpu}"), gpu, "48")).into();
+    let (_folder, mut ranks) = job_on(&machine, 2);
+    assert_eq!(ranks[0].ask("begin", LIMIT), "begun");
+    others.iter_mut().for_each(|one| assert_eq!(one.ask("touch", LIMIT), want_alone[0]));
+    board.prepare(&Strike { wait: Duration::from_secs(2), ..Strike::at("coordinator hears of old Stands") });
+    machine.kill_served(&[0, 1]);
+    assert!(board.struck().is_some());
+    assert_eq!(ranks[1].ask("begin", LIMIT), "begun");
+    assert_eq!(ask(&mut ranks, "end"), want[0]);
+    assert_eq!(ask(&mut ranks, "quit"), want[1]);
+    others.iter_mut().for_each(|one| assert_eq!(one.ask("quit", LIMIT), want_alone[1]));
 }
 
 /// A rank that was stopped goes on where it was. When one has died, the kernel of the other spins for ever, and its program can be ended.

@@ -648,9 +648,18 @@ impl Server {
                 // The tenant may get the GPU only after a request for it, and that request waits for this.
                 self.serve_deferred(id);
             }
-            PreemptEvent::BackAmongOthers(id) => self.grant_late(id),
-            // At once: it runs already, and no other tenant may come in between.
-            PreemptEvent::Running(id) => self.tell_arbiter(id, Event::Resident),
+            PreemptEvent::BackAmongOthers(id) => {
+                let is_let_in = self.card.arbiter.is_let_in_at_any_time(id);
+                if self.preemptions().is_back_as(id, |state| is_let_in && state != State::Leaving) {
+                    self.grant_late(id);
+                }
+            }
+            // It runs already.
+            PreemptEvent::Running(id) => {
+                if self.preemptions().is_back_as(id, |state| state == State::Arriving) {
+                    self.tell_arbiter(id, Event::Resident);
+                }
+            }
             PreemptEvent::Moved => self.look_at_activity(),
             PreemptEvent::LetGo(id) => self.card.memory.let_go(id),
             PreemptEvent::Lost { tenant, why } => self.kill(tenant, why),

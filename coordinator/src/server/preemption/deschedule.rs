@@ -15,7 +15,7 @@ impl Access<'_> {
     pub(in crate::server) fn deschedule(&mut self, id: TenantId) {
         let Some(tenant) = self.tenants.get_mut(id) else { return };
         if let Some(target) = tenant.preemption.deschedule() {
-            self.preemptions.preemptor.submit(id, PreemptCommand::Deschedule, target);
+            self.submit(id, PreemptCommand::Deschedule, target);
         }
     }
 
@@ -23,7 +23,7 @@ impl Access<'_> {
     pub(in crate::server) fn reschedule(&mut self, id: TenantId) {
         let Some(tenant) = self.tenants.get_mut(id) else { return };
         if let Some(target) = tenant.preemption.reschedule() {
-            self.preemptions.preemptor.submit(id, PreemptCommand::Reschedule, target);
+            self.submit(id, PreemptCommand::Reschedule, target);
         }
     }
 

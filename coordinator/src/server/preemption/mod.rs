@@ -91,7 +91,7 @@ impl Access<'_> {
         let Some(tenant) = self.tenants.get_mut(id) else { return Ok(()) };
         match tenant.preemption.on_channels(target, self.preemptions.is_allowed) {
             Told::Nothing => {}
-            Told::Try(target) => self.preemptions.preemptor.submit(id, PreemptCommand::Try, target),
+            Told::Try(target) => self.submit(id, PreemptCommand::Try, target),
             Told::PauseRest => self.start_pausing(id),
         }
         Ok(())
@@ -158,7 +158,7 @@ impl Access<'_> {
         match tenant.preemption.pause() {
             Pause::Nothing => {}
             Pause::RescheduleFirst => self.reschedule(id),
-            Pause::This(target) => self.preemptions.preemptor.submit(id, PreemptCommand::Preempt, target),
+            Pause::This(target) => self.submit(id, PreemptCommand::Preempt, target),
             Pause::IsPaused => self.on_paused(id, Duration::ZERO, Ok(())),
         }
     }
@@ -176,7 +176,7 @@ impl Access<'_> {
         if let Some(mut extents) = self.tenants.extents(id) {
             extents.may_change();
         }
-        self.preemptions.preemptor.submit(id, command, target);
+        self.submit(id, command, target);
     }
 
     /// Takes a tenant over from another coordinator: its gate is closed, and its work may be paused, or run.
@@ -202,7 +202,7 @@ impl Access<'_> {
         let Some(tenant) = self.tenants.get(id) else { return };
         if let Some(target) = tenant.preemption.target().cloned() {
             let before = tenant.preemption.coordinators_before;
-            self.preemptions.preemptor.submit(id, PreemptCommand::PutBack(before), target);
+            self.submit(id, PreemptCommand::PutBack(before), target);
         }
     }
 
@@ -223,6 +223,23 @@ impl Access<'_> {
             }
             Some(_) => false,
         }
+    }
+
+    /// Ends the preemption of a tenant that is on the GPU again, if it is still to be in one of these states. Otherwise it has lost its turn
+    /// since it was resumed, and is paused again: it has never opened its gate.
+    pub(super) fn is_back_as(&mut self, id: TenantId, is_it: impl FnOnce(State) -> bool) -> bool {
+        let state = self.arbiter.state(id);
+        let is_resumed = |tenant: &&mut Tenant| {
+            tenant.preemption.progress().is_some_and(|progress| progress.stage() == Stage::Resuming)
+        };
+        let Some(tenant) = self.tenants.get_mut(id).filter(is_resumed) else { return false };
+        let is_back = is_it(state);
+        if is_back {
+            tenant.preemption.end();
+        } else {
+            self.start_pausing(id);
+        }
+        is_back
     }
 
     /// The preemptor has done something, or could not.
@@ -321,7 +338,7 @@ impl Access<'_> {
     /// Resumes the paused target in any state of the tenant.
     fn resume_rest(&self, id: TenantId, paused: Option<PreemptTarget>) {
         if let Some(paused) = paused {
-            self.preemptions.preemptor.submit(id, PreemptCommand::Resume, paused);
+            self.submit(id, PreemptCommand::Resume, paused);
         }
     }
 
@@ -344,8 +361,7 @@ impl Access<'_> {
         }
         match result {
             Ok(()) if !tenant.connection.is_open() => {}
-            Ok(()) if state != State::Leaving && self.arbiter.is_let_in_at_any_time(id) => {
-                tenant.preemption.end();
+            Ok(()) if self.arbiter.is_let_in_at_any_time(id) && state != State::Leaving => {
                 self.raise(PreemptEvent::BackAmongOthers(id));
             }
             Ok(()) if progress.is_drained() => {
@@ -357,7 +373,6 @@ impl Access<'_> {
                     && !self.arbiter.is_of_a_unit(id)
                     && tenant.extents().counts().missing == 0 =>
             {
-                tenant.preemption.end();
                 self.raise(PreemptEvent::Running(id));
             }
             Ok(()) if tenant.is_probing() && state != State::Leaving => tenant.preemption.let_answer(),

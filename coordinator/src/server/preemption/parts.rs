@@ -10,6 +10,7 @@ use crate::device::preemptor::{PreemptCommand, PreemptTarget, Preempted, Preempt
 use crate::device::wake::Waker;
 use crate::server::recorder::Recorder;
 use crate::server::tenants::table::Tenants;
+use baton_contract::wire::GpuNumber;
 use baton_policy::arbiter::TenantId;
 use baton_policy::scheduler::Scheduler;
 
@@ -86,7 +87,12 @@ pub(super) enum Next {
 }
 
 impl Preemptions {
-    pub(in crate::server) fn new(gpu: &Gpu, pauses: Pauses, is_allowed: bool, waker: Waker) -> Result<Self, GpuError> {
+    pub(in crate::server) fn new(
+        gpu: (&Gpu, GpuNumber),
+        pauses: Pauses,
+        is_allowed: bool,
+        waker: Waker,
+    ) -> Result<Self, GpuError> {
         let (sender, reports) = channel();
         let preemptor = Preemptor::start(gpu, pauses, sender, waker)?;
         Ok(Self { preemptor, reports, events: VecDeque::new(), is_allowed, is_urgent: false })
@@ -104,12 +110,18 @@ impl Preemptions {
 
     /// A tenant has ended: nothing of it is held any more when that is told ([`PreemptEvent::LetGo`]).
     pub(in crate::server) fn let_go(&self, id: TenantId, target: PreemptTarget) {
-        self.preemptor.submit(id, PreemptCommand::End, target);
+        self.preemptor.submit((id, None), PreemptCommand::End, target);
     }
 }
 
 impl Access<'_> {
     pub(super) fn raise(&mut self, event: PreemptEvent) {
         self.preemptions.events.push_back(event);
+    }
+
+    /// Has the preemptor do something with a tenant.
+    pub(super) fn submit(&self, id: TenantId, command: PreemptCommand, target: PreemptTarget) {
+        let gang = self.tenants.get(id).and_then(|tenant| tenant.gang);
+        self.preemptions.preemptor.submit((id, gang), command, target);
     }
 }

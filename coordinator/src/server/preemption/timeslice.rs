@@ -31,7 +31,7 @@ impl Access<'_> {
             let can_be_set = preemption.works() && !preemption.is_under_way() && tenant.connection.is_open();
             let Some(target) = preemption.target().filter(|_| can_be_set).cloned() else { continue };
             if let Some(micros) = preemption.slice.set(class, urgent) {
-                self.preemptions.preemptor.submit(id, PreemptCommand::Slice(micros), target);
+                self.submit(id, PreemptCommand::Slice(micros), target);
             }
         }
     }

@@ -170,7 +170,7 @@ fn peer_pidfd(socket: BorrowedFd<'_>) -> io::Result<OwnedFd> {
 }
 
 /// A pidfd's process as this process numbers it; none if it is of a namespace that cannot be seen from here, or has ended.
-fn number(pidfd: BorrowedFd<'_>) -> io::Result<Option<i32>> {
+pub(in crate::server) fn number(pidfd: BorrowedFd<'_>) -> io::Result<Option<i32>> {
     let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd()))?;
     let pid = info.lines().find_map(|line| line.strip_prefix("Pid:")?.trim().parse::<i32>().ok());
     match pid {

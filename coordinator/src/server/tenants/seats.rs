@@ -9,6 +9,8 @@ use baton_policy::gangs::GangId;
 #[derive(Debug, Default)]
 pub(in crate::server) struct Seats {
     pub(in crate::server) of: BTreeMap<GangId, Seat>,
+    /// Tenants that another coordinator has had and that are not of their gangs again yet. The machine counts on them.
+    pub(in crate::server) expected: BTreeMap<TenantId, GangId>,
     /// The number of claims so far.
     claims: u64,
 }
