@@ -28,7 +28,8 @@ enum Command {
     ///
     /// Where the program can see several GPUs (`CUDA_VISIBLE_DEVICES`), a coordinator is started for the first one: `baton serve`
     /// starts one for all. A process shares each GPU that it uses and that has a coordinator, and is on all of them or on none. A GPU
-    /// without a coordinator it uses as if Baton were not there. With `--gpu N`, GPU N is the one that is shared.
+    /// without a coordinator it uses as if Baton were not there. With `--gpu N`, GPU N is the one that is shared;
+    /// with `--gpu any`, the one of those that are served with the most room, or else the fewest programs at work.
     Run(run::Run),
     /// Coordinate a GPU: own its memory, and decide which programs run.
     Serve(serve::Serve),

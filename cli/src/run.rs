@@ -25,13 +25,16 @@ use baton_contract::{settings, socket_path};
 use baton_coordinator::device::gpu::GpuError;
 use baton_coordinator::endpoint::{self, Folder};
 use baton_messages::Message;
+use baton_policy::placement;
+use baton_report::status::Status;
+use baton_report::tenant::{Standing, Tenant};
 use baton_workbench::output::{quoted, say};
 use clap::Args;
 
 use super::program::{Kind, Root};
 use super::settings::Settings;
 use super::units::{Amount, Gpus};
-use super::{CliError, DriverChoice, gpu_uuid, named_socket, program, usual_socket};
+use super::{CliError, DriverChoice, folder, gpu_uuid, gpu_uuids, named_socket, program, usual_socket};
 
 /// The exit code for a failure of `baton run` itself, as in `env` and `timeout`.
 pub const FAILED: u8 = 125;
@@ -150,18 +153,29 @@ fn prepare(run: &Run, program: &OsStr, file: &Path, command: &mut Command) -> Re
     let choice = run.settings.driver();
     let library = choice.library(&install)?;
     command.envs(choice.set()?);
-    let (socket, is_named) = match run.settings.socket.clone().or_else(named_socket) {
-        Some(socket) => (std::path::absolute(socket)?, true),
+    let is_any = run.settings.gpu == Some(Gpus::Any);
+    let settings = Settings { gpu: run.settings.gpu.clone().filter(|_| !is_any), ..run.settings.clone() };
+    let mut _chooses = None;
+    // A coordinator that is started for any GPU serves all.
+    let (socket, is_named, starts_one) = match run.settings.socket.clone().or_else(named_socket) {
+        Some(socket) => (std::path::absolute(socket)?, true, true),
+        None if is_any => {
+            // Each sees where those before it have gone.
+            let chooses = endpoint::start_lock(&folder().join("any"))?;
+            chooses.lock()?;
+            _chooses = Some(chooses);
+            let gpu = any_gpu(run, &settings, library.as_deref(), &install)?;
+            command.env("CUDA_VISIBLE_DEVICES", socket_path::gpu_name(gpu));
+            (std::path::absolute(usual_socket(gpu))?, true, false)
+        }
         None => {
             let asked = run.settings.gpu.as_ref();
             let (gpu, count) = gpu_uuid(library.as_deref(), asked.map_or(0, Gpus::first))?;
-            (
-                std::path::absolute(usual_socket(gpu))?,
-                count == 1 || matches!(asked, Some(Gpus::These(numbers)) if numbers.len() == 1),
-            )
+            let is_named = count == 1 || matches!(asked, Some(Gpus::These(numbers)) if numbers.len() == 1);
+            (std::path::absolute(usual_socket(gpu))?, is_named, is_named)
         }
     };
-    let (connection, offer) = reach(&socket, is_named, &run.settings, &install)?;
+    let (connection, offer) = reach(&socket, starts_one, &settings, &install)?;
     let library = drivers_of(&socket, offer, run.settings.driver.as_ref().map(|_| &choice), library, &install)?;
     if offer.driver == DriverKind::Simulated {
         command.envs(DriverChoice::Simulated.set()?);
@@ -198,6 +212,46 @@ fn prepare(run: &Run, program: &OsStr, file: &Path, command: &mut Command) -> Re
     put(settings::GANG, run.gang.as_ref().map(|name| gang(name.as_deref()).to_string().into()));
     put(settings::RUN, needs.map(|_| RandomState::new().build_hasher().finish().to_string().into()));
     Ok(connection)
+}
+
+/// The GPU for a program that may use any: the best of those that are served ([`placement`]). If none is, a coordinator of all is started.
+fn any_gpu(run: &Run, settings: &Settings, library: Option<&Path>, install: &Install) -> Result<[u8; 16], CliError> {
+    let all = gpu_uuids(library)?;
+    let status = |gpu: &[u8; 16]| serde_json::from_slice(&client::status(&usual_socket(*gpu)).ok()?).ok();
+    let served = || all.iter().filter_map(|gpu| Some((*gpu, placed(&status(gpu)?)))).unzip();
+    let (mut gpus, mut standings): (Vec<[u8; 16]>, Vec<placement::Gpu>) = served();
+    // The coordinator waits for a program as long as this is open.
+    let _started = match gpus.is_empty() {
+        true => Some(reach(&std::path::absolute(usual_socket(all[0]))?, false, settings, install)?),
+        false => None,
+    };
+    if gpus.is_empty() {
+        (gpus, standings) = served();
+    }
+    let largest = standings.iter().map(|gpu| gpu.arena).max().unwrap_or(0);
+    let needs = match run.needs {
+        Some(amount) => amount.of(largest),
+        None => of(settings::NEEDS, baton_messages::AN_AMOUNT)?.unwrap_or(0),
+    };
+    Ok(placement::choose(&standings, needs).map_or(all[0], |at| gpus[at]))
+}
+
+/// How a GPU stands, for a program that looks for one.
+fn placed(status: &Status) -> placement::Gpu {
+    let here = || status.tenants.iter().filter(|tenant| !tenant.standing.disconnected);
+    let is_at_work = |tenant: &&Tenant| {
+        let Standing { running, arriving, preempted, waiting, .. } = tenant.standing;
+        running || arriving || preempted || waiting
+    };
+    let had: u64 = here().map(|tenant| tenant.bytes + tenant.immovable_bytes).sum();
+    let needed: u64 = status.newcomers.iter().filter_map(|newcomer| newcomer.needs_bytes).sum();
+    placement::Gpu {
+        arena: status.arena.bytes.saturating_sub(status.arena.headroom_bytes),
+        taken: had + status.ledger.lines.promised_bytes + needed,
+        expected: status.expected,
+        at_work: here().filter(is_at_work).count() + status.newcomers.len(),
+        programs: here().count() + status.newcomers.len(),
+    }
 }
 
 /// The number of the gang with this name, or of a gang that has none. It is not 0.

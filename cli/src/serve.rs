@@ -237,6 +237,7 @@ fn numbers(asked: &Gpus, all: &Settings, is_passed: bool, library: Option<&Path>
     match asked {
         Gpus::These(numbers) if is_one && numbers.len() > 1 => Err(baton_messages::socket_is_one_gpus().into()),
         Gpus::These(numbers) => Ok(numbers.clone()),
+        Gpus::Any => Err(baton_messages::any_is_for_programs().into()),
         Gpus::All if is_one => Ok(vec![0]),
         Gpus::All => Ok((0..gpu_uuid(library, 0)?.1).collect()),
     }

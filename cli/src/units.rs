@@ -185,12 +185,14 @@ impl From<Listen> for String {
     }
 }
 
-/// The GPUs of a driver: `all`, or some, counted from 0: `0,2`.
+/// The GPUs of a driver: `all`, or some, counted from 0: `0,2`. For a program, also `any`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(try_from = "Word", into = "Word")]
 pub enum Gpus {
     /// All that are visible.
     All,
+    /// One of them, whichever is best for a program.
+    Any,
     /// These, at least one.
     These(Vec<usize>),
 }
@@ -207,7 +209,7 @@ impl Gpus {
     /// The only one, or the first one of those that are named.
     pub fn first(&self) -> usize {
         match self {
-            Self::All => 0,
+            Self::All | Self::Any => 0,
             Self::These(numbers) => numbers.first().copied().unwrap_or(0),
         }
     }
@@ -217,8 +219,10 @@ impl FromStr for Gpus {
     type Err = Message;
 
     fn from_str(word: &str) -> Result<Self, Message> {
-        if word == "all" {
-            return Ok(Self::All);
+        match word {
+            "all" => return Ok(Self::All),
+            "any" => return Ok(Self::Any),
+            _ => {}
         }
         let numbers: Option<Vec<usize>> = word.split(',').map(|number| number.trim().parse().ok()).collect();
         let differ = |numbers: &Vec<usize>| numbers.iter().collect::<BTreeSet<_>>().len() == numbers.len();
@@ -230,6 +234,7 @@ impl fmt::Display for Gpus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::All => f.write_str("all"),
+            Self::Any => f.write_str("any"),
             Self::These(numbers) => f.write_str(&numbers.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")),
         }
     }

@@ -147,7 +147,8 @@ group! {
     topic {
         message B0448 no_gpus(word) = "`{word}` names no GPUs; write all, or different numbers, as in 0,2";
         message B0449 socket_is_one_gpus() = "a socket is of one GPU, and several are to be served";
+        message B0450 any_is_for_programs() = "`--gpu any` chooses a GPU for a program; `baton serve` serves all, or those you name";
     }
-    cause "`--gpu` names GPUs as the driver counts them. Each GPU has a socket of its own, which `--socket` can name for one GPU only.";
-    remedy "Name one GPU, or leave out `--socket` (and `BATON_SOCKET`): the sockets then lie side by side in a folder.";
+    cause "`--gpu` names GPUs as the driver counts them; `baton run --gpu any` chooses one that is served. Each GPU has a socket of its own, which `--socket` can name for one GPU only.";
+    remedy "Name one GPU, or leave out `--socket` (and `BATON_SOCKET`): the sockets then lie side by side in a folder. Leave out `--gpu any`, or write it behind `baton run`.";
 }

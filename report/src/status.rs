@@ -60,6 +60,8 @@ pub struct Status {
     pub tenants: Vec<Tenant>,
     /// Programs that wait until there are fewer, in this order.
     pub newcomers: Vec<Newcomer>,
+    /// The number of programs that `baton run` has started and that are about to come.
+    pub expected: usize,
     /// How many programs may share the GPU at once.
     pub max_tenants: usize,
     /// Processes that use the GPU's compute engines and are no tenants. Null if they are not known, for the reason that

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use baton_tests::coordinator::{Serving, tenant};
+use baton_tests::coordinator::{Serving, program, tenant};
+use baton_tests::hold::Busy;
 use baton_tests::machine::Machine;
 use baton_tests::running::{Running, signal};
 use baton_tests::{LIMIT, hold, http, openmetrics};
@@ -179,4 +180,74 @@ fn all_gpus_that_were_served_are_taken_over_whatever_the_settings_say_by_then() 
     until_back(&machine, &programs);
     touch(&mut programs, &want[1]);
     quit(programs, &want[2]);
+}
+
+#[test]
+fn a_program_that_may_use_any_gpu_gets_the_one_with_the_most_room_or_the_least_waiting() {
+    let machine = Machine::start(&serving().option("--mode", "exclusive"), 3, &[]);
+    let run = |name: &str, megabytes: &str| {
+        let mut command = machine.prepared.place.baton(&["run", "--driver", "sim", "--gpu", "any", "--name", name]);
+        command.env_remove("BATON_SOCKET").arg("--").arg(program("hold")).args(["--megabytes", megabytes]);
+        hold::ready(&mut command, None)
+    };
+    let gpu_of = |name: &str| {
+        let on = (0..3).filter(|gpu| !tenant(&machine.status(*gpu), name).is_null()).collect::<Vec<_>>();
+        assert_eq!(on.len(), 1, "{name} is on {on:?}");
+        on[0]
+    };
+    let mut programs: Vec<Running> =
+        [("one", "40"), ("two", "30"), ("three", "20")].map(|(name, mb)| run(name, mb)).into();
+    let [one, two, three] = ["one", "two", "three"].map(gpu_of);
+    let all = std::collections::BTreeSet::from([one, two, three]);
+    assert_eq!(all.len(), 3, "each has a GPU of its own");
+    programs.push(run("fourth", "10"));
+    assert_eq!(gpu_of("fourth"), three, "the most room");
+    // None has room for 48 now. On two GPUs, one of two programs waits.
+    programs.extend([one, two].map(|gpu| machine.hold(&format!("beside{gpu}"), gpu, "8")));
+    let busy = [0, 1, 4, 5].map(|at| (at, Busy::start(&mut programs[at], &machine.prepared.place)));
+    for gpu in [one, two] {
+        machine.until(gpu, "contended", |status| {
+            let all = status["tenants"].as_array().into_iter().flatten();
+            all.filter(|one| one["waiting"] == true || one["running"] == true).count() == 2
+        });
+    }
+    let mut command = machine.prepared.place.baton(&["run", "--driver", "sim", "--gpu", "any", "--needs", "48MiB"]);
+    command.env_remove("BATON_SOCKET").args(["--name", "fifth", "--"]).arg(program("hold")).args(["--megabytes", "48"]);
+    programs.push(hold::ready(&mut command, None));
+    assert_eq!(gpu_of("fifth"), three, "the least waiting");
+    busy.into_iter().for_each(|(at, busy)| busy.end(&mut programs[at]));
+    let refused = machine.baton(&["serve", "--driver", "sim", "--gpu", "any"]);
+    assert!(refused.status != "exit status: 0" && refused.err.contains("B0450"), "{refused:?}");
+    programs.into_iter().for_each(|mut one| assert!(one.ask("quit", LIMIT).starts_with("result ")));
+}
+
+/// The first one starts a coordinator of all GPUs.
+#[test]
+fn programs_that_may_use_any_gpu_are_spread_if_they_come_at_the_same_moment() {
+    let prepared = Serving::arena("64MiB").setting("SIMCUDA_GPUS", "2").prepare();
+    let start = |at: usize| {
+        let mut command = prepared.place.baton(&[
+            "run",
+            "--driver",
+            "sim",
+            "--arena",
+            "64MiB",
+            "--host-pool",
+            "256MiB",
+            "--gpu",
+            "any",
+        ]);
+        command.env_remove("BATON_SOCKET").args(["--name", &format!("program-{at}"), "--"]);
+        Running::start(command.arg(program("hold")).args(["--megabytes", "8"]), true, None)
+    };
+    let mut programs: Vec<Running> = (0..4).map(start).collect();
+    programs.iter_mut().for_each(|one| assert!(one.line(LIMIT).starts_with("ready "), "{}", one.said()));
+    let gpus = |one: &Running| {
+        let environment = std::fs::read(format!("/proc/{}/environ", one.pid())).expect("a process of ours");
+        let all = String::from_utf8_lossy(&environment).into_owned();
+        all.split('\0').find_map(|word| word.strip_prefix("CUDA_VISIBLE_DEVICES=").map(str::to_owned))
+    };
+    let chosen: std::collections::BTreeSet<_> = programs.iter().map(gpus).collect();
+    assert!(chosen.len() == 2 && chosen.iter().flatten().all(|gpu| gpu.starts_with("GPU-")), "{chosen:?}");
+    programs.into_iter().for_each(|mut one| assert!(one.ask("quit", LIMIT).starts_with("result ")));
 }

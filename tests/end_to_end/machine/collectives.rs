@@ -179,10 +179,11 @@ fn they_are_evicted_inside_a_collective_and_have_new_coordinators() {
 #[test]
 fn they_go_on_when_the_last_gpu_is_taken_over() {
     let want = alone(2, 1);
-    let want_alone = hold::alone("48", &["touch"]);
+    let want_alone = hold::alone("60", &["touch"]);
     let (serving, board) = with_board(serving());
     let machine = Machine::start(&serving, 2, &[]);
-    let mut others: Vec<Running> = [0, 1].map(|gpu| machine.hold(&format!("alone{gpu}"), gpu, "48")).into();
+    // All of the ranks' memory makes way.
+    let mut others: Vec<Running> = [0, 1].map(|gpu| machine.hold(&format!("alone{gpu}"), gpu, "60")).into();
     let (_folder, mut ranks) = job_on(&machine, 2);
     assert_eq!(ranks[0].ask("begin", LIMIT), "begun");
     others.iter_mut().for_each(|one| assert_eq!(one.ask("touch", LIMIT), want_alone[0]));

@@ -203,6 +203,7 @@ impl Server {
             times: self.card.recorder.times(),
             tenants: tenants.collect(),
             newcomers: newcomers.collect(),
+            expected: self.front.lobby.expected(),
             max_tenants: self.options.tuning.max_tenants,
             outsiders_unknown: outsiders.as_ref().err().map(ToString::to_string),
             outsiders: outsiders.ok().map(|all| all.into_iter().map(|one: Outsider| one.shown).collect()),

@@ -176,6 +176,11 @@ impl Lobby {
         self.strangers.keep(peer, Stage::Expected);
     }
 
+    /// The number of programs that are about to come.
+    pub(super) fn expected(&self) -> usize {
+        self.strangers.expected()
+    }
+
     /// Keeps the connection of a peer that may have yet to read some of its answer.
     pub(super) fn reads(&mut self, peer: Peer) {
         if peer.keeps() {

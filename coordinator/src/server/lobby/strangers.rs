@@ -188,6 +188,11 @@ impl Strangers {
         numbers.into_iter().filter_map(|number| self.remove(number)).map(|stranger| stranger.peer).collect()
     }
 
+    /// The number of those for which programs are about to come.
+    pub(super) fn expected(&self) -> usize {
+        self.all.values().filter(|stranger| stranger.stage == Stage::Expected).count()
+    }
+
     /// Takes in waiting peers, in addition to `others`. If there are many, the rest has to wait for a moment.
     pub(super) fn accept(&mut self, endpoint: &Endpoint, others: usize) {
         for _ in 0..AT_ONCE {
