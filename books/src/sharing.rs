@@ -332,12 +332,7 @@ impl<T: Copy + Ord + Hash + Into<u32>> Sharing<T> {
         };
         let attachment = self.attachments.remove(&heir)?;
         sharers.remove(&heir);
-        for id in &sharers {
-            if let Some(other) = self.attachments.get_mut(id) {
-                (other.owner, other.owner_at) = (heir, attachment.at);
-                self.notes.hold(&other.fact(*id));
-            }
-        }
+        self.attach_all_to(&sharers, (heir, attachment.at));
         if !sharers.is_empty() {
             self.sharers.insert(heir, sharers);
         }
@@ -350,16 +345,21 @@ impl<T: Copy + Ord + Hash + Into<u32>> Sharing<T> {
         let had = self.attachments.remove(&id)?;
         let mut sharers = self.sharers.remove(&had.owner).unwrap_or_default();
         sharers.remove(&id);
-        for other in &sharers {
-            if let Some(other_had) = self.attachments.get_mut(other) {
-                (other_had.owner, other_had.owner_at) = (id, had.at);
-                self.notes.hold(&other_had.fact(*other));
-            }
-        }
+        self.attach_all_to(&sharers, (id, had.at));
         self.sharers.insert(id, sharers);
         let (at, owner_at) = (had.owner_at, had.at);
         self.attach(had.owner, Attachment { owner: id, owner_at, at, place: owners, lost: false, ..had });
         Some(had)
+    }
+
+    /// Has these be attached to another owner's extent, which is at this address there.
+    fn attach_all_to(&mut self, sharers: &BTreeSet<(T, ExtentId)>, owner: ((T, ExtentId), u64)) {
+        for id in sharers {
+            if let Some(one) = self.attachments.get_mut(id) {
+                (one.owner, one.owner_at) = owner;
+                self.notes.hold(&one.fact(*id));
+            }
+        }
     }
 
     /// Notes that an heir has an extent as its own: its attachment is written down no more.

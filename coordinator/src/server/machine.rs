@@ -189,9 +189,7 @@ impl<S> Machine<S> {
         let mut gangs = self.gangs.lock().unwrap_or_else(PoisonError::into_inner);
         // With the lock: each server hears of all in the same order.
         for told in gangs.handle(gpu, gang, event) {
-            if let Some(server) = self.all().get(&told.gpu) {
-                server.post(work(told));
-            }
+            self.post(told.gpu, work(told));
         }
     }
 

@@ -118,7 +118,8 @@ pub(super) unsafe fn import(original: Import, out: *mut u64, handle: *mut c_void
 fn import_ours(sealed: &Sealed) -> Option<Result<HandleNumber, CUresult>> {
     // This process shares the GPU of that memory from now on, even without a context there.
     let session = session::join_for_memory(sealed.exported.gpu)?;
-    session.space.is_about_to_share(&session.link.requests, &sealed.exported);
+    // Before this process waits for the GPU: the other one may have it, and keep it until this one has written to that memory.
+    meet(session, sealed);
     let passage = match arrival::pass(|_| Needs::Nothing) {
         Ok(passage) => passage,
         Err(answer) => return Some(Err(answer)),
@@ -132,11 +133,16 @@ fn import_ours(sealed: &Sealed) -> Option<Result<HandleNumber, CUresult>> {
     }
 }
 
+/// Has the coordinator know that this process is about to share memory with the one that has exported it.
+fn meet(session: &Session, sealed: &Sealed) {
+    session.link.requests.meet(sealed.exported.exporter, sealed.exported.key);
+}
+
 /// Waits until imported memory is here. If it is not, it comes when the coordinator knows that this process knows of it: the gate is closed,
 /// and opened with all memory.
 fn until_here(session: &Session, handle: HandleNumber, sealed: &Sealed) -> Result<HandleNumber, CUresult> {
     if !session.space.is_here(handle) {
-        session.space.is_about_to_share(&session.link.requests, &sealed.exported);
+        meet(session, sealed);
     }
     while !session.space.is_here(handle) {
         if arrival::pass_here(|| Needs::Nothing)?.is_ungated() {

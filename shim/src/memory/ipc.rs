@@ -29,7 +29,7 @@ pub(crate) struct Exported {
     /// The tenant whose memory it is.
     pub(crate) exporter: u32,
     /// The coordinator's key of the allocation.
-    pub(super) key: Key,
+    pub(crate) key: Key,
     /// The allocation's size, as its program asked for it: it needs as much room.
     pub(super) bytes: u64,
 }
@@ -104,12 +104,6 @@ impl Space {
         let at = self.addresses(bytes).map_err(NoMemory::Answer)?;
         self.with_guard(passage, || self.open_at(requests, exported, at..at + bytes, context))
             .inspect_err(|_| self.lock().give_addresses_back(at, bytes))
-    }
-
-    /// Has the coordinator know that memory of another tenant's is about to be attached, before this process waits for the GPU: the other one
-    /// may have it, and keep it until this one has written to that memory.
-    pub(crate) fn is_about_to_share(&self, requests: &Requests, exported: &Exported) {
-        requests.meet(exported.exporter, exported.key);
     }
 
     /// Attaches memory that another process has exported at unused addresses. Returns its place among the extents that it lies in, which

@@ -24,11 +24,8 @@ impl Server {
         }
         let name = |id: TenantId| self.card.tenants.get(id).map_or("", |tenant| tenant.name.as_str());
         baton_messages::info!(are_united(name(id), name(other)));
-        for (one, with) in [(id, other), (other, id)] {
-            if let Some(tenant) = self.card.tenants.get_mut(one) {
-                tenant.shares_with.remove(&with);
-            }
-        }
+        self.card.tenants.is_met_by_none_of(id, [other]);
+        self.card.tenants.is_met_by_none_of(other, [id]);
         self.note_unit(id);
         self.note_waiting(id);
         self.carry_out(decisions);
@@ -124,10 +121,7 @@ impl Server {
     fn is_of_one_gang(&mut self, id: TenantId, gang: GangId) {
         match self.card.tenants.get(id).map(|tenant| tenant.gang) {
             Some(None) => self.is_of_gang_from_now_on(id, gang.number),
-            Some(Some(before)) => {
-                let work = |from, into| move |server: &mut Self| server.on_merged(from, into);
-                self.steering.machine.merge(before, gang, work);
-            }
+            Some(Some(before)) => self.make_one_gang(before, gang),
             None => {}
         }
         self.settle();
@@ -151,15 +145,16 @@ impl Server {
     fn merge_gangs(&mut self, unit: TenantId) {
         let gangs = self.gangs_of(unit);
         let Some((first, others)) = gangs.split_first() else { return };
-        for other in others {
-            let work = |from, into| move |server: &mut Self| server.on_merged(from, into);
-            self.steering.machine.merge(*first, *other, work);
-        }
+        others.iter().for_each(|other| self.make_one_gang(*first, *other));
         if let Some(member) = self.members_of(*first).first() {
             // In this order: the arbiter claims it at once.
             self.tell_gang_of(*member, gangs::Event::GivenBack);
             self.tell_arbiter(*member, Event::Gang(true));
         }
+    }
+
+    fn make_one_gang(&self, one: GangId, other: GangId) {
+        self.steering.machine.merge(one, other, |from, into| move |server: &mut Self| server.on_merged(from, into));
     }
 
     /// One gang is a part of another one from now on.

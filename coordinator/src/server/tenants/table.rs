@@ -192,7 +192,7 @@ impl Tenants {
         }
     }
 
-    /// Notes that none of these meets a tenant any more: it has left.
+    /// Notes that none of these meets a tenant any more: it has left, or they are united.
     pub(in crate::server) fn is_met_by_none_of(&mut self, id: TenantId, others: impl IntoIterator<Item = TenantId>) {
         for other in others {
             if let Some(tenant) = self.get_mut(other) {
