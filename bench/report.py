@@ -89,6 +89,7 @@ TITLES = {
     "sharing": "And programs that do not fit together?",
     "weights": "And programs that have the same weights?",
     "several_gpus": "And programs that use two GPUs?",
+    "timeouts": "And programs with a watchdog?",
     "allocators": "And programs that get their memory in other ways?",
     "zoo": "And programs that are evicted at random all the time?",
     "transfer": "How fast is memory moved?",
@@ -111,6 +112,7 @@ COMMANDS = {
     "sharing": "bench/sharing.py --baton target/release",
     "weights": "bench/weights.py --baton target/release",
     "several_gpus": "bench/several_gpus.py --baton target/release --evict",
+    "timeouts": "bench/timeouts.py --baton target/release",
     "allocators": "bench/allocators.py --baton target/release",
     "zoo": "bench/zoo.py --baton target/release",
     "generated": "bench/generated.py --scripts FOLDER --programs target/release --baton target/release",
@@ -580,6 +582,29 @@ def several_gpus_section(runs):
     )
 
 
+def timeouts_section(runs):
+    """Programs that are kept off the GPU for less and for more than their time-outs."""
+    lines = [
+        [
+            {"torch": "PyTorch, NCCL", "jax": "JAX"}[case["program"]],
+            case["limit_seconds"],
+            ", ".join(case["settings"].values()) or "–",
+            f"{case['how']} for {case['seconds']} s",
+            ("right" if case["equal"] else "WRONG") if case["survives"] else case["ended"],
+        ]
+        for run in runs
+        for case in run["cases"]
+    ]
+    header = ["program", "time-out, s", "heartbeat, s", "kept off", "result"]
+    return section(
+        "timeouts",
+        runs,
+        "Each computes on one GPU, a collective after each step, and is kept off it in the middle of a step: `baton suspend`, or SIGSTOP without "
+        "Baton. The time of the clock counts.",
+        table.markdown(header, lines),
+    )
+
+
 def weights_section(runs):
     """A daemon's weights and their readers, and tensors that two processes pass to each other."""
     kept, traded = runs[-1]["keep"], runs[-1]["trade"]
@@ -860,6 +885,7 @@ SECTIONS = {
     "sharing": sharing_section,
     "weights": weights_section,
     "several_gpus": several_gpus_section,
+    "timeouts": timeouts_section,
     "allocators": allocators_section,
     "zoo": zoo_section,
     "generated": generated_section,

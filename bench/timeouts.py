@@ -91,12 +91,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--baton", required=True, type=pathlib.Path, help="the folder of `baton`")
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("timeouts.json"))
+    parser.add_argument("--programs", nargs="+", default=["torch", "jax"], choices=["torch", "jax"])
     arguments = parser.parse_args()
     Install.check(arguments.baton, parser)
     driver = Driver(Install.of(arguments.baton))
     result = {"kind": "timeouts", "machine": machine.describe(), "command": machine.command_line(), "cases": []}
     alone = {}
-    for kind, limit, settings, seconds in CASES:
+    for kind, limit, settings, seconds in [case for case in CASES if case[0] in arguments.programs]:
         if kind not in alone:
             alone[kind], ended, said = Program(work(kind, 600), {}).end()
             print(kind, "alone:", alone[kind], ended, said, flush=True)

@@ -39,8 +39,8 @@ def step_of_torch(seconds):
 
 def step_of_jax(seconds):
     """The same without a collective: this has one GPU."""
-    flags = ("executable", "first_collective_call")
-    words = [f"--xla_gpu_{flag}_terminate_timeout_seconds={seconds}" for flag in flags]
+    flags = ("executable_terminate_timeout", "first_collective_call_terminate_timeout_seconds")
+    words = [f"--xla_gpu_{flag}={seconds}" for flag in flags]
     os.environ["XLA_FLAGS"] = " ".join([os.environ.get("XLA_FLAGS", ""), *words])
     os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
     import jax

@@ -137,6 +137,10 @@ def pruned(kind, runs):
     if kind == "hostile":
         rows_of, put = beside_baseline("rows", "without", lambda run: (run["driver"],))
         return newest_by(rows_of, put, runs)
+    if kind == "timeouts":
+        case = lambda one: (one["program"], one["limit_seconds"], str(one["settings"]), one["seconds"], one["how"])  # noqa: E731
+        rows_of = lambda run: [(case(one), one) for one in run["cases"]]  # noqa: E731
+        return newest_by(rows_of, lambda run, rows: run | {"cases": rows}, runs)
     if kind == "several_gpus":
         return newest_by(gpu_jobs, gpu_jobs_put, runs)
     if kind == "llm":

@@ -136,17 +136,26 @@ impl Patience {
 ///
 /// When the program has left.
 pub fn state(socket: &Path, name: &str) -> Result<Option<State>, CliError> {
+    Ok(tenant(socket, name)?.map(|tenant| tenant.state))
+}
+
+/// Returns a program as its coordinator shows it; none if this user is not told.
+///
+/// # Errors
+///
+/// When the program has left.
+pub fn tenant(socket: &Path, name: &str) -> Result<Option<Tenant>, CliError> {
     let Ok(text) = client::status(socket) else { return Ok(None) };
     let status: Status = read(&text)?;
     match status.tenants.into_iter().find(|tenant| tenant.name == name) {
-        Some(tenant) => Ok(Some(tenant.state)),
+        Some(tenant) => Ok(Some(tenant)),
         None => Err(baton_messages::has_left(name).into()),
     }
 }
 
 /// Returns those of these GPUs that a program of this name or process id shares; the first one if it shares none, which says so. At
 /// least one, of at least one.
-fn having<'a>(sockets: &'a [PathBuf], word: &str) -> Vec<&'a PathBuf> {
+pub fn having<'a>(sockets: &'a [PathBuf], word: &str) -> Vec<&'a PathBuf> {
     let is_there = |socket: &&PathBuf| {
         let status: Option<Status> = client::status(socket).ok().and_then(|text| read(&text).ok());
         let is_it = |tenant: &Tenant| tenant.name == word || tenant.pid.is_some_and(|pid| pid.to_string() == word);

@@ -7,11 +7,11 @@ use baton_contract::messages::Opening;
 use baton_contract::scheduling::Change;
 use baton_messages::Message;
 use baton_report::tenant::State;
-use baton_workbench::output::print;
+use baton_workbench::output::{print, say};
 use clap::Args;
 
 use super::CliError;
-use super::named::{Named, Patience, Waited, have_done, state};
+use super::named::{Named, Patience, Waited, have_done, state, tenant};
 
 /// Delay between two requests for a program's state.
 const LOOK: Duration = Duration::from_millis(20);
@@ -86,6 +86,9 @@ pub fn suspend(Waited { programs, patience }: Waited) -> Result<bool, CliError> 
         ask(socket, name, true)?;
         let still = |state: &State| baton_messages::is_not_suspended_yet(name, state, patience.words());
         let is_off = until(socket, name, &patience, |state| *state == State::Suspended, still)?;
+        if tenant(socket, name)?.is_some_and(|tenant| tenant.gang.is_some()) {
+            say("suspend", baton_messages::time_outs_go_on(name));
+        }
         Ok(format!("{} {name}", if is_off { "suspended" } else { "suspending" }))
     })
 }

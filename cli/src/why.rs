@@ -8,7 +8,7 @@ use baton_workbench::output::print;
 use clap::Args;
 
 use super::CliError;
-use super::named::{called, read};
+use super::named::{called, having, read};
 use super::records::{Source, Told};
 
 /// `baton why`.
@@ -26,11 +26,19 @@ pub struct Why {
 ///
 /// When no coordinator answers and there is no record, or there is no such program.
 pub fn run(Why { source, name }: Why) -> Result<(), CliError> {
+    let place = source.place.clone();
     let (said, name, list) = match source.find("why")? {
-        Told::Coordinator(socket) => {
-            let name = called(&socket, name)?;
-            let status: Status = read(&client::status(&socket)?)?;
-            (why::sentences(&status, &name), name, baton_messages::PS_LISTS_THEM)
+        Told::Coordinator(first) => {
+            let sockets = place.all().unwrap_or_else(|_| vec![first]);
+            let sockets = having(&sockets, &name);
+            let mut said = Vec::new();
+            for socket in &sockets {
+                let name = called(socket, name.clone())?;
+                let status: Status = read(&client::status(socket)?)?;
+                let on = if sockets.len() > 1 { format!("GPU {}: ", status.gpu.number) } else { String::new() };
+                said.extend(why::sentences(&status, &name).map(|text| on + &text));
+            }
+            ((!said.is_empty()).then(|| said.join("\n")), name, baton_messages::PS_LISTS_THEM)
         }
         Told::Record(record) => {
             (past::sentences(&Timeline::of(&record), &name), name, baton_messages::STATS_LISTS_THEM)

@@ -124,6 +124,15 @@ group! {
     cause "The command and the coordinator are of different builds.";
     remedy "Use one.";
 
+    topic {
+        message B0824 time_outs_go_on(program) =
+            "{program} is of a gang, whose time-outs go on: PyTorch ends a rank 10 minutes into a collective, if `init_process_group` was given no \
+             other `timeout`";
+    }
+    cause "Watchdogs of frameworks count the time of the clock, also while a program is suspended or waits. PyTorch with NCCL ends a process \
+           whose collective has not ended in time, with SIGABRT; XLA one whose GPUs do not meet in time. Nothing is lost before that.";
+    remedy "Let the program go on in time (`baton resume`), or give it longer time-outs before it starts: [limits.md](limits.md#time-outs).";
+
     section "In the table of `baton status`"; "";
 
     topic {

@@ -47,6 +47,8 @@ pub struct Tenant {
     pub gpu: Arc<str>,
     /// Its process, as nvidia-smi shows it; null if it is of another PID namespace.
     pub pid: Option<i32>,
+    /// The number of its gang, in hexadecimal: programs on several GPUs that have them at the same time. Null if it is of none.
+    pub gang: Option<String>,
     /// Its user's number. Null if that is not known.
     pub user: Option<u32>,
     /// The quotas that hold back requests of another user's program (`baton serve --guest-…`); empty if none does.

@@ -115,14 +115,17 @@ fn waits(tenant: &Tenant) -> String {
              more room free ahead, and a larger --arena needs less of it."
         ),
         Reason::Suspended => {
-            format!("{name} is kept off the GPU{since}, by `baton suspend`.\n`baton resume {name}` lets it go on.")
+            let clock = if tenant.gang.is_some() { TIME_OUTS } else { "" };
+            format!(
+                "{name} is kept off the GPU{since}, by `baton suspend`.{clock}\n`baton resume {name}` lets it go on."
+            )
         }
         Reason::UnitSuspended => format!(
             "{name} is kept off the GPU{since}: it shares memory with {whom}, and that was taken off by `baton suspend`.\n{}",
             resume(&waits_for.whom)
         ),
         Reason::Gang => format!(
-            "{name} {has_waited} for its gang: its turn has come here, and not yet on {}. Others go on here until then.\n`baton why {name} \
+            "{name} {has_waited} for its gang: its turn has come here, and not yet on {}. Others go on here until then.{TIME_OUTS}\n`baton why {name} \
              --gpu N` says for what it waits there.",
             gpus(&waits_for.gpus)
         ),
@@ -181,6 +184,9 @@ fn latest(waits_for: &WaitsFor) -> String {
         Some(Bound::Other(_)) | None => String::new(),
     }
 }
+
+/// Of a gang's member, which is off the GPU.
+const TIME_OUTS: &str = " Its framework's time-outs go on (`baton explain B0824`).";
 
 fn turn_help(tenant: &Tenant) -> String {
     let name = &tenant.name;

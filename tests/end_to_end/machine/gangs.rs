@@ -65,7 +65,10 @@ fn a_rank_without_work_is_let_in_with_the_others_and_does_not_end_their_turn() {
     // The second GPU's other program is on it, and what it does has no end.
     let second = Busy::start(&mut others[1], &machine.prepared.place);
     machine.until(1, "at work", |status| tenant(status, "two")["state"] == "running");
-    machine.baton(&["suspend", "rank-1"]).succeeded();
+    let said = machine.baton(&["suspend", "rank-1"]).succeeded().err;
+    assert!(said.contains("B0824"), "its watchdog counts the time: {said}");
+    let said = machine.baton(&["why", "rank-1"]).succeeded().out;
+    assert!(said.contains("baton suspend") && said.contains("B0824"), "{said}");
     ranks[0].say("touch");
     let status = machine.until(0, "claimed", |status| tenant(status, "rank-0")["waits_for"]["reason"] == "gang");
     assert_eq!(tenant(&status, "rank-0")["waits_for"]["gpus"], serde_json::json!([1]));

@@ -109,6 +109,7 @@ impl Server {
                 name: tenant.name.clone(),
                 gpu: gpu(),
                 pid: tenant.connection.process.pid(),
+                gang: tenant.gang.map(|gang| format!("{:x}", gang.number)),
                 user: tenant.connection.process.user(),
                 quotas: self.card.tenants.quotas_met(id).cloned().collect(),
                 class: tenant.class().word().to_owned(),
