@@ -160,10 +160,11 @@ fn prepare(run: &Run, program: &OsStr, file: &Path, command: &mut Command) -> Re
     let (socket, is_named, starts_one) = match run.settings.socket.clone().or_else(named_socket) {
         Some(socket) => (std::path::absolute(socket)?, true, true),
         None if is_any => {
-            // Each sees where those before it have gone.
-            let chooses = endpoint::start_lock(&folder().join("any"))?;
-            chooses.lock()?;
-            _chooses = Some(chooses);
+            // Each sees where those before it have gone; those of a user who may write nothing there choose at the same time.
+            if let Ok(chooses) = endpoint::start_lock(&folder().join("any")) {
+                chooses.lock()?;
+                _chooses = Some(chooses);
+            }
             let gpu = any_gpu(run, &settings, library.as_deref(), &install)?;
             command.env("CUDA_VISIBLE_DEVICES", socket_path::gpu_name(gpu));
             (std::path::absolute(usual_socket(gpu))?, true, false)

@@ -32,8 +32,8 @@ type Absent = BTreeSet<(GpuNumber, TenantId)>;
 struct Held {
     /// How often each server has paused a piece of it.
     by: BTreeMap<GpuNumber, u32>,
-    /// How often others may have paused it that are no more.
-    before: u32,
+    /// How often others may have paused it that are no more, as each server knows.
+    before: BTreeMap<GpuNumber, u32>,
 }
 
 /// What a server is about to do with a part.
@@ -61,14 +61,13 @@ impl Pauses {
         self.absent().entry(gang).or_default().insert(tenant);
     }
 
-    /// Notes that a tenant has come back, or never will. True if it was expected.
-    pub fn is_back(&self, tenant: (GpuNumber, TenantId)) -> bool {
-        let mut was_absent = false;
-        self.absent().retain(|_, absent| {
-            was_absent |= absent.remove(&tenant);
-            !absent.is_empty()
-        });
-        was_absent
+    /// Notes that a tenant has come back, or never will. Returns its gang if it was the last one: what was left paused for its sake can be put
+    /// back now.
+    pub fn is_back(&self, tenant: (GpuNumber, TenantId)) -> Option<GangId> {
+        let mut absent = self.absent();
+        let gang = absent.iter_mut().find_map(|(gang, all)| all.remove(&tenant).then_some(*gang))?;
+        absent.get(&gang).is_some_and(Absent::is_empty).then(|| absent.remove(&gang))?;
+        Some(gang)
     }
 
     /// The tenants that are to come back on a GPU, with their gangs.
@@ -111,7 +110,7 @@ impl Pauses {
         // With the lock: a server that has it back after this look finds what is left to be undone.
         let is_absent = self.is_absent_elsewhere(gang, own);
         let result = held.carry_out(own, is_absent, what, pause, resume);
-        let is_over = held.by.is_empty() && held.before == 0;
+        let is_over = held.by.is_empty() && held.before.is_empty();
         drop(held);
         if is_over {
             let mut all = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
@@ -160,10 +159,14 @@ impl Held {
                     if self.by.contains_key(&own) {
                         resume()?;
                     }
-                    self.before += before;
+                    if before > 0 {
+                        self.before.insert(own, before);
+                    }
                 } else {
-                    (0..=self.before + before).try_for_each(|_| resume())?;
-                    self.before = 0;
+                    let others: u32 =
+                        self.before.iter().filter(|(other, _)| **other != own).map(|(_, count)| count).sum();
+                    (0..=others + before).try_for_each(|_| resume())?;
+                    self.before.clear();
                 }
                 self.by.remove(&own);
                 Ok(())
@@ -230,14 +233,16 @@ mod tests {
         assert_eq!(driver.has(&pauses, 0, What::Try), 1);
         assert_eq!([What::Pause, What::Resume(1)].map(|what| driver.has(&pauses, 0, what)), [2, 1]);
         assert_eq!(driver.has(&pauses, 2, What::Pause), 2, "its own server may do as it needs");
-        assert!(pauses.is_back(absent) && !pauses.is_back(absent));
+        let other = (GpuNumber(1), TenantId(5));
+        pauses.expect(GANG, other);
+        assert_eq!([absent, absent, other, other].map(|one| pauses.is_back(one)), [None, None, Some(GANG), None]);
         assert_eq!(driver.has(&pauses, 0, What::Resume(1)), 2, "now that one needs it paused");
         assert_eq!(driver.has(&pauses, 2, What::Resume(1)), 0);
         // One that comes back and needs nothing lets all go on.
         driver.0.set(1);
         pauses.expect(GANG, absent);
         assert_eq!(driver.has(&pauses, 1, What::Resume(1)), 1);
-        assert!(pauses.is_back(absent));
+        assert_eq!(pauses.is_back(absent), Some(GANG));
         assert_eq!(driver.has(&pauses, 2, What::Resume(1)), 0);
         assert!(pauses.parts.lock().expect("not poisoned").is_empty());
     }

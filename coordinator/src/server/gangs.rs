@@ -3,6 +3,7 @@
 
 use super::state::Server;
 use super::tenants::seats::Seat;
+use super::tenants::tenant::Tenant;
 use baton_policy::arbiter::{Event, State, TenantId};
 use baton_policy::gangs::{self, Action, GangId, Told};
 
@@ -40,9 +41,24 @@ impl Server {
         Some((gang, other))
     }
 
+    /// Others' work was left as the coordinator before had paused it, as long as the memory of a tenant here may have been away. With the last
+    /// such tenant of a gang all of it goes on, as far as no server needs it paused.
+    pub(super) fn is_absent_no_more(&mut self, id: TenantId) {
+        if let Some(gang) = self.steering.machine.pauses().is_back((self.gpu, id)) {
+            self.steering.machine.post_to_all(move || move |server: &mut Self| server.put_back_gang(gang));
+        }
+    }
+
+    fn put_back_gang(&mut self, gang: GangId) {
+        let is_of_it =
+            |(_, tenant): &(TenantId, &Tenant)| tenant.gang == Some(gang) && !tenant.preemption.is_kept_paused();
+        let all: Vec<TenantId> = self.card.tenants.iter().filter(is_of_it).map(|(id, _)| id).collect();
+        all.into_iter().for_each(|id| self.preemptions().put_back(id));
+    }
+
     /// A tenant that another coordinator has had is of its gang again, or will not be.
     pub(super) fn expect_no_more(&mut self, id: TenantId) {
-        self.steering.machine.pauses().is_back((self.gpu, id));
+        self.is_absent_no_more(id);
         let seats = &mut self.card.seats;
         let Some(gang) = seats.expected.remove(&id) else { return };
         if !seats.of.contains_key(&gang) && !seats.expected.values().any(|other| *other == gang) {
@@ -62,6 +78,30 @@ impl Server {
         self.card.seats.of.get(&gang).into_iter().flat_map(|seat| seat.members.iter().copied()).collect()
     }
 
+    /// Tenants of the first gang are of the second one from now on, also those that have yet to come back.
+    pub(super) fn rename_gang(&mut self, from: GangId, into: GangId) {
+        let is_of_it = |(_, tenant): &(TenantId, &Tenant)| tenant.gang == Some(from);
+        let all: Vec<TenantId> = self.card.tenants.iter().filter(is_of_it).map(|(id, _)| id).collect();
+        for id in all {
+            if let Some(tenant) = self.card.tenants.get_mut(id) {
+                tenant.gang = Some(into);
+            }
+            self.keep_tenant(id);
+        }
+        let seats = &mut self.card.seats;
+        seats.expected.values_mut().filter(|gang| **gang == from).for_each(|gang| *gang = into);
+        if !seats.expected.values().any(|gang| *gang == into) {
+            return;
+        }
+        let (had, has) = (seats.of.contains_key(&from), seats.of.contains_key(&into));
+        if !has {
+            self.tell_gangs(into, gangs::Event::Joined);
+        }
+        if !had {
+            self.tell_gangs(from, gangs::Event::Left);
+        }
+    }
+
     /// A tenant is of its gang no more.
     pub(super) fn leave_gang(&mut self, id: TenantId) {
         self.expect_no_more(id);
@@ -71,7 +111,8 @@ impl Server {
             seat.members.remove(&id);
             if seat.members.is_empty() {
                 self.card.seats.of.remove(&gang);
-                self.tell_gangs(gang, gangs::Event::Left);
+                let is_expected = self.card.seats.expected.values().any(|other| *other == gang);
+                self.tell_gangs(gang, if is_expected { gangs::Event::Joined } else { gangs::Event::Left });
             }
         }
     }
@@ -133,6 +174,8 @@ impl Server {
 
     /// This GPU is served no more.
     pub(super) fn leave_gangs(&mut self) {
+        let expected: Vec<TenantId> = self.card.seats.expected.keys().copied().collect();
+        expected.into_iter().for_each(|id| self.expect_no_more(id));
         for gang in std::mem::take(&mut self.card.seats.of).into_keys() {
             self.tell_gangs(gang, gangs::Event::Left);
         }

@@ -258,6 +258,11 @@ impl<S> Machine<S> {
         }
     }
 
+    /// Has each server do this.
+    pub(super) fn post_to_all<W: FnOnce(&mut S) + Send + 'static>(&self, work: impl Fn() -> W) {
+        self.all().values().for_each(|server| server.post(work()));
+    }
+
     /// Makes one gang of two. Each server has its members of the second one be of the first from then on, by `work`.
     pub(super) fn merge<W: FnOnce(&mut S) + Send + 'static>(
         &self,

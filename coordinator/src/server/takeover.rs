@@ -238,6 +238,7 @@ impl Server {
             self.front.events.remove(&gone.process);
             self.front.keeper.let_go(Key::Tenant(id.0));
             takeover.gone.insert(id);
+            self.steering.machine.note_gang_of(gone.process.pid(), None);
             let had: Vec<Attached> = takeover.attached.extract_if(.., |one| one.id.0 == id.0).collect();
             self.card.corun.leave(id);
             self.memory().drop_attachments(id);
@@ -324,7 +325,8 @@ impl Server {
         tenant.was_taken = facts.was_taken;
         tenant.not_copied = facts.not_copied;
         tenant.unit = facts.unit;
-        tenant.gang = facts.gang();
+        let pid = tenant.connection.process.pid();
+        tenant.gang = facts.gang().map(|gang| self.steering.machine.gang_of(pid, gang));
         tenant.imports_from = facts.imports_from();
         tenant.preemption.coordinators_before = facts.coordinators_before + 1;
         tenant.turn.go_on_from(stands.grant);
@@ -406,15 +408,11 @@ impl Server {
     pub(super) fn enter(&mut self, id: TenantId, demands: bool) {
         let Some(tenant) = self.card.tenants.get_mut(id) else { return };
         let demands = demands | tenant.unsettled.take().is_some_and(|unsettled| unsettled.demands);
-        let is_paused = tenant.preemption.is_under_way();
         let scheduling = tenant.scheduling.wanted;
         let suspended = tenant.scheduling.suspended.is_some();
         // A guest could say anything.
         let waited = tenant.connection.waits_for().filter(|_| tenant.connection.control.guest().is_none());
-        if self.steering.machine.pauses().is_back((self.gpu, id)) && !is_paused {
-            // Other GPUs' servers may have left that to this one.
-            self.preemptions().put_back(id);
-        }
+        self.is_absent_no_more(id);
         self.will_tell(id, Event::Joined { scheduling });
         if suspended {
             self.will_tell(id, Event::KeepOff(true));
@@ -455,6 +453,8 @@ impl Server {
                 true
             }
             FromTenant::Turn(TurnReport::DrainTimedOut { .. }) => {
+                // Its work may wait for others of its gang, which wait for it: they go on without it, as it does.
+                self.expect_no_more(id);
                 self.turns().drain(id);
                 true
             }

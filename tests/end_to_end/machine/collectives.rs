@@ -196,6 +196,19 @@ fn they_go_on_when_the_last_gpu_is_taken_over() {
     others.iter_mut().for_each(|one| assert_eq!(one.ask("quit", LIMIT), want_alone[1]));
 }
 
+/// Their work has to end by itself, and waits for the other rank's: neither may wait for the other one to come back.
+#[test]
+fn they_have_new_coordinators_that_cannot_preempt() {
+    let want = alone(2, 1);
+    let machine = Machine::start(&serving().flag("--no-preempt"), 2, &[]);
+    let (_folder, mut ranks) = job_on(&machine, 2);
+    assert_eq!(ranks[0].ask("begin", LIMIT), "begun");
+    machine.kill_served(&[0, 1]);
+    assert_eq!(ranks[1].ask("begin", LIMIT), "begun");
+    assert_eq!(ask(&mut ranks, "end"), want[0]);
+    assert_eq!(ask(&mut ranks, "quit"), want[1]);
+}
+
 /// A rank that was stopped goes on where it was. When one has died, the kernel of the other spins for ever, and its program can be ended.
 #[test]
 fn ranks_may_be_stopped_at_any_stage_and_one_that_dies_holds_up_no_other_program() {

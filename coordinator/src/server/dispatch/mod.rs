@@ -638,8 +638,12 @@ impl Server {
                 }
                 self.serve_deferred(tenant);
             }
-            PreemptEvent::Back(id) if self.is_unsettled(id) => self.enter(id, false),
             PreemptEvent::Back(id) => {
+                // No work of it is queued.
+                self.preemptions().is_back_as(id, |_| true);
+                if self.is_unsettled(id) {
+                    return self.enter(id, false);
+                }
                 if self.card.arbiter.state(id) == State::Leaving {
                     // It is to leave before it was let in, and one of its calls waits.
                     self.tell_arbiter(id, Event::Preempted);

@@ -160,17 +160,12 @@ impl Server {
     /// One gang is a part of another one from now on.
     fn on_merged(&mut self, from: GangId, into: GangId) {
         let members = self.members_of(from);
+        self.rename_gang(from, into);
         for id in &members {
             self.leave_gang(*id);
             self.tell_arbiter(*id, Event::Gang(false));
         }
-        for id in members {
-            if let Some(tenant) = self.card.tenants.get_mut(id) {
-                tenant.gang = Some(into);
-            }
-            self.keep_tenant(id);
-            self.join_its_gang(id);
-        }
+        members.into_iter().for_each(|id| self.join_its_gang(id));
     }
 
     /// Has a tenant that the arbiter knows run with its gang.

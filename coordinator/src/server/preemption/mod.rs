@@ -364,10 +364,7 @@ impl Access<'_> {
             Ok(()) if self.arbiter.is_let_in_at_any_time(id) && state != State::Leaving => {
                 self.raise(PreemptEvent::BackAmongOthers(id));
             }
-            Ok(()) if progress.is_drained() => {
-                tenant.preemption.end();
-                self.raise(PreemptEvent::Back(id));
-            }
+            Ok(()) if progress.is_drained() => self.raise(PreemptEvent::Back(id)),
             Ok(())
                 if state == State::Arriving
                     && !self.arbiter.is_of_a_unit(id)

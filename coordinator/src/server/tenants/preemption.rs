@@ -261,6 +261,11 @@ impl Preemption {
         self.progress.is_some_and(|progress| progress.stage == Stage::Paused)
     }
 
+    /// True if it is paused, or about to be, and not yet to go on.
+    pub(in crate::server) fn is_kept_paused(&self) -> bool {
+        self.progress.is_some_and(|progress| progress.stage != Stage::Resuming)
+    }
+
     /// True if it has closed its gate and can change mappings, since it was paused.
     pub(in crate::server) fn has_passed(&self) -> bool {
         self.progress.is_some_and(|progress| progress.is_off())
