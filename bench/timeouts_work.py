@@ -4,7 +4,7 @@
     timeouts_work.py torch STEPS SECONDS     PyTorch with NCCL, a single rank, whose collectives time out after SECONDS
     timeouts_work.py jax STEPS SECONDS       JAX, whose rendezvous time out after SECONDS
 
-It prints `ready`, a line for each step, and `result CHECKSUM`. It knows nothing of Baton.
+It prints a line for each step, and `result CHECKSUM`. It knows nothing of Baton.
 """
 
 import datetime
@@ -66,7 +66,6 @@ def main():
     kind, steps, seconds = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     step = {"torch": step_of_torch, "jax": step_of_jax}[kind](seconds)
     values, last = step(None)
-    print("ready", flush=True)
     for number in range(steps):
         values, last = step(values)
         print(f"step {number}", flush=True)

@@ -181,7 +181,7 @@ fn prepare(run: &Run, program: &OsStr, file: &Path, command: &mut Command) -> Re
     if offer.driver == DriverKind::Simulated {
         command.envs(DriverChoice::Simulated.set()?);
     }
-    let needs = needs(run, &offer)?;
+    let needs = possible_needs(run, &offer)?;
     let gpu = socket_path::gpu_name(offer.gpu);
     command.env("LD_PRELOAD", preload(&shim, &std::env::var_os("LD_PRELOAD").unwrap_or_default()));
     command.env("ASAN_OPTIONS", sanitizers(std::env::var_os("ASAN_OPTIONS")));
@@ -222,18 +222,13 @@ fn any_gpu(run: &Run, settings: &Settings, library: Option<&Path>, install: &Ins
     let served = || all.iter().filter_map(|gpu| Some((*gpu, placed(&status(gpu)?)))).unzip();
     let (mut gpus, mut standings): (Vec<[u8; 16]>, Vec<placement::Gpu>) = served();
     // The coordinator waits for a program as long as this is open.
-    let _started = match gpus.is_empty() {
-        true => Some(reach(&std::path::absolute(usual_socket(all[0]))?, false, settings, install)?),
-        false => None,
-    };
+    let mut _started = None;
     if gpus.is_empty() {
+        _started = Some(reach(&std::path::absolute(usual_socket(all[0]))?, false, settings, install)?);
         (gpus, standings) = served();
     }
     let largest = standings.iter().map(|gpu| gpu.arena).max().unwrap_or(0);
-    let needs = match run.needs {
-        Some(amount) => amount.of(largest),
-        None => of(settings::NEEDS, baton_messages::AN_AMOUNT)?.unwrap_or(0),
-    };
+    let needs = needs(run, largest)?.unwrap_or(0);
     Ok(placement::choose(&standings, needs).map_or(all[0], |at| gpus[at]))
 }
 
@@ -323,14 +318,18 @@ fn scheduling(run: &Run) -> Result<(), CliError> {
     Scheduling::default().changed(said).check().map_err(CliError::Told)
 }
 
-/// Returns the memory that the program needs, in bytes, if the option or the environment says so.
-fn needs(run: &Run, offer: &Offer) -> Result<Option<u64>, CliError> {
-    let needs = match run.needs {
-        Some(Amount::Bytes(bytes)) => Some(bytes),
-        Some(part) => Some(part.of(offer.bytes)),
-        None => of(settings::NEEDS, baton_messages::AN_AMOUNT)?,
-    };
-    match needs {
+/// Returns the memory that the program needs, in bytes, if the option or the environment says so; `whole` is that of a GPU.
+fn needs(run: &Run, whole: u64) -> Result<Option<u64>, CliError> {
+    match run.needs {
+        Some(Amount::Bytes(bytes)) => Ok(Some(bytes)),
+        Some(part) => Ok(Some(part.of(whole))),
+        None => of(settings::NEEDS, baton_messages::AN_AMOUNT),
+    }
+}
+
+/// The same, if the coordinator can ever have that much.
+fn possible_needs(run: &Run, offer: &Offer) -> Result<Option<u64>, CliError> {
+    match needs(run, offer.bytes)? {
         Some(bytes) if bytes > offer.all => {
             Err(baton_messages::needs_more_than_there_is(size(bytes), size(offer.all)).into())
         }

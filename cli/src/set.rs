@@ -86,7 +86,7 @@ pub fn suspend(Waited { programs, patience }: Waited) -> Result<bool, CliError> 
         ask(socket, name, true)?;
         let still = |state: &State| baton_messages::is_not_suspended_yet(name, state, patience.words());
         let is_off = until(socket, name, &patience, |state| *state == State::Suspended, still)?;
-        if tenant(socket, name)?.is_some_and(|tenant| tenant.gang.is_some()) {
+        if tenant(socket, name).is_ok_and(|shown| shown.is_some_and(|tenant| tenant.gang.is_some())) {
             say("suspend", baton_messages::time_outs_go_on(name));
         }
         Ok(format!("{} {name}", if is_off { "suspended" } else { "suspending" }))

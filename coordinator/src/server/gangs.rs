@@ -61,7 +61,7 @@ impl Server {
         self.is_absent_no_more(id);
         let seats = &mut self.card.seats;
         let Some(gang) = seats.expected.remove(&id) else { return };
-        if !seats.of.contains_key(&gang) && !seats.expected.values().any(|other| *other == gang) {
+        if !seats.of.contains_key(&gang) && !seats.expects(gang) {
             self.tell_gangs(gang, gangs::Event::Left);
         }
     }
@@ -90,7 +90,7 @@ impl Server {
         }
         let seats = &mut self.card.seats;
         seats.expected.values_mut().filter(|gang| **gang == from).for_each(|gang| *gang = into);
-        if !seats.expected.values().any(|gang| *gang == into) {
+        if !seats.expects(into) {
             return;
         }
         let (had, has) = (seats.of.contains_key(&from), seats.of.contains_key(&into));
@@ -111,7 +111,7 @@ impl Server {
             seat.members.remove(&id);
             if seat.members.is_empty() {
                 self.card.seats.of.remove(&gang);
-                let is_expected = self.card.seats.expected.values().any(|other| *other == gang);
+                let is_expected = self.card.seats.expects(gang);
                 self.tell_gangs(gang, if is_expected { gangs::Event::Joined } else { gangs::Event::Left });
             }
         }

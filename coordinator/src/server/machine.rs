@@ -277,7 +277,7 @@ impl<S> Machine<S> {
             known.merged.insert(from, into);
             self.pauses.merge(from, into);
             // With the lock: each server hears of all in the same order.
-            self.all().values().for_each(|server| server.post(work(from, into)));
+            self.post_to_all(|| work(from, into));
         }
     }
 

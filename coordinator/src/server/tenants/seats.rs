@@ -28,6 +28,11 @@ pub(in crate::server) struct Seat {
 }
 
 impl Seats {
+    /// True if tenants of a gang are to be of it again.
+    pub(in crate::server) fn expects(&self, gang: GangId) -> bool {
+        self.expected.values().any(|other| *other == gang)
+    }
+
     /// A number that no claim has had.
     pub(in crate::server) fn next_claim(&mut self) -> u64 {
         self.claims += 1;
